@@ -1,0 +1,1 @@
+"""One API family a module: request in, response out."""

@@ -1,0 +1,1 @@
+"""The controller's decisions, pure: event in, records and reply out."""

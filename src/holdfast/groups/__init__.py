@@ -1,0 +1,1 @@
+"""Consumer groups, their offsets, producer ids: pure state machines over their log."""

@@ -1,0 +1,1 @@
+"""What the cluster agreed on: metadata records, the immutable cluster image, the store protocol."""

@@ -1,0 +1,1 @@
+"""The words every floor uses: types, error families, configuration keys. No behaviour."""

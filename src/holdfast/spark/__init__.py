@@ -1,0 +1,1 @@
+"""PySpark: the data source, the stream to the lake, the replica audit."""

@@ -1,0 +1,1 @@
+"""One disk, one log: synchronous, knows no network and no peers."""

@@ -1,0 +1,1 @@
+"""Public: a real cluster inside a test."""
