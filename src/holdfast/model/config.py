@@ -1,0 +1,471 @@
+"""Configuration: text in, typed values out.
+
+``BrokerConfig`` is one broker's configuration in its layers (properties file, dynamic default, dynamic per broker);
+``LogConfig`` is what one topic's logs go by. Both are values: a change makes a new one. The table of keys is
+model/config_keys.py. Nothing here reads a file.
+"""
+
+import builtins
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from holdfast.model.config_keys import KEYS, TOPIC_KEYS, ConfigKey, ConfigType, TopicKey, UpdateMode
+from holdfast.model.errors import ConfigError
+
+__all__ = [
+    "KEYS",
+    "TOPIC_KEYS",
+    "BrokerConfig",
+    "ConfigEntry",
+    "ConfigKey",
+    "ConfigSource",
+    "ConfigType",
+    "Listener",
+    "LogConfig",
+    "TopicKey",
+    "UpdateMode",
+    "describe_broker",
+    "describe_topic",
+    "parse_value",
+    "read_properties",
+    "validate_topic_config",
+]
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+
+_INTEGER_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
+
+
+class ConfigSource(Enum):
+    """Where a value comes from; the numbers are those of DescribeConfigs."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    """One layer that gives, or would give, a value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One key as DescribeConfigs tells it."""
+
+    key: ConfigKey
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+class Listener(NamedTuple):
+    """One entry of listeners or advertised.listeners; an empty host is every address."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """A Java properties file, as far as configuration files use it: comments, continued lines, ``=`` or ``:``."""
+    result: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.lstrip() if pending else raw.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        trailing = len(line) - len(line.rstrip("\\"))
+        if trailing % 2:
+            pending = line[:-1]
+            continue
+        key, value = _split_property(line)
+        result[key] = value
+    if pending:
+        key, value = _split_property(pending)
+        result[key] = value
+    return result
+
+
+def _split_property(line: str) -> tuple[str, str]:
+    for i, char in enumerate(line):
+        if char in "=:":
+            return line[:i].strip(), line[i + 1 :].strip().replace("\\\\", "\\")
+    return line.strip(), ""
+
+
+def parse_value(key: ConfigKey, text: str) -> Value:
+    """The value of ``text`` for ``key``; ConfigError names both and what was expected."""
+    text = text.strip()
+    kind = key.type
+    if kind in _INTEGER_BITS:
+        try:
+            number = int(text)
+        except ValueError:
+            raise _bad(key, text, f"a whole number ({kind.value})") from None
+        bound = 1 << _INTEGER_BITS[kind]
+        if not -bound <= number < bound:
+            raise _bad(key, text, f"a whole number that fits {kind.value}")
+        return _in_range(key, text, number)
+    if kind is ConfigType.DOUBLE:
+        try:
+            return _in_range(key, text, float(text))
+        except ValueError:
+            raise _bad(key, text, "a number") from None
+    if kind is ConfigType.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise _bad(key, text, "true or false")
+        return text.lower() == "true"
+    if kind is ConfigType.LIST:
+        items = tuple(item.strip() for item in text.split(",")) if text else ()
+        if key.choices and not all(item in key.choices for item in items):
+            raise _bad(key, text, f"a list of {', '.join(key.choices)}")
+        return items
+    if key.choices and text not in key.choices:
+        raise _bad(key, text, f"one of {', '.join(key.choices)}")
+    return text
+
+
+def _in_range(key: ConfigKey, text: str, number: int | float) -> int | float:
+    if (key.low is not None and number < key.low) or (key.high is not None and number > key.high):
+        raise _bad(key, text, key.range)
+    return number
+
+
+def _bad(key: ConfigKey, text: str, expected: str) -> ConfigError:
+    return ConfigError(f"Invalid value {text!r} of {key.name}: expected {expected}")
+
+
+def _default(key: ConfigKey) -> Value | None:
+    return None if key.default is None else parse_value(key, key.default)
+
+
+_DEFAULTS: Final[Mapping[str, Value | None]] = {name: _default(key) for name, key in KEYS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker's configuration. Later layers win: default, ``static``, ``dynamic_default``, ``dynamic``.
+
+    ``unknown`` are the given keys that the table does not have; they are kept and mean nothing.
+    """
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    dynamic_default: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Value | None] = field(default_factory=lambda: _DEFAULTS)
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
+        """The configuration that ``properties`` describe; ConfigError names what cannot be used."""
+        static = {name: text for name, text in properties.items() if name in KEYS}
+        unknown = {name: text for name, text in properties.items() if name not in KEYS}
+        return cls(static=static, unknown=unknown)._resolved()
+
+    def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
+        """This configuration with the dynamic layers replaced. Keys that may not change are left out."""
+        changeable = {name for name, key in KEYS.items() if key.update is not UpdateMode.READ_ONLY}
+        return replace(
+            self,
+            dynamic_default={k: v for k, v in default.items() if k in changeable},
+            dynamic={k: v for k, v in broker.items() if k in changeable},
+        )._resolved()
+
+    def _resolved(self) -> "BrokerConfig":
+        values = dict(_DEFAULTS)
+        for layer in (self.static, self.dynamic_default, self.dynamic):
+            for name, text in layer.items():
+                values[name] = parse_value(KEYS[name], text)
+        config = replace(self, values=values)
+        _check_together(config)
+        return config
+
+    # The accessors are named by type. A wrong key or a value that is absent is a mistake in the code, not of the
+    # person who wrote the file: KeyError and TypeError.
+
+    def get(self, name: builtins.str) -> Value | None:
+        return self.values[name]
+
+    def int(self, name: builtins.str) -> builtins.int:
+        value = self.values[name]
+        if isinstance(value, builtins.int) and not isinstance(value, builtins.bool):
+            return value
+        raise TypeError(f"{name} is {value!r}, not a whole number")
+
+    long = int
+
+    def optional_int(self, name: builtins.str) -> builtins.int | None:
+        return None if self.values[name] is None else self.int(name)
+
+    def bool(self, name: builtins.str) -> builtins.bool:
+        value = self.values[name]
+        if isinstance(value, builtins.bool):
+            return value
+        raise TypeError(f"{name} is {value!r}, not a boolean")
+
+    def str(self, name: builtins.str) -> builtins.str:
+        value = self.values[name]
+        if isinstance(value, builtins.str):
+            return value
+        raise TypeError(f"{name} is {value!r}, not a string")
+
+    def optional_str(self, name: builtins.str) -> builtins.str | None:
+        return None if self.values[name] is None else self.str(name)
+
+    def list(self, name: builtins.str) -> tuple[builtins.str, ...]:
+        value = self.values[name]
+        if isinstance(value, tuple):
+            return value
+        raise TypeError(f"{name} is {value!r}, not a list")
+
+    @property
+    def node_id(self) -> builtins.int:
+        """node.id, or broker.id; ConfigError when neither is given."""
+        node = self.optional_int("node.id")
+        if node is None:
+            node = self.int("broker.id")
+        if node < 0:
+            raise ConfigError("node.id is not set: expected a number >= 0 that no other broker has")
+        return node
+
+    @property
+    def log_dirs(self) -> tuple[builtins.str, ...]:
+        """log.dirs, or log.dir: as written, in order."""
+        return self.list("log.dirs" if self.values["log.dirs"] else "log.dir")
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        return _parse_listeners("listeners", self.list("listeners"))
+
+    @property
+    def advertised_listeners(self) -> tuple[Listener, ...]:
+        """What clients are told: advertised.listeners, or listeners."""
+        if self.values["advertised.listeners"]:
+            return _parse_listeners("advertised.listeners", self.list("advertised.listeners"))
+        return self.listeners
+
+    @property
+    def cordoned_log_dirs(self) -> frozenset[builtins.str]:
+        """The log directories that take no new replicas, ``*`` spelled out."""
+        cordoned = self.list("cordoned.log.dirs")
+        return frozenset(self.log_dirs if "*" in cordoned else cordoned)
+
+
+def _parse_listeners(name: str, entries: Sequence[str]) -> tuple[Listener, ...]:
+    result = []
+    for entry in entries:
+        protocol, separator, address = entry.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not (separator and colon and protocol and port.isdigit() and int(port) < 65536):
+            raise ConfigError(f"Invalid value {entry!r} of {name}: expected NAME://HOST:PORT")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"Invalid value {entry!r} of {name}: expected the listener name PLAINTEXT")
+        result.append(Listener(protocol, host.strip("[]"), int(port)))
+    return tuple(result)
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Rules between keys."""
+    node, broker = config.optional_int("node.id"), config.int("broker.id")
+    if node is not None and broker not in (-1, node):
+        raise ConfigError(
+            f"Invalid value {broker} of broker.id: expected {node}, the value of node.id, or nothing"
+        )
+    if not config.log_dirs or not all(config.log_dirs):
+        raise ConfigError(
+            f"Invalid value {config.log_dirs!r} of log.dirs: expected one directory or more, by commas"
+        )
+    if not config.listeners:
+        raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
+    _ = config.advertised_listeners
+    cordoned = config.list("cordoned.log.dirs")
+    if "*" in cordoned and len(cordoned) > 1:
+        raise ConfigError(f"Invalid value {','.join(cordoned)!r} of cordoned.log.dirs: expected * alone")
+    foreign = [path for path in cordoned if path != "*" and path not in config.log_dirs]
+    if foreign:
+        raise ConfigError(
+            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: expected one of log.dirs, {', '.join(config.log_dirs)}"
+        )
+    wait, lag = config.int("replica.fetch.wait.max.ms"), config.int("replica.lag.time.max.ms")
+    if wait > lag:
+        raise ConfigError(
+            f"Invalid value {wait} of replica.fetch.wait.max.ms: expected <= {lag}, replica.lag.time.max.ms"
+        )
+
+
+def validate_topic_config(key: str, value: str | None) -> Value:
+    """The typed value of one topic configuration; ConfigError when the key or the value cannot be used."""
+    item = TOPIC_KEYS.get(key)
+    if item is None:
+        raise ConfigError(f"Unknown topic config name: {key}")
+    if value is None:
+        raise ConfigError(f"Null value not supported for topic configs: {key}")
+    return parse_value(item.key, value)
+
+
+def _topic_value(item: TopicKey, broker: BrokerConfig, overrides: Mapping[str, str]) -> Value:
+    """A topic key's value: the override, else the first broker key that has one."""
+    text = overrides.get(item.key.name)
+    if text is not None:
+        return parse_value(item.key, text)
+    for name, factor in item.synonyms:
+        value = broker.get(name)
+        if value is not None:
+            return value * factor if isinstance(value, int) and factor != 1 else value
+    default = _default(item.key)
+    assert default is not None, f"topic key {item.key.name} has no default"
+    return default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What the logs of one topic go by. Durations in ms, sizes in bytes; None is "no limit"."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    retention_ms: int | None = 604_800_000
+    retention_bytes: int | None = None
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: str = "CreateTime"
+    timestamp_before_max_ms: int = 2**63 - 1
+    timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = 2**63 - 1
+    flush_ms: int = 2**63 - 1
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def compact(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def of(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> "LogConfig":
+        """The topic's overrides over the broker's defaults. Overrides that the table does not have are ignored:
+        a newer controller may have let them in."""
+
+        def value(name: str) -> Value:
+            return _topic_value(TOPIC_KEYS[name], broker, overrides)
+
+        def number(name: str) -> int:
+            found = value(name)
+            assert isinstance(found, int), f"{name} is {found!r}"
+            return found
+
+        def limit(name: str) -> int | None:
+            found = number(name)
+            return None if found < 0 else found
+
+        policy = value("cleanup.policy")
+        assert isinstance(policy, tuple)
+        return cls(
+            segment_bytes=number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            segment_jitter_ms=number("segment.jitter.ms"),
+            segment_index_bytes=number("segment.index.bytes"),
+            index_interval_bytes=number("index.interval.bytes"),
+            retention_ms=limit("retention.ms"),
+            retention_bytes=limit("retention.bytes"),
+            cleanup_policy=frozenset(policy),
+            max_message_bytes=number("max.message.bytes"),
+            message_timestamp_type=str(value("message.timestamp.type")),
+            timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+            compression_type=str(value("compression.type")),
+            min_insync_replicas=number("min.insync.replicas"),
+            unclean_leader_election_enable=bool(value("unclean.leader.election.enable")),
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+            flush_messages=number("flush.messages"),
+            flush_ms=number("flush.ms"),
+        )
+
+
+# -- DescribeConfigs -------------------------------------------------------------------------------------------
+
+
+def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
+    """Every broker key with its value and the layers that give it, as DescribeConfigs tells a broker's."""
+    return [_broker_entry(config, key) for key in KEYS.values()]
+
+
+def _broker_layers(config: BrokerConfig, name: str) -> list[Synonym]:
+    layers = [
+        (config.dynamic, ConfigSource.DYNAMIC_BROKER),
+        (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (config.static, ConfigSource.STATIC_BROKER),
+    ]
+    found = [Synonym(name, layer[name], source) for layer, source in layers if name in layer]
+    default = KEYS[name].default
+    if default is not None:
+        found.append(Synonym(name, default, ConfigSource.DEFAULT))
+    return found
+
+
+def _broker_entry(config: BrokerConfig, key: ConfigKey) -> ConfigEntry:
+    synonyms = _broker_layers(config, key.name)
+    # Kafka tells broker.id as set when only node.id is.
+    value = str(config.node_id) if key.name == "broker.id" and config.get("node.id") is not None else None
+    if value is not None and synonyms[0].source is ConfigSource.DEFAULT:
+        synonyms.insert(0, Synonym(key.name, value, ConfigSource.STATIC_BROKER))
+    return ConfigEntry(
+        key=key,
+        value=synonyms[0].value if synonyms else None,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+        read_only=key.update is UpdateMode.READ_ONLY,
+        synonyms=tuple(synonyms),
+    )
+
+
+def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every topic key with its value and the layers that give it.
+
+    As in Kafka only the first broker key of a topic key is told as a synonym: a default of retention.ms that
+    comes from log.retention.hours has none.
+    """
+    entries = []
+    for name, item in TOPIC_KEYS.items():
+        synonyms = [Synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
+        synonyms += _broker_layers(config, item.broker_key)
+        entries.append(
+            ConfigEntry(
+                key=item.key,
+                value=_text(_topic_value(item, config, overrides)),
+                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+                read_only=False,
+                synonyms=tuple(synonyms),
+            )
+        )
+    return entries
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
