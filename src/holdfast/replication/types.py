@@ -1,0 +1,224 @@
+"""The values that go in and out of replication, and what it asks of the shell around it.
+
+No behaviour. Values that are made once per request or partition of a request are named tuples (cheap), the rest
+frozen dataclasses. Absence is None; nothing here knows wire codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Buffer, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionEpoch,
+    TimestampMs,
+    TopicId,
+    TopicPartition,
+)
+
+if TYPE_CHECKING:
+    from holdfast.replication.follower import FetcherState
+    from holdfast.storage.log import FileSlice
+
+
+class Role(Enum):
+    """What this broker is for one partition."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    OFFLINE = "offline"  # its log directory died, or its log could not be made
+    CREATING = "creating"  # the log is being made on its disk
+
+
+class Isolation(Enum):
+    """How far a consumer may read."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class OffsetSpec(Enum):
+    """The special timestamps of ListOffsets; the values are the wire's."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """What replication goes by; names are those of the configuration keys."""
+
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 10_485_760
+    replica_fetch_backoff_ms: int = 1_000
+    fetch_max_bytes: int = 57_671_680
+    alter_partition_retry_ms: int = 500
+    create_timeout_ms: int = 20_000
+    """How long LeaderAndIsr waits for a disk to make a log before it answers 56 for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """What the controller wants of one partition (LeaderAndIsr)."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    partition_epoch: PartitionEpoch
+    replicas: tuple[BrokerId, ...]
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+    is_new: bool = False
+
+
+class StopReplica(NamedTuple):
+    """What the controller wants gone. ``leader_epoch`` None: whatever the epoch (the topic is being deleted)."""
+
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch | None
+    delete: bool
+
+
+OrderDone: TypeAlias = Callable[[dict[TopicPartition, HoldfastError | None]], None]
+
+
+class ProduceResult(NamedTuple):
+    """What became of one append. The offsets mean something only when ``error`` is None."""
+
+    error: HoldfastError | None
+    base_offset: Offset = 0
+    log_append_time_ms: TimestampMs | None = None
+    log_start_offset: Offset = 0
+    error_message: str | None = None
+
+
+class FetchPartitionQuery(NamedTuple):
+    """One partition of a fetch, from a consumer to us or from us to a leader."""
+
+    topic_partition: TopicPartition
+    offset: Offset
+    max_bytes: int
+    current_leader_epoch: LeaderEpoch | None = None
+    last_fetched_epoch: LeaderEpoch | None = None
+    log_start_offset: Offset | None = None
+    """The follower's own; None for a consumer."""
+
+
+class FetchQuery(NamedTuple):
+    """One fetch without a session. ``replica`` is None for a consumer, else the follower's id and epoch."""
+
+    replica: tuple[BrokerId, BrokerEpoch | None] | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: Isolation
+    partitions: Sequence[FetchPartitionQuery]
+    allow_follower: bool = False
+    """A consumer whose version lets a follower answer (Fetch v11 up, KIP-392)."""
+
+
+class FetchResult(NamedTuple):
+    """One partition's answer. With an error there is no data, and offsets are None where they are not known."""
+
+    topic_partition: TopicPartition
+    error: HoldfastError | None
+    high_watermark: Offset | None = None
+    last_stable_offset: Offset | None = None
+    log_start_offset: Offset | None = None
+    diverging: tuple[LeaderEpoch, Offset] | None = None
+    current_leader: tuple[BrokerId | None, LeaderEpoch] | None = None
+    data: FileSlice | bytes | None = None
+
+
+class FetchPlan(NamedTuple):
+    """The next fetch of a follower: what to send to the source.
+
+    ``session_epoch`` 0 opens a session (``session_id`` None then); else only what changed is in ``partitions``.
+    """
+
+    session_id: int | None
+    session_epoch: int
+    partitions: list[FetchPartitionQuery]
+    forgotten: list[TopicPartition]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+
+
+class FetchedPartition(NamedTuple):
+    """One partition of a source's answer. ``records`` must stay valid until the append: it is not copied."""
+
+    topic_partition: TopicPartition
+    error: HoldfastError | None
+    high_watermark: Offset | None
+    log_start_offset: Offset | None
+    diverging: tuple[LeaderEpoch, Offset] | None
+    records: Buffer | None
+    current_leader: tuple[BrokerId | None, LeaderEpoch] | None = None
+
+
+class IsrProposal(NamedTuple):
+    """A change of the ISR that we, the leader, ask of the controller (AlterPartition, one partition)."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
+    """With each member the broker epoch that it fetched with; None where it did not say (and for ourselves)."""
+
+
+class IsrOutcome(NamedTuple):
+    """What the controller made of a proposal."""
+
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    partition_epoch: PartitionEpoch
+
+
+class OffsetResult(NamedTuple):
+    """The answer of ListOffsets; all None when nothing matches."""
+
+    offset: Offset | None
+    timestamp_ms: TimestampMs | None = None
+    leader_epoch: LeaderEpoch | None = None
+
+
+class EpochEnd(NamedTuple):
+    """The answer of OffsetForLeaderEpoch; both None when the epoch is not known."""
+
+    leader_epoch: LeaderEpoch | None
+    end_offset: Offset | None
+
+
+class Outbox(Protocol):
+    """What replication asks of the shell. Calls come on the loop thread and must not call back synchronously."""
+
+    def alter_partition(self, proposals: Sequence[IsrProposal]) -> None:
+        """Send to the controller; each proposal's answer goes to LocalReplicas.alter_partition_result."""
+
+    def fetcher_ready(self, fetcher: FetcherState) -> None:
+        """``fetcher.build(now_ms)`` has something to send now (connect to ``fetcher.source`` if need be).
+
+        May be called several times before the shell gets to it; build answers None when there is nothing.
+        """
+
+    def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: LeaderEpoch) -> None:
+        """This broker has begun or ceased to lead a partition. Called in order for each partition."""
