@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError
-from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, TopicPartition
+from holdfast.model.types import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+)
 from holdfast.replication.types import (
     EpochEnd,
     FetchPartitionQuery,
@@ -84,8 +91,12 @@ class LocalReplicas:
         outbox: Outbox,
         *,
         log_config: Callable[[str], LogConfig],
+        is_known: Callable[[TopicPartition], bool],
+        clock: Callable[[], int],
     ) -> None:
-        """``log_config`` tells the configuration of a topic's logs when one is created."""
+        """``log_config`` tells the configuration of a topic's logs when one is created; ``is_known`` whether the
+        metadata has a partition that is not here (6 instead of 3); ``clock`` is read when a disk has finished, in
+        the milliseconds of ``now_ms``."""
 
     # -- orders of the controller --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ frozen dataclasses. Absence is None; nothing here knows wire codes.
 
 from __future__ import annotations
 
-from collections.abc import Buffer, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
@@ -169,7 +169,7 @@ class FetchedPartition(NamedTuple):
     high_watermark: Offset | None
     log_start_offset: Offset | None
     diverging: tuple[LeaderEpoch, Offset] | None
-    records: Buffer | None
+    records: bytes | bytearray | memoryview | None
     current_leader: tuple[BrokerId | None, LeaderEpoch] | None = None
 
 
