@@ -1,0 +1,330 @@
+"""One connection to one broker: requests go out pipelined, answers come back by correlation id.
+
+Owns the socket, the correlation ids and the deadlines of unanswered requests. Never retries, never routes,
+never reconnects, and knows nothing of topics. Lives on one event loop; no method may be called from another
+thread.
+
+Answers larger than the connection's small buffer are received straight into a buffer of their own, so that
+the records of a fetch are copied once, by the kernel. The memoryview given to the caller is the caller's.
+
+Invariants: every accepted request gets exactly one outcome (answer, RequestTimedOut, ConnectionLost);
+``on_close`` is called once for a connection that was open.
+"""
+
+import asyncio
+import socket
+import ssl as ssl_module
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from holdfast.client.errors import (
+    BrokerUnreachable,
+    ConnectionLost,
+    MalformedResponse,
+    RequestTimedOut,
+    TooManyInFlight,
+)
+from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
+
+__all__ = [
+    "BrokerConnection",
+    "BrokerUnreachable",
+    "ConnectionLost",
+    "MalformedResponse",
+    "OnResponse",
+    "RequestTimedOut",
+    "TooManyInFlight",
+]
+
+OnResponse: TypeAlias = Callable[[memoryview | None, Exception | None], None]
+"""Called once per request, with the body after the response header, or with the error."""
+
+SMALL_BUFFER_BYTES = 64 * 1024
+DEFAULT_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+"""Above any fetch.max.bytes in use; a larger size in a frame is taken for garbage."""
+DEFAULT_MAX_IN_FLIGHT = 4096
+
+_INT32 = struct.Struct(">i")
+
+
+class _Pending(NamedTuple):
+    api_key: int
+    version: int
+    deadline_s: float
+    on_response: OnResponse
+
+
+class BrokerConnection(asyncio.BufferedProtocol):
+    """A connection that is opened once and closed once.
+
+    Errors: ``BrokerUnreachable`` from ``open``; ``ConnectionLost``, ``RequestTimedOut`` from requests.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str,
+        *,
+        on_close: Callable[[Exception | None], None] | None = None,
+        ssl: ssl_module.SSLContext | None = None,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self._on_close = on_close
+        self._ssl = ssl
+        self._max_response_bytes = max_response_bytes
+        self._max_in_flight = max_in_flight
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+        self._correlation_id = 0
+        self._pending: dict[int, _Pending] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._small = bytearray(SMALL_BUFFER_BYTES)
+        self._small_view = memoryview(self._small)
+        self._filled = 0
+        # The frame that is being received into a buffer of its own, without its 4-byte size.
+        self._large: memoryview | None = None
+        self._large_filled = 0
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._closed
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._pending)
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    async def open(self, timeout_s: float) -> None:
+        """Connects. ``refused`` in the error is true only when every address of the host refused."""
+        if self._transport is not None or self._closed:
+            raise ConnectionLost(f"connection to {self.address} was opened before; make a new one")
+        loop = self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connect(loop)
+        except TimeoutError:
+            reason = f"no answer within {timeout_s:g} s"
+            raise BrokerUnreachable(self.address, refused=False, reason=reason) from None
+        except OSError as e:
+            raise BrokerUnreachable(self.address, refused=False, reason=e.strerror or str(e)) from e
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        # One address at a time: create_connection over several hides whether all of them refused.
+        found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        errors: list[OSError] = []
+        name = self.host if self._ssl is not None else None
+        for ip in dict.fromkeys(str(info[4][0]) for info in found):
+            try:
+                await loop.create_connection(lambda: self, ip, self.port, ssl=self._ssl, server_hostname=name)
+                return
+            except OSError as e:
+                errors.append(e)
+        refused = all(isinstance(e, ConnectionRefusedError) for e in errors)
+        reason = "connection refused" if refused else str(errors[-1])
+        raise BrokerUnreachable(self.address, refused=refused, reason=reason)
+
+    def close(self) -> None:
+        """Ends the connection; unanswered requests get ConnectionLost before this returns."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._finish(None)
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    async def request(self, entity: Any, *, timeout_s: float) -> Any:
+        """Sends a request entity; its class tells API and version. Returns the response entity."""
+        api_key, version = entity.__api_key__, entity.__version__
+        body = await self._ask(api_key, version, encode_request, entity, timeout_s)
+        try:
+            return decode_response(api_key, version, body)
+        except Exception as e:
+            raise MalformedResponse(
+                f"{self.address} answered API {api_key} version {version} with bytes that cannot be read: {e}"
+            ) from e
+
+    async def request_raw(self, api_key: int, version: int, body: bytes, *, timeout_s: float) -> memoryview:
+        """Sends an encoded body; returns the body of the answer, after its header."""
+        return await self._ask(api_key, version, encode_request_raw, body, timeout_s)
+
+    def request_raw_cb(
+        self, api_key: int, version: int, body: bytes, on_response: OnResponse, *, timeout_s: float
+    ) -> None:
+        """As ``request_raw`` without a future or a task. Raises when the request cannot be sent at all."""
+        self._send(api_key, version, encode_request_raw, body, timeout_s, on_response)
+
+    def send_raw(self, api_key: int, version: int, body: bytes) -> None:
+        """Sends a request that gets no answer: Produce with acks=0."""
+        transport = self._ready()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        transport.write(encode_request_raw(api_key, version, self._correlation_id, self.client_id, body))
+
+    async def _ask(
+        self, api_key: int, version: int, encode: Callable[..., bytes], content: Any, timeout_s: float
+    ) -> memoryview:
+        future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
+
+        def on_response(body: memoryview | None, error: Exception | None) -> None:
+            if future.done():  # the caller was cancelled
+                return
+            if body is not None:
+                future.set_result(body)
+            else:
+                future.set_exception(error or ConnectionLost(f"no answer from {self.address}"))
+
+        self._send(api_key, version, encode, content, timeout_s, on_response)
+        return await future
+
+    def _ready(self) -> asyncio.Transport:
+        if self._transport is None or self._closed:
+            raise ConnectionLost(f"connection to {self.address} is not open")
+        if len(self._pending) >= self._max_in_flight:
+            raise TooManyInFlight(f"{self._max_in_flight} requests to {self.address} are unanswered")
+        return self._transport
+
+    def _send(
+        self,
+        api_key: int,
+        version: int,
+        encode: Callable[..., bytes],
+        content: Any,
+        timeout_s: float,
+        on_response: OnResponse,
+    ) -> None:
+        transport = self._ready()
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode(api_key, version, correlation_id, self.client_id, content)
+        assert self._loop is not None
+        deadline_s = self._loop.time() + timeout_s
+        self._pending[correlation_id] = _Pending(api_key, version, deadline_s, on_response)
+        if self._sweep is None or self._sweep.when() > deadline_s:
+            self._arm(deadline_s)
+        transport.write(frame)
+
+    # -- deadlines: one timer for the earliest of all --------------------------------------------------------
+
+    def _arm(self, deadline_s: float) -> None:
+        assert self._loop is not None
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        assert self._loop is not None
+        self._sweep = None
+        now_s = self._loop.time()
+        due = [c for c, pending in self._pending.items() if pending.deadline_s <= now_s]
+        expired = [self._pending.pop(c) for c in due]
+        if self._pending:
+            self._arm(min(pending.deadline_s for pending in self._pending.values()))
+        for pending in expired:
+            pending.on_response(
+                None, RequestTimedOut(f"{self.address} did not answer API {pending.api_key} in time")
+            )
+
+    # -- asyncio.BufferedProtocol ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._closed:  # closed while connecting
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None:
+            return self._large[self._large_filled :]
+        return self._small_view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is None:
+            self._filled += nbytes
+            self._take_frames()
+            return
+        self._large_filled += nbytes
+        if self._large_filled == len(self._large):
+            frame, self._large = self._large, None
+            self._answered(frame)
+
+    def eof_received(self) -> None:
+        return None  # the transport closes itself
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(exc or ConnectionLost(f"{self.address} closed the connection"))
+
+    def _take_frames(self) -> None:
+        at, filled = 0, self._filled
+        while filled - at >= 4:
+            (size,) = _INT32.unpack_from(self._small, at)
+            if not 4 <= size <= self._max_response_bytes:
+                self._give_up(MalformedResponse(f"{self.address} announced an answer of {size} bytes"))
+                return
+            end = at + 4 + size
+            if end > filled:
+                if 4 + size > SMALL_BUFFER_BYTES:
+                    self._begin_large(size, at + 4, filled)
+                    return
+                break
+            # A copy, since the small buffer is used again while the caller may keep the answer.
+            self._answered(memoryview(bytes(self._small_view[at + 4 : end])))
+            if self._closed:
+                return
+            at = end
+        if at:
+            self._small[: filled - at] = self._small[at:filled]
+            self._filled = filled - at
+
+    def _begin_large(self, size: int, start: int, filled: int) -> None:
+        have = filled - start
+        self._large = memoryview(bytearray(size))
+        self._large[:have] = self._small_view[start:filled]
+        self._large_filled = have
+        self._filled = 0
+
+    def _answered(self, frame: memoryview) -> None:
+        (correlation_id,) = _INT32.unpack_from(frame, 0)
+        pending = self._pending.pop(correlation_id, None)
+        if pending is None:
+            if correlation_id > self._correlation_id or correlation_id < 0:
+                self._give_up(MalformedResponse(f"{self.address} answered a request that was not sent"))
+            return  # else: late, its caller was told RequestTimedOut
+        if not self._pending and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        try:
+            body = response_body(pending.api_key, pending.version, frame)
+        except (IndexError, ValueError, struct.error) as e:
+            error = MalformedResponse(f"{self.address} sent a response header that cannot be read: {e}")
+            pending.on_response(None, error)
+            self._give_up(error)
+            return
+        pending.on_response(body, None)
+
+    def _give_up(self, error: Exception) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._finish(error)
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        pending, self._pending = self._pending, {}
+        reason = str(error) if error is not None else "closed by this side"
+        for one in pending.values():
+            one.on_response(None, ConnectionLost(f"connection to {self.address} ended: {reason}"))
+        if self._transport is not None and self._on_close is not None:
+            self._on_close(error)
