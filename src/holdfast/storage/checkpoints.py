@@ -1,0 +1,91 @@
+"""The small text files of a log directory: three offset checkpoints and the mark of a clean shutdown.
+
+Owns their formats, which are Kafka's: ``recovery-point-offset-checkpoint`` (all before it is on the
+device), ``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks) and
+``.kafka_cleanshutdown``. A checkpoint is version 0, the number of lines, and a line "topic partition offset"
+each. Always written as a whole (tmp, fsync, rename, fsync of the directory). A file that cannot be parsed
+counts as missing: recovery is the answer to that, never a crash; an I/O error is not swallowed here.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+
+from holdfast.model.types import BrokerEpoch, Offset, TopicPartition
+from holdfast.storage.files import FileSystem
+
+log = logging.getLogger(__name__)
+
+RECOVERY_POINT = "recovery-point-offset-checkpoint"
+LOG_START = "log-start-offset-checkpoint"
+HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+
+
+class _BadCheckpoint(ValueError):
+    """The text is not a checkpoint."""
+
+
+def encode_offsets(offsets: Iterable[tuple[TopicPartition, Offset]]) -> bytes:
+    """The text of an offset checkpoint."""
+    lines = [f"{tp.topic} {tp.partition} {offset}\n" for tp, offset in offsets]
+    return f"{_VERSION}\n{len(lines)}\n{''.join(lines)}".encode()
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
+    """The offsets in a checkpoint's text; ValueError when it is not one."""
+    found: dict[TopicPartition, Offset] = {}
+    for fields in decode_lines(data, fields=3):
+        found[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+    return found
+
+
+def decode_lines(data: bytes, *, fields: int) -> list[list[str]]:
+    """The lines, split in fields, of any of Kafka's checkpoint files; ValueError when it is not one."""
+    if not data:
+        return []  # Kafka leaves an empty file between creation and the first write
+    lines = data.decode().split("\n")
+    if len(lines) < 3 or lines[-1] or lines[0] != _VERSION:
+        raise _BadCheckpoint(f"expected version {_VERSION}, a count and lines, found {data[:40]!r}")
+    rows = [line.split(" ") for line in lines[2:-1]]
+    if len(rows) != int(lines[1]) or any(len(row) != fields for row in rows):
+        raise _BadCheckpoint(f"expected {lines[1]} lines of {fields} fields, found {len(rows)} lines")
+    return rows
+
+
+def read_offsets(files: FileSystem, path: str) -> dict[TopicPartition, Offset]:
+    """The checkpoint at ``path``; empty when it is missing or cannot be parsed."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return {}
+    try:
+        return decode_offsets(data)
+    except ValueError as e:
+        log.warning("%s is not a checkpoint, it is ignored and the logs are recovered: %s", path, e)
+        return {}
+
+
+def write_offsets(files: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """Replace the checkpoint at ``path``."""
+    files.write_atomic(path, encode_offsets(offsets.items()))
+
+
+def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:
+    """Contents of the mark: JSON with the epoch of the incarnation that shut down."""
+    return b'{"version":0,"brokerEpoch":%d}' % (-1 if broker_epoch is None else broker_epoch)
+
+
+def read_clean_shutdown(files: FileSystem, path: str) -> tuple[bool, BrokerEpoch | None]:
+    """Whether the mark is there, and the broker epoch in it."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return False, None
+    try:
+        epoch = int(json.loads(data)["brokerEpoch"])
+    except (ValueError, KeyError, TypeError):
+        return True, None  # Kafka before 3.7 leaves the mark empty
+    return True, epoch if epoch >= 0 else None

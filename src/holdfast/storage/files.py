@@ -1,0 +1,321 @@
+"""The operating system's files: the only module below the shell that touches them.
+
+Owns the FileSystem and FileHandle protocols and ``OsFiles``, which fulfils them on Linux (and, with the plain
+path beside each Linux-only call, elsewhere). Raises OSError and nothing else; what an error means for a log
+directory is decided in one place, ``LogDir.guard``. Never maps a file into memory: a dead device answers a
+mapped read with SIGBUS and the process is gone.
+
+The fault layer of the tests is another FileSystem around this one.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Anything that bytes can be written from, or that a read may answer with."""
+
+_RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+_COLD_ERRORS = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+_IOV_MAX = 512
+"""Buffers handed to one pwritev; the kernel's own limit is 1024."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """Bytes of the file system that holds a path."""
+
+    total: int
+    usable: int
+
+
+class FileHandle(Protocol):
+    """One open file. Reads and writes name their position; there is no file pointer."""
+
+    @property
+    def path(self) -> str:
+        """Where it was when it was opened."""
+
+    def fileno(self) -> int:
+        """The descriptor, for os.sendfile."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+
+    def preadv_nowait(self, size: int, offset: int) -> bytearray | None:
+        """Exactly ``size`` bytes if they are in memory, else None: cold, past the end, not askable."""
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write all of the buffers, one after the other; the number of bytes."""
+
+    def fsync(self) -> None:
+        """Return when the contents are on the device."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend (sparse) to ``size``."""
+
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def close(self) -> None:
+        """Give the descriptor back. Also happens when the last reference goes."""
+
+
+class FileLock(Protocol):
+    """A lock that the operating system frees when the process ends, however it ends."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class FileSystem(Protocol):
+    """What storage asks of the operating system."""
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> FileHandle: ...
+
+    def mkdir(self, path: str) -> None:
+        """Make one directory; its parent is there, it is not."""
+
+    def makedirs(self, path: str) -> None:
+        """Make a directory and its parents; fine if it is there."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; fine if it is gone."""
+
+    def rmtree(self, path: str) -> None:
+        """Remove a directory and all in it; fine if it is gone."""
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def file_size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """Time of the last change of contents."""
+
+    def device(self, path: str) -> int:
+        """Number of the device that holds the path: changes when something is mounted over or away."""
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def statvfs(self, path: str) -> DiskSpace: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomic(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace a small file as a whole: a reader, also one after a crash, sees the old or the new one.
+
+        ``durable``: it is on the device when this returns. Without it a crash of the machine (not of the
+        process) may leave an old or an empty file: for files that recovery can make again.
+        """
+
+    def lock(self, path: str) -> FileLock | None:
+        """An exclusive lock on the file (made if missing); None if another process or handle has it."""
+
+
+class OsFile:
+    """FileHandle on a descriptor.
+
+    The descriptor is closed when the last reference goes (or by ``close``). A segment that retires just drops
+    its reference: an answer that is being sent from the file holds its own, so the number cannot be reused
+    under it.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts, got = [data], len(data)
+        while got < size:  # a read is cut short by a signal or at 2 GiB, not only at the end
+            data = os.pread(self._fd, size - got, offset + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def preadv_nowait(self, size: int, offset: int) -> bytearray | None:
+        if _RWF_NOWAIT is None:
+            return None
+        data = bytearray(size)
+        try:
+            got = os.preadv(self._fd, (data,), offset, _RWF_NOWAIT)
+        except OSError as e:
+            if e.errno in _COLD_ERRORS:
+                return None
+            raise
+        return data if got == size else None
+
+    def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if len(buffers) == 1:
+            buffer = buffers[0]
+            size = len(buffer)
+            written = os.pwrite(self._fd, buffer, offset)
+            if written == size:
+                return written
+            return self._write_rest((buffer,), offset, size, written)
+        size = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers[:_IOV_MAX], offset)
+        if written == size:
+            return written
+        return self._write_rest(buffers, offset, size, written)
+
+    def _write_rest(self, buffers: Sequence[Buffer], offset: int, size: int, written: int) -> int:
+        """A short write is not an error yet: the next one tells why, or goes through."""
+        skip = written
+        for buffer in buffers:
+            view = memoryview(buffer)
+            while skip < len(view):
+                skip += os.pwrite(self._fd, view[skip:], offset + skip)
+            offset += len(view)
+            skip = max(0, skip - len(view))
+        return size
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def __repr__(self) -> str:
+        return f"OsFile({self.path!r}, fd={self._fd})"
+
+
+class OsLock:
+    """flock on an open descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFiles:
+    """FileSystem of the machine."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, readonly: bool = False) -> FileHandle:
+        flags = os.O_RDONLY if readonly else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        return OsFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def rmtree(self, path: str) -> None:
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            return
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def file_size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def device(self, path: str) -> int:
+        return os.stat(path).st_dev
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def statvfs(self, path: str) -> DiskSpace:
+        s = os.statvfs(path)
+        return DiskSpace(total=s.f_blocks * s.f_frsize, usable=s.f_bavail * s.f_frsize)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as f:
+            return f.read()
+
+    def write_atomic(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        temporary = path + ".tmp"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+        if durable:
+            self.fsync_dir(os.path.dirname(path) or ".")
+
+    def lock(self, path: str) -> FileLock | None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            os.close(fd)
+            if e.errno in (errno.EAGAIN, errno.EACCES):
+                return None
+            raise
+        return OsLock(fd)

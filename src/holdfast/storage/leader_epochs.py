@@ -1,0 +1,160 @@
+"""Which leader wrote which offsets of one log: epoch -> start offset (KIP-101, KIP-279).
+
+Owns the entries and the file ``leader-epoch-checkpoint``; decides nothing about truncation, it only answers
+where an epoch ends. Invariant: epochs and start offsets grow strictly from entry to entry.
+
+The file is replaced as a whole on every change but not synced: what it says of the batches past the recovery
+point is in the batches too, and recovery puts it back from them. ``flush`` syncs it before the recovery point
+moves.
+"""
+
+import logging
+from array import array
+from bisect import bisect_right
+
+from holdfast.model.types import LeaderEpoch, Offset
+from holdfast.storage.checkpoints import decode_lines
+from holdfast.storage.files import FileSystem
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "leader-epoch-checkpoint"
+
+
+class LeaderEpochs:
+    """The epochs of one log. Changed on the dir's thread; the loop asks.
+
+    ``_entries`` is replaced as a whole on a change, so that a reader on the loop sees one state.
+    """
+
+    __slots__ = ("_dirty", "_entries", "_files", "_path")
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._entries: tuple[array[int], array[int]] = (array("q"), array("q"))
+        self._dirty = False  # the file is not known to be on the device
+
+    @classmethod
+    def load(cls, files: FileSystem, path: str) -> "LeaderEpochs":
+        """From the file; empty when it is missing or not a checkpoint (recovery refills it)."""
+        epochs = cls(files, path)
+        try:
+            rows = decode_lines(files.read_bytes(path), fields=2)
+            for epoch, start in rows:
+                epochs._put(int(epoch), int(start))
+        except FileNotFoundError:
+            pass
+        except ValueError as e:
+            log.warning("%s is not a leader epoch checkpoint, it is made again from the log: %s", path, e)
+            epochs._entries = (array("q"), array("q"))
+        return epochs
+
+    def moved(self, path: str) -> None:
+        """The log's directory has another name now."""
+        self._path = path
+
+    @property
+    def latest(self) -> LeaderEpoch | None:
+        epochs = self._entries[0]
+        return epochs[-1] if epochs else None
+
+    def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
+        epochs, starts = self._entries
+        return list(zip(epochs, starts, strict=True))
+
+    def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """From ``start`` on the log is of ``epoch``. True if that was news (and is in the file now)."""
+        latest = self.latest
+        if latest is not None and epoch <= latest:
+            return False
+        self._put(epoch, start)
+        self._write()
+        return True
+
+    def assign_in_memory(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """As ``assign``, while recovery reads a log: the file is written at its end, once."""
+        latest = self.latest
+        if latest is not None and epoch <= latest:
+            return False
+        self._put(epoch, start)
+        return True
+
+    def _put(self, epoch: LeaderEpoch, start: Offset) -> None:
+        epochs, starts = self._entries
+        # An epoch that wrote nothing before the next one began says nothing: Kafka drops it as well.
+        keep = len(starts)
+        while keep and (starts[keep - 1] >= start or epochs[keep - 1] >= epoch):
+            keep -= 1
+        self._entries = (epochs[:keep] + array("q", (epoch,)), starts[:keep] + array("q", (start,)))
+
+    def truncate_from_end(self, end: Offset) -> bool:
+        """The log ends at ``end`` now: forget epochs that start there or later."""
+        epochs, starts = self._entries
+        keep = len(starts)
+        while keep and starts[keep - 1] >= end:
+            keep -= 1
+        if keep == len(starts):
+            return False
+        self._entries = (epochs[:keep], starts[:keep])
+        self._write()
+        return True
+
+    def truncate_from_start(self, start: Offset) -> bool:
+        """The log starts at ``start`` now: the epoch of that offset starts there, earlier ones are gone."""
+        epochs, starts = self._entries
+        drop = bisect_right(starts, start) - 1
+        if drop < 0 or (starts[drop] == start and drop == 0):
+            return False
+        starts = starts[drop:]
+        starts[0] = start
+        self._entries = (epochs[drop:], starts)
+        self._write()
+        return True
+
+    def clear(self) -> None:
+        """Nothing is left of the log."""
+        if self._entries[0]:
+            self._entries = (array("q"), array("q"))
+            self._write()
+
+    def end_offset(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset] | None:
+        """The largest known epoch not above ``epoch`` and where it ends; None if that is not known.
+
+        The log's end for the latest epoch, the start of the following one otherwise. An ``epoch`` before the
+        first known one answers itself and the start of the first, so that a follower cuts there.
+        """
+        epochs, starts = self._entries
+        if not epochs:
+            return None
+        if epoch == epochs[-1]:
+            return epoch, log_end
+        i = bisect_right(epochs, epoch)
+        if i == len(epochs):
+            return None  # an epoch that we have not heard of
+        return (epochs[i - 1] if i else epoch), starts[i]
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
+        """The epoch that wrote ``offset``."""
+        epochs, starts = self._entries
+        i = bisect_right(starts, offset)
+        return epochs[i - 1] if i else None
+
+    def encode(self) -> bytes:
+        """The file's text."""
+        rows = self.entries()
+        return f"0\n{len(rows)}\n{''.join(f'{epoch} {start}{chr(10)}' for epoch, start in rows)}".encode()
+
+    def _write(self) -> None:
+        self._files.write_atomic(self._path, self.encode(), durable=False)
+        self._dirty = True
+
+    def rewrite(self) -> None:
+        """Write the file as it should be now."""
+        self._write()
+
+    def flush(self) -> None:
+        """The file is on the device when this returns."""
+        if self._dirty:
+            self._files.write_atomic(self._path, self.encode(), durable=True)
+            self._dirty = False

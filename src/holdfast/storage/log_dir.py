@@ -1,0 +1,276 @@
+"""One disk: its queue, its lock, its identity, and whether it still works.
+
+Owns the state online/offline of a log directory, ``guard`` (the one place that catches OSError and decides what
+it means), the probe, ``.lock`` and ``meta.properties``. Knows nothing of what lies in the directory: that is
+log_manager.py.
+
+    online --(an I/O error, or a probe that fails)--> offline    and never back, until the broker restarts
+
+Offline is told once, by ``on_offline``, on whatever thread found it (the dir's own, or the loop by a read). An
+offline directory is not touched again: every guard refuses at once.
+"""
+
+import errno
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from enum import Enum
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from holdfast.model.errors import (
+    ConfigError,
+    HoldfastError,
+    InconsistentMetaPropertiesError,
+    KafkaStorageError,
+    StorageError,
+)
+from holdfast.model.types import BrokerId, DirectoryId, TimestampMs
+from holdfast.storage.files import DiskSpace, FileLock, FileSystem
+from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+PROBE = ".probe"
+
+_PROCESS_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""The process or the machine is short of something; the disk has done nothing wrong."""
+_GONE_ERRORS = frozenset({errno.ENOENT, errno.ESTALE})
+"""A file that was deleted or renamed under an operation, or a directory that went: the probe tells which."""
+
+
+class DiskQueue(Protocol):
+    """Where the work of one disk is queued (broker/disk_io.py has the thread)."""
+
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, StorageError | None], None]) -> None:
+        """Run ``work`` in turn on the disk's thread, then ``done(result, error)`` on the loop, exactly once."""
+
+
+class InlineQueue:
+    """Runs the work at once, in the caller: for offline tools and tests."""
+
+    __slots__ = ()
+
+    def submit(self, work: Callable[[], T], done: Callable[[Any, Any], None]) -> None:
+        try:
+            result = work()
+        except HoldfastError as e:
+            done(None, e)
+        else:
+            done(result, None)
+
+
+class DirState(Enum):
+    """What a log directory is good for."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+class _Guard:
+    """See LogDir.guard. One per error type and directory, without state: it nests."""
+
+    __slots__ = ("_dir", "_error")
+
+    def __init__(self, directory: "LogDir", error: type[KafkaStorageError]) -> None:
+        self._dir = directory
+        self._error = error
+
+    def __enter__(self) -> None:
+        if self._dir.failure is not None:
+            raise self._error(f"log dir {self._dir.path} is offline: {self._dir.failure}")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise self._dir.judge(error, self._error) from error
+
+
+class LogDir:
+    """One entry of log.dirs.
+
+    ``cordoned``: takes no new replicas (KIP-1066). ``on_recovery_points_lowered`` is log_manager's: a log was cut
+    below what the recovery point checkpoint says.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        files: FileSystem,
+        queue: DiskQueue,
+        *,
+        on_offline: Callable[["LogDir", KafkaStorageError], None] | None = None,
+    ) -> None:
+        self.path = path
+        self.files = files
+        self.queue = queue
+        self.on_offline = on_offline
+        self.on_recovery_points_lowered: Callable[[], None] | None = None
+        self.cordoned = False
+        self.failure: KafkaStorageError | None = None
+        self.directory_id: DirectoryId | None = None
+        self._device: int | None = None
+        self._lock: FileLock | None = None
+        self._guards: dict[type[KafkaStorageError], _Guard] = {}
+
+    @property
+    def state(self) -> DirState:
+        return DirState.ONLINE if self.failure is None else DirState.OFFLINE
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def __repr__(self) -> str:
+        return f"LogDir({self.path!r}, {self.state.value})"
+
+    # -- errors --------------------------------------------------------------------------------------------
+
+    def guard(self, error: type[KafkaStorageError] = KafkaStorageError) -> AbstractContextManager[None]:
+        """Around every piece of work on the directory's files: an OSError leaves it as ``error``, and takes the
+        directory offline if it is the directory's fault. Refuses at once when the directory is offline."""
+        found = self._guards.get(error)
+        if found is None:
+            found = self._guards[error] = _Guard(self, error)
+        return found
+
+    def judge(self, error: OSError, kind: type[KafkaStorageError]) -> KafkaStorageError:
+        """What an OSError means: the typed error to raise. Takes the directory offline where it must."""
+        typed = kind(f"log dir {self.path}: {error}")
+        if error.errno in _PROCESS_ERRORS:
+            log.error("%s: %s (not a failure of the disk)", self.path, error)
+            return typed
+        if error.errno in _GONE_ERRORS and self.failure is None:
+            try:
+                self._probe()
+            except OSError as e:
+                self.mark_offline(kind(f"log dir {self.path}: {e}"))
+                return typed
+            log.warning("%s: %s; the directory itself is fine", self.path, error)
+            return typed
+        self.mark_offline(typed)
+        return typed
+
+    def mark_offline(self, error: KafkaStorageError) -> None:
+        """The directory is bad. Told once; the listener's own trouble must not keep it from being so."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        log.error("log dir %s is offline: %s", self.path, error)
+        if self.on_offline is not None:
+            try:
+                self.on_offline(self, error)
+            except Exception:
+                log.exception("the listener for the failure of %s failed", self.path)
+
+    def probe(self) -> None:
+        """Create, write, sync, read back and remove a small file; KafkaStorageError (and offline) if that fails.
+
+        Open files go on working on a directory that lost its permissions or its mount, so errors of appends
+        alone may come very late.
+        """
+        with self.guard():
+            self._probe()
+
+    def _probe(self) -> None:
+        if self._device is not None and self.files.device(self.path) != self._device:
+            raise OSError(errno.ENODEV, "another file system is mounted here now", self.path)
+        path = f"{self.path}/{PROBE}"
+        handle = self.files.open(path, create=True)
+        try:
+            data = b"holdfast probe\n"
+            handle.pwritev((data,), 0)
+            handle.fsync()
+            found = handle.pread(len(data), 0)
+        finally:
+            handle.close()
+        if found != data:
+            raise OSError(errno.EIO, f"read back {found!r}", path)
+        self.files.unlink(path)
+
+    def space(self) -> DiskSpace | None:
+        """Total and usable bytes; None when the directory is offline."""
+        try:
+            with self.guard():
+                return self.files.statvfs(self.path)
+        except KafkaStorageError:
+            return None
+
+    # -- identity ------------------------------------------------------------------------------------------
+
+    def open(self, *, node_id: BrokerId, cluster_id: str, new_id: Callable[[], UUID], now_ms: TimestampMs) -> None:
+        """Make the directory if it is missing, lock it, and check or write its meta.properties.
+
+        KafkaStorageError (and offline) if the disk does not let us; ConfigError if another process holds it;
+        InconsistentMetaPropertiesError if it belongs to another node or cluster.
+        """
+        with self.guard():
+            self.files.makedirs(self.path)
+            self.files.listdir(self.path)
+            self._lock = self.files.lock(f"{self.path}/{LOCK}")
+            if self._lock is None:
+                raise ConfigError(
+                    f"log.dirs: {self.path} is locked by another process: expected a directory of this broker alone"
+                )
+            self._device = self.files.device(self.path)
+            found = read_meta_properties(self.files, f"{self.path}/{META_PROPERTIES}")
+            if found is not None:
+                self._check_identity(found, node_id, cluster_id)
+            if found is None or "directory.id" not in found:
+                self.directory_id = new_id()
+                text = encode_meta_properties(node_id, self.directory_id, cluster_id, now_ms)
+                self.files.write_atomic(f"{self.path}/{META_PROPERTIES}", text)
+
+    def _check_identity(self, found: dict[str, str], node_id: BrokerId, cluster_id: str) -> None:
+        where = f"{self.path}/{META_PROPERTIES}"
+        stored = found.get("node.id", found.get("broker.id"))
+        if stored is not None and stored != str(node_id):
+            raise InconsistentMetaPropertiesError(
+                f"{where} is of node {stored}, the configured node.id is {node_id}: expected the same"
+            )
+        if "cluster.id" in found and found["cluster.id"] != cluster_id:
+            raise InconsistentMetaPropertiesError(
+                f"{where} is of cluster {found['cluster.id']}, this cluster is {cluster_id}: expected the same"
+            )
+        if "directory.id" in found:
+            try:
+                self.directory_id = decode_uuid(found["directory.id"])
+            except ValueError as e:
+                raise InconsistentMetaPropertiesError(f"{where}: directory.id: {e}") from e
+
+    def close(self) -> None:
+        """Free the lock. Also of an offline directory: it touches no disk."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def read_meta_properties(files: FileSystem, path: str) -> dict[str, str] | None:
+    """The keys of a meta.properties file; None when it is missing."""
+    try:
+        text = files.read_bytes(path).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not key.startswith(("#", "!")):
+            found[key.strip()] = value.strip().replace("\\", "")
+    return found
+
+
+def encode_meta_properties(
+    node_id: BrokerId, directory_id: DirectoryId, cluster_id: str, now_ms: TimestampMs
+) -> bytes:
+    """The text of a meta.properties file, version 1."""
+    written = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
+    return (
+        f"#\n#{written}\nnode.id={node_id}\ndirectory.id={encode_uuid(directory_id)}\n"
+        f"version=1\ncluster.id={cluster_id}\n"
+    ).encode()

@@ -1,0 +1,48 @@
+"""``partition.metadata``: which topic (by id) a partition's directory belongs to.
+
+Owns the file's format, which is Kafka's. A directory whose id is not the one of the topic that has its name
+now belongs to a topic that was deleted while the disk was away (KIP-516).
+"""
+
+import base64
+from uuid import UUID
+
+from holdfast.model.types import TopicId
+from holdfast.storage.files import FileSystem
+
+FILE_NAME = "partition.metadata"
+
+
+def encode_uuid(value: UUID) -> str:
+    """Kafka's text of an id: base64 for URLs without padding, 22 characters."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> UUID:
+    """The id in Kafka's text; ValueError when it is none."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError as e:
+        raise ValueError(f"id {text!r}: expected 22 characters of base64") from e
+
+
+def encode(topic_id: TopicId) -> bytes:
+    """The file's text."""
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
+
+
+def decode(data: bytes) -> TopicId:
+    """The topic id in the file's text; ValueError when it is not one."""
+    fields = dict(line.split(": ", 1) for line in data.decode().splitlines() if ": " in line)
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise ValueError(f"expected version 0 and a topic_id, found {data[:60]!r}")
+    return decode_uuid(fields["topic_id"])
+
+
+def read(files: FileSystem, path: str) -> TopicId | None:
+    """The id in the file; None when there is no file, or an empty one that a crash left."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    return decode(data) if data.strip() else None
