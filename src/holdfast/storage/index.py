@@ -179,15 +179,16 @@ def write_index(
     handle = files.open(path, create=True)
     try:
         entry = index.ENTRY_SIZE
-        size = handle.size()
-        if size < index.written * entry:  # the file is not the one we wrote: all of it again
+        if handle.size() < index.written * entry:  # the file is not the one we wrote: all of it again
             index.written = 0
+        # What stood behind our entries goes: preallocation, or entries of before a truncation or a crash.
+        handle.truncate(index.written * entry)
         pending = index.encode(index.written)
         end = len(index) * entry
         if pending:
             handle.pwritev((pending,), end - len(pending))
         wanted = end if max_bytes is None else max(end, max_bytes - max_bytes % entry)
-        if size != wanted:
+        if wanted != end:
             handle.truncate(wanted)
         index.written = len(index)
         if durable:

@@ -36,8 +36,8 @@ NO_TIMESTAMP: Final = -1
 """As in a batch's header: its records carry no time."""
 
 
-class ColdRead(Exception):  # noqa: N818 - not an error: the answer is on the disk, ask on its queue
-    """What is needed is not in memory."""
+class ColdRead(Exception):
+    """What is needed is not in memory: not an error, the answer is on the disk; ask on its queue."""
 
 
 class Placed(NamedTuple):
@@ -234,6 +234,12 @@ class Segment:
             renamed.append(path + DELETED)
         return renamed
 
+    def unlink_files(self) -> None:
+        """Remove the files at once: what recovery found to be of no use."""
+        self._handle = None
+        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
+            self._files.unlink(self.path(suffix))
+
     # -- append and truncate -------------------------------------------------------------------------------
 
     def append(self, data: Buffer, batches: Sequence[Placed], index_interval: int) -> None:
@@ -306,9 +312,12 @@ class Segment:
         offsets, times = self.load_indexes()
         position = offsets.position_at_most(size)
         end_offset = self.base_offset
+        newest, newest_offset = times.last() or (NO_TIMESTAMP, self.base_offset)
         for _, header in self.headers(position, size):
             end_offset = header.next_offset
-        self._find_max_timestamp(offsets, times)
+            if header.max_timestamp > newest:
+                newest, newest_offset = header.max_timestamp, header.last_offset
+        self.max_timestamp, self.max_timestamp_offset = newest, newest_offset
         self.bytes_since_index = size - position
         return end_offset
 
@@ -368,6 +377,8 @@ class Segment:
             at = 0
             while len(data) - at >= HEADER_SIZE:
                 header = parse_header(data, at)
+                if position + at + header.size > end:
+                    raise CorruptRecordError(f"{self.path(LOG)}: the batch at {position + at} is torn")
                 yield position + at, header
                 at += header.size
             if not at:

@@ -1,0 +1,710 @@
+"""One partition's log: append, read, roll, truncate, retain, delete.
+
+Owns the segments of one partition, its leader epochs, producer states and start offset. Never decides who leads
+or what is committed. Reads no clock: every method that needs the time is told.
+
+Threads: everything that changes the log runs on its dir's queue. What the loop may see is ``view``, an immutable
+picture replaced as a whole after each change, and ``read``, which works on such a picture.
+
+Invariants: start_offset <= end_offset; segments are contiguous in offsets, the last one is active; offsets below
+``recovery_point`` are on the device; what is in ``view`` has been written to the file (not: synced).
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    CorruptRecordError,
+    InconsistentTopicIdError,
+    LogAppendError,
+    LogReadError,
+    OffsetOutOfRangeError,
+    OffsetsOutOfOrderError,
+    RecordListTooLargeError,
+)
+from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
+from holdfast.records.batch import BatchHeader, crc_ok, iter_headers, stamp
+from holdfast.storage import partition_metadata
+from holdfast.storage.files import Buffer, FileSystem
+from holdfast.storage.leader_epochs import LeaderEpochs
+from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_view import FileSlice, LogView, read_view
+from holdfast.storage.recovery import LogParts, load_parts, new_parts, rebuild_producers
+from holdfast.storage.segment import (
+    MAX_RELATIVE_OFFSET,
+    NO_TIMESTAMP,
+    SNAPSHOT,
+    ColdRead,
+    Placed,
+    Segment,
+)
+from holdfast.storage.validation import check_batches
+
+__all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
+
+log = logging.getLogger(__name__)
+
+_WARM_SEGMENTS = 2
+"""Older segments of one log that keep their file and index open after a read."""
+
+
+class AppendInfo(NamedTuple):
+    """Where an append went. ``log_append_time_ms``: the broker's time if the topic uses it; for a duplicate the
+    time of the batch that was written before."""
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: TimestampMs | None
+    log_start_offset: Offset
+    leader_epoch: LeaderEpoch
+    duplicate: bool
+
+
+class Log:
+    """One replica on one disk. See the module for who may call what."""
+
+    __slots__ = (
+        "_metadata_is_synced",
+        "_retired",
+        "_rolled",
+        "_segments",
+        "_snapshot_offset",
+        "_warm",
+        "config",
+        "dir",
+        "epochs",
+        "last_flush_ms",
+        "path",
+        "producers",
+        "recovery_point",
+        "topic_id",
+        "topic_partition",
+        "view",
+    )
+
+    def __init__(
+        self,
+        directory: LogDir,
+        path: str,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        parts: LogParts,
+    ) -> None:
+        self.dir = directory
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.recovery_point = parts.recovery_point
+        self.last_flush_ms: TimestampMs | None = None
+        self._segments = parts.segments
+        self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
+        self._rolled = parts.rolled  # inactive, not synced yet
+        self._retired: list[tuple[TimestampMs, list[str]]] = []  # renamed to .deleted: when, which
+        self._warm: list[Segment] = []
+        self._metadata_is_synced = False
+        self.view: LogView
+        self._publish(parts.start_offset, parts.end_offset)
+
+    def __repr__(self) -> str:
+        return f"Log({self.path!r}, {self.view.start_offset}..{self.view.end_offset})"
+
+    @classmethod
+    def open(
+        cls,
+        directory: LogDir,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        *,
+        clean_shutdown: bool,
+        now_ms: TimestampMs,
+        recovery_point: Offset = 0,
+        log_start_offset: Offset | None = None,
+    ) -> "Log":
+        """The log in its directory, made if it is missing, recovered if the last stop was not clean."""
+        path = f"{directory.path}/{topic_partition}"
+        files = directory.files
+        with directory.guard():
+            try:
+                files.mkdir(path)
+            except FileExistsError:
+                topic_id = _check_topic_id(files, path, topic_id)
+                parts = load_parts(
+                    files,
+                    path,
+                    config,
+                    clean=clean_shutdown,
+                    now_ms=now_ms,
+                    recovery_point=recovery_point,
+                    log_start_offset=log_start_offset,
+                )
+            else:
+                if topic_id is not None:
+                    _write_topic_id(files, path, topic_id)
+                parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
+        return cls(directory, path, topic_partition, topic_id, config, parts)
+
+    # -- append --------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        batches: bytearray | memoryview,
+        leader_epoch: LeaderEpoch,
+        now_ms: TimestampMs,
+        *,
+        trusted: bool = False,
+    ) -> AppendInfo:
+        """Check the batches, give them the next offsets (in place) and write them.
+
+        ``trusted``: the broker made them itself. A duplicate of an idempotent producer's recent batch is not
+        written: the answer names the first one.
+        """
+        config = self.config
+        checked = check_batches(batches, config, now_ms, trusted=trusted)
+        view = self.view
+        header = checked[0][1]
+        has_producer = header.producer_id >= 0
+        if has_producer and not header.is_control:
+            written = self.producers.check(header)
+            if written is not None:
+                return AppendInfo(
+                    written.base_offset, written.last_offset, written.timestamp, view.start_offset, leader_epoch, True
+                )
+        placed = []
+        base_offset = offset = view.end_offset
+        max_timestamp = NO_TIMESTAMP
+        end = 0
+        for position, header in checked:
+            stamp(batches, position, offset, leader_epoch)
+            size = header.batch_length + 12
+            last_offset = offset + header.last_offset_delta
+            placed.append(Placed(position, size, offset, last_offset, header.max_timestamp))
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+            offset = last_offset + 1
+            end = position + size
+        with self.dir.guard(LogAppendError):
+            if leader_epoch != view.last_epoch:
+                self.epochs.assign(leader_epoch, base_offset)
+            data = batches if end == len(batches) else memoryview(batches)[:end]
+            self._write(data, placed, max_timestamp, now_ms)
+        if has_producer:
+            self.producers.update(checked[0][1], base_offset)
+        self._publish(view.start_offset, offset)
+        if offset - self.recovery_point >= config.flush_messages:
+            self.flush()
+        time = now_ms if config.message_timestamp_type == "LogAppendTime" else None
+        return AppendInfo(base_offset, offset - 1, time, view.start_offset, leader_epoch, False)
+
+    def append_as_follower(self, batches: Buffer, now_ms: TimestampMs) -> AppendInfo | None:
+        """Write the leader's batches as they are; None if there is no whole one.
+
+        OffsetsOutOfOrderError unless they follow the end of the log (a gap is fine: compaction leaves them).
+        """
+        view = self.view
+        offset = view.end_offset
+        placed = []
+        epochs: list[tuple[LeaderEpoch, Offset]] = []
+        producers: list[BatchHeader] = []
+        max_timestamp, end = NO_TIMESTAMP, 0
+        epoch = -1 if view.last_epoch is None else view.last_epoch
+        for position, header in iter_headers(batches):
+            base_offset, length, batch_epoch, _, _, _, delta, _, newest, producer_id, _, _, _ = header
+            if base_offset < offset or delta < 0:
+                raise OffsetsOutOfOrderError(
+                    f"{self.topic_partition}: batch of offsets {base_offset} to {header.last_offset}: "
+                    f"expected {offset} or later"
+                )
+            if not crc_ok(batches, position, header):
+                raise CorruptRecordError(
+                    f"{self.topic_partition}: fetched batch at offset {base_offset}: the CRC is not {header.crc:#010x}"
+                )
+            if batch_epoch > epoch:
+                epoch = batch_epoch
+                epochs.append((batch_epoch, base_offset))
+            if producer_id >= 0:
+                producers.append(header)
+            last_offset = base_offset + delta
+            placed.append(Placed(position, length + 12, base_offset, last_offset, newest))
+            max_timestamp = max(max_timestamp, newest)
+            offset = last_offset + 1
+            end = position + length + 12
+        if not placed:
+            return None
+        first_offset = placed[0].base_offset
+        with self.dir.guard(LogAppendError):
+            for new_epoch, start in epochs:
+                self.epochs.assign(new_epoch, start)
+            data = batches if end == len(batches) else memoryview(batches)[:end]
+            self._write(data, placed, max_timestamp, now_ms)
+        for header in producers:
+            self.producers.update(header, header.base_offset)
+        self._publish(view.start_offset, offset)
+        if offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return AppendInfo(first_offset, offset - 1, None, view.start_offset, epoch, False)
+
+    def assign_epoch(self, epoch: LeaderEpoch) -> None:
+        """A leadership begins here: what comes next is of ``epoch``."""
+        if epoch != self.view.last_epoch:
+            with self.dir.guard():
+                self.epochs.assign(epoch, self.view.end_offset)
+            self._publish(self.view.start_offset, self.view.end_offset)
+
+    def _write(self, data: Buffer, placed: list[Placed], max_timestamp: TimestampMs, now_ms: TimestampMs) -> None:
+        """To the active segment, after rolling if they do not belong there any more."""
+        config = self.config
+        size = len(data)
+        active = self._segments[-1]
+        if (
+            active.size + size > config.segment_bytes
+            or placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            or (active.size and self._is_old(active, max_timestamp, now_ms))
+            or self._index_is_full(active)
+        ):
+            if size > config.segment_bytes and len(placed) > 1:
+                self._write_in_parts(data, placed, now_ms)
+                return
+            if size > config.segment_bytes:
+                raise RecordListTooLargeError(
+                    f"{self.topic_partition}: batch of {size} bytes: expected at most "
+                    f"segment.bytes={config.segment_bytes}"
+                )
+            if active.size:
+                active = self._roll(placed[0].base_offset, now_ms)
+        if not active.size:
+            active.first_timestamp = placed[0].max_timestamp
+            active.created_ms = now_ms
+        active.append(data, placed, config.index_interval_bytes)
+
+    def _write_in_parts(self, data: Buffer, placed: list[Placed], now_ms: TimestampMs) -> None:
+        """More than fits in one segment: as many batches at a time as do fit."""
+        view = memoryview(data)
+        start = 0
+        while start < len(placed):
+            first = placed[start].at
+            stop = start + 1
+            while stop < len(placed) and placed[stop].at + placed[stop].size - first <= self.config.segment_bytes:
+                stop += 1
+            part = [p._replace(at=p.at - first) for p in placed[start:stop]]
+            end = placed[stop - 1].at + placed[stop - 1].size
+            self._write(view[first:end], part, max(p.max_timestamp for p in part), now_ms)
+            start = stop
+
+    def _is_old(self, segment: Segment, timestamp: TimestampMs, now_ms: TimestampMs) -> bool:
+        """Older than segment.ms: by the records' own time where they have one, by the clock otherwise."""
+        limit = self.config.segment_ms - self.config.segment_jitter_ms
+        first = segment.rolling_timestamp()
+        if first >= 0 and timestamp >= 0:
+            return timestamp - first > limit
+        return now_ms - segment.created_ms > limit
+
+    def _index_is_full(self, segment: Segment) -> bool:
+        index = segment.offsets
+        if index is None:
+            return False
+        # The time index has the larger entries; Kafka keeps room there for the entry of the roll.
+        return len(index) >= self.config.segment_index_bytes // 8 or (
+            segment.times is not None and len(segment.times) >= self.config.segment_index_bytes // 12 - 1
+        )
+
+    def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
+        """The new picture for the loop."""
+        segments = self._segments
+        active = segments[-1]
+        old = getattr(self, "view", None)
+        if old is not None and old.segments is segments:
+            older_size = old.size - old.end_position
+        else:
+            older_size = sum(s.size for s in segments) - active.size
+        self.view = LogView(
+            start_offset, end_offset, active.size, segments, self.epochs.latest, older_size + active.size
+        )
+
+    # -- read ----------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: Offset,
+        max_bytes: int,
+        limit_offset: Offset,
+        *,
+        min_one: bool = True,
+        blocking: bool = False,
+    ) -> FileSlice | None:
+        """Whole batches from the one with ``offset`` on, all before ``limit_offset``; None if there are none.
+
+        The first batch comes even if it is larger than ``max_bytes``, if ``min_one``. On the loop ColdRead says
+        that the disk must be asked: repeat with ``blocking`` on the dir's queue. OffsetOutOfRangeError outside
+        of start..end.
+        """
+        view = self.view
+        if offset < view.start_offset or offset > view.end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition}: offset {offset}: expected {view.start_offset} to {view.end_offset}"
+            )
+        if not blocking:
+            if self.dir.failure is not None:
+                raise LogReadError(f"log dir {self.dir.path} is offline: {self.dir.failure}")
+            try:
+                return read_view(self.dir, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=True)
+            except OSError as e:
+                raise self.dir.judge(e, LogReadError) from e
+            except IndexError:  # a truncation on the disk's thread changed an index under us
+                raise ColdRead from None
+        with self.dir.guard(LogReadError):
+            found = read_view(self.dir, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=False)
+            self._keep_warm(view, offset)
+            return found
+
+    def _keep_warm(self, view: LogView, offset: Offset) -> None:
+        """Remember the older segment that was read; let go of the one that was not read for longest."""
+        segment = view.segment_for(offset)
+        if segment is view.segments[-1]:
+            return
+        if segment in self._warm:
+            self._warm.remove(segment)
+        self._warm.append(segment)
+        if len(self._warm) > _WARM_SEGMENTS:
+            self._warm.pop(0).release()
+
+    def epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Where ``epoch`` ends in this log, by the largest known epoch not above it (KIP-101, KIP-279)."""
+        return self.epochs.end_offset(epoch, self.view.end_offset)
+
+    def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
+        """The epoch that wrote ``offset``."""
+        return self.epochs.epoch_at(offset)
+
+    def batches_from(self, offset: Offset) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """Segment, position and header of each batch from the one with ``offset`` on; blocking."""
+        view = self.view
+        for segment, end in view.segments_from(offset):
+            position, _ = segment.find(offset, end, nowait=False)
+            for at, header in segment.headers(position, end):
+                yield segment, at, header
+
+    # -- roll, flush, close --------------------------------------------------------------------------------
+
+    def roll_if_due(self, now_ms: TimestampMs) -> bool:
+        """Begin a new segment if the active one is older than segment.ms by the clock."""
+        active = self._segments[-1]
+        if not active.size:
+            return False
+        with self.dir.guard():
+            if not self._is_old(active, now_ms, now_ms):
+                return False
+            self._roll(self.view.end_offset, now_ms)
+        self._publish(self.view.start_offset, self.view.end_offset)
+        return True
+
+    def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
+        """A new active segment. The old one is synced by ``flush`` or ``flush_rolled``, not here: an append
+        would wait for it."""
+        active = self._segments[-1]
+        active.become_inactive()
+        self._write_snapshot(base_offset)
+        segment = Segment.create(self.dir.files, self.path, base_offset, now_ms=now_ms)
+        # A new list: pictures that the loop holds keep theirs.
+        self._segments = [*self._segments, segment]
+        active.tail = None
+        self._rolled.append(active)
+        return segment
+
+    def _write_snapshot(self, offset: Offset) -> None:
+        self.producers.end_offset = offset
+        path = f"{self.path}/{offset:020d}{SNAPSHOT}"
+        self.dir.files.write_atomic(path, self.producers.encode(), durable=False)
+        self._snapshot_offset = offset
+
+    @property
+    def has_rolled(self) -> bool:
+        """There are rolled segments that are not synced: ``flush_rolled`` has work."""
+        return bool(self._rolled)
+
+    def flush_rolled(self) -> None:
+        """Sync the segments that were rolled and move the recovery point to the active one."""
+        with self.dir.guard():
+            self._flush_rolled()
+        self.recovery_point = max(self.recovery_point, self._segments[-1].base_offset)
+
+    def _flush_rolled(self) -> None:
+        if not self._metadata_is_synced:
+            self._sync_metadata()
+        for segment in self._rolled:
+            segment.flush()
+            segment.write_indexes(preallocate=None, durable=True)
+            if segment not in self._warm:
+                segment.release()
+        self._rolled.clear()
+        self.epochs.flush()
+
+    def _sync_metadata(self) -> None:
+        """Before the first data counts as safe, so does the directory that it is in."""
+        if self.topic_id is not None:
+            path = f"{self.path}/{partition_metadata.FILE_NAME}"
+            self.dir.files.write_atomic(path, partition_metadata.encode(self.topic_id))
+        self.dir.files.fsync_dir(self.path)
+        self.dir.files.fsync_dir(self.dir.path)
+        self._metadata_is_synced = True
+
+    def flush(self) -> None:
+        """All that was appended is on the device when this returns."""
+        end_offset = self.view.end_offset
+        if end_offset == self.recovery_point:
+            return
+        with self.dir.guard():
+            self._flush_rolled()
+            self._segments[-1].flush()
+        self.recovery_point = end_offset
+
+    def flush_if_due(self, now_ms: TimestampMs) -> None:
+        """flush.ms: sync when the last sync is that long ago."""
+        if self.last_flush_ms is None or now_ms < self.last_flush_ms:
+            self.last_flush_ms = now_ms
+        if now_ms - self.last_flush_ms >= self.config.flush_ms:
+            self.flush()
+            self.last_flush_ms = now_ms
+
+    def write_indexes(self) -> None:
+        """Show in the active segment's index files what is in memory: for people who look at a running log."""
+        active = self._segments[-1]
+        if active.index_is_behind():
+            with self.dir.guard():
+                active.write_indexes(preallocate=self.config.segment_index_bytes)
+
+    def close(self, *, clean: bool) -> None:
+        """Give the files back. ``clean``: all on the device, so that the next start need not look."""
+        if clean:
+            self.flush()
+            with self.dir.guard():
+                active = self._segments[-1]
+                if active.tail is not None or not self.dir.files.exists(active.path(".index")):
+                    active.become_inactive()
+                end_offset = self.view.end_offset
+                if self._snapshot_offset != end_offset and end_offset > self._segments[0].base_offset:
+                    self._write_snapshot(end_offset)
+        for segment in self._segments:
+            segment.tail = None
+            segment.release()
+
+    # -- retention -----------------------------------------------------------------------------------------
+
+    def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
+        """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
+        count = 0
+        with self.dir.guard():
+            count += self._retire_leading(self._below_start(), now_ms, roll=False)
+            if self.config.delete:
+                count += self._retire_leading(self._too_old(now_ms, high_watermark), now_ms, roll=True)
+                count += self._retire_leading(self._too_many_bytes(high_watermark), now_ms, roll=True)
+        return count
+
+    def _below_start(self) -> int:
+        segments, start = self._segments, self.view.start_offset
+        count = 0
+        while count + 1 < len(segments) and segments[count + 1].base_offset <= start:
+            count += 1
+        return count
+
+    def _too_old(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
+        retention_ms = self.config.retention_ms
+        if retention_ms is None:
+            return 0
+        count = 0
+        for segment, end_offset in self._with_ends():
+            if not segment.size or end_offset > high_watermark:
+                break
+            newest = segment.largest_timestamp()
+            if newest < 0:
+                newest = self.dir.files.modified_ms(segment.path(".log"))
+            if now_ms - newest <= retention_ms:
+                break
+            count += 1
+        return count
+
+    def _too_many_bytes(self, high_watermark: Offset) -> int:
+        if self.config.retention_bytes is None:
+            return 0
+        excess = sum(s.size for s in self._segments) - self.config.retention_bytes
+        count = 0
+        for segment, end_offset in self._with_ends():
+            if not segment.size or end_offset > high_watermark or excess < segment.size:
+                break
+            excess -= segment.size
+            count += 1
+        return count
+
+    def _with_ends(self) -> Iterator[tuple[Segment, Offset]]:
+        segments = self._segments
+        for i, segment in enumerate(segments):
+            yield segment, segments[i + 1].base_offset if i + 1 < len(segments) else self.view.end_offset
+
+    def _retire_leading(self, count: int, now_ms: TimestampMs, *, roll: bool) -> int:
+        """The first ``count`` segments go; a new active one comes first if that is all of them."""
+        if not count:
+            return 0
+        if count == len(self._segments):
+            assert roll, "the active segment never lies before the log's start"
+            self._roll(self.view.end_offset, now_ms)
+        going, self._segments = self._segments[:count], self._segments[count:]
+        start_offset = max(self.view.start_offset, self._segments[0].base_offset)
+        self._publish(start_offset, self.view.end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        self._retire(going, now_ms)
+        return count
+
+    def _retire(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
+        for segment in segments:
+            if segment in self._warm:
+                self._warm.remove(segment)
+            if segment in self._rolled:
+                self._rolled.remove(segment)
+            self._retired.append((now_ms, segment.delete_files()))
+            log.info("%s: segment %d deleted", self.topic_partition, segment.base_offset)
+
+    def purge(self, now_ms: TimestampMs) -> int:
+        """Remove retired files after file.delete.delay.ms; how many segments still wait."""
+        due = [r for r in self._retired if now_ms - r[0] >= self.config.file_delete_delay_ms]
+        if due:
+            self._retired = [r for r in self._retired if r not in due]
+            with self.dir.guard():
+                for _, paths in due:
+                    for path in paths:
+                        self.dir.files.unlink(path)
+        return len(self._retired)
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Move the log's start (DeleteRecords, or a leader's start); the start then. Never backwards."""
+        view = self.view
+        if offset > view.end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition}: new start {offset}: expected {view.start_offset} to {view.end_offset}"
+            )
+        if offset > view.start_offset:
+            with self.dir.guard():
+                self.epochs.truncate_from_start(offset)
+            self._publish(offset, view.end_offset)
+        return self.view.start_offset
+
+    # -- truncate ------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """Cut everything from ``offset`` on. In the middle of a batch the whole batch goes, so that the end of
+        the log is the end of its data. Before the log's start nothing is left."""
+        view = self.view
+        if offset >= view.end_offset:
+            return
+        if offset < view.start_offset or offset <= self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset, now_ms)
+            return
+        files = self.dir.files
+        with self.dir.guard():
+            keep = len(self._segments)
+            while self._segments[keep - 1].base_offset >= offset:
+                keep -= 1
+            segment = self._segments[keep - 1]
+            position, base_offset = self._cut_point(segment, offset)
+            end_offset = min(offset, base_offset)
+            going, self._segments = self._segments[keep:], self._segments[:keep]
+            if segment in self._rolled:
+                self._rolled.remove(segment)
+            if segment in self._warm:
+                self._warm.remove(segment)
+            # Readers see the end first, then the bytes go.
+            self.view = LogView(
+                view.start_offset, end_offset, position, self._segments, view.last_epoch,
+                sum(s.size for s in self._segments[:-1]) + position,
+            )
+            self._retire(going, now_ms)
+            segment.truncate(position, end_offset)
+            self.epochs.truncate_from_end(end_offset)
+            self._drop_snapshots_after(end_offset)
+            self.producers = rebuild_producers(files, self.path, self._segments, end_offset)
+        self._publish(view.start_offset, end_offset)
+        self._lower_recovery_point(end_offset)
+
+    def _cut_point(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
+        """Position and base offset of the first batch that reaches ``offset``."""
+        segment.load_indexes()
+        position, _ = segment.find(offset, segment.size, nowait=False)
+        for at, header in segment.headers(position, segment.size):
+            return at, header.base_offset
+        return segment.size, offset
+
+    def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
+        """Nothing is kept; the next batch is at ``offset`` or later."""
+        with self.dir.guard():
+            going = self._segments
+            # The old files make room first: the new segment may have the name of one of them.
+            self._retire(going, now_ms)
+            self._segments = [Segment.create(self.dir.files, self.path, offset, now_ms=now_ms)]
+            self.epochs.clear()
+            self._drop_snapshots_after(-1)
+            self.producers.clear(offset)
+        self._publish(offset, offset)
+        self._lower_recovery_point(offset)
+        self.recovery_point = offset
+
+    def _drop_snapshots_after(self, offset: Offset) -> None:
+        for name in self.dir.files.listdir(self.path):
+            if name.endswith(SNAPSHOT) and int(name[: -len(SNAPSHOT)]) > offset:
+                self.dir.files.unlink(f"{self.path}/{name}")
+        self._snapshot_offset = None
+
+    def _lower_recovery_point(self, offset: Offset) -> None:
+        """The checkpoint must not say that what will be written after ``offset`` is synced."""
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self.dir.on_recovery_points_lowered is not None:
+                self.dir.on_recovery_points_lowered()
+
+    # -- delete --------------------------------------------------------------------------------------------
+
+    def rename_for_delete(self, unique: str) -> str:
+        """Move the directory to ``<topic>-<partition>.<unique>-delete``; the new path. It is no log any more."""
+        suffix = f"-{self.topic_partition.partition}.{unique}-delete"
+        # A topic's name may be long: the directory's may not be longer than a file name.
+        name = self.topic_partition.topic[: 255 - len(suffix)] + suffix
+        path = f"{self.dir.path}/{name}"
+        with self.dir.guard():
+            self.dir.files.rename(self.path, path)
+        self.path = path
+        self.epochs.moved(f"{path}/leader-epoch-checkpoint")
+        for segment in self._segments:
+            segment.moved(path)
+        return path
+
+    def remove(self) -> None:
+        """Delete the directory and all in it."""
+        with self.dir.guard():
+            for segment in self._segments:
+                segment.release()
+            self.dir.files.rmtree(self.path)
+
+
+def _check_topic_id(files: FileSystem, path: str, topic_id: TopicId | None) -> TopicId | None:
+    """The topic id of an existing log: the stored one, which must be the expected one if there are both."""
+    try:
+        stored = partition_metadata.read(files, f"{path}/{partition_metadata.FILE_NAME}")
+    except ValueError as e:
+        raise InconsistentTopicIdError(f"{path}/{partition_metadata.FILE_NAME}: {e}") from e
+    if stored is None:
+        if topic_id is not None:
+            _write_topic_id(files, path, topic_id)
+        return topic_id
+    if topic_id is not None and topic_id != stored:
+        raise InconsistentTopicIdError(f"{path} is of topic id {stored}: expected {topic_id}")
+    return stored
+
+
+def _write_topic_id(files: FileSystem, path: str, topic_id: TopicId) -> None:
+    """Not synced: thousands of logs are made at once. The first flush of data syncs it."""
+    handle = files.open(f"{path}/{partition_metadata.FILE_NAME}", create=True)
+    handle.pwritev((partition_metadata.encode(topic_id),), 0)
+    handle.close()

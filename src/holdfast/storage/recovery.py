@@ -1,0 +1,261 @@
+"""Opening a log that is on disk: after a clean stop with as little reading as possible, else by recovery.
+
+Owns what is believed of the files: which segments there are, where the data ends, and the leader epochs and
+producers that go with it. A clean stop is believed (only the part of the last segment that its index does not
+cover is read); after any other stop, every batch of every segment from the recovery point on is checked. The
+first one that is torn or wrong is where the log ends: it and all after it are cut off. Nothing that was written
+whole is lost, synced or not, unless the machine itself went down.
+
+Runs on the dir's queue, inside a guard.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import CorruptRecordError
+from holdfast.model.types import Offset, TimestampMs
+from holdfast.records.batch import BatchHeader
+from holdfast.storage import leader_epochs
+from holdfast.storage.files import FileSystem
+from holdfast.storage.leader_epochs import LeaderEpochs
+from holdfast.storage.producer_state import ProducerStates
+from holdfast.storage.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+
+log = logging.getLogger(__name__)
+
+_GARBAGE = (DELETED, ".tmp", ".cleaned", ".swap")
+
+
+@dataclass(slots=True, kw_only=True)
+class LogParts:
+    """What a log is made of. ``rolled``: inactive segments that are not known to be synced."""
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    start_offset: Offset
+    end_offset: Offset
+    recovery_point: Offset
+    snapshot_offset: Offset | None = None
+    rolled: list[Segment] = field(default_factory=list)
+
+
+def new_parts(files: FileSystem, path: str, *, start_offset: Offset, now_ms: TimestampMs) -> LogParts:
+    """A log that was not there: one empty segment in the (existing) directory."""
+    return LogParts(
+        segments=[Segment.create(files, path, start_offset, now_ms=now_ms)],
+        epochs=LeaderEpochs(files, f"{path}/{leader_epochs.FILE_NAME}"),
+        producers=ProducerStates(start_offset),
+        start_offset=start_offset,
+        end_offset=start_offset,
+        recovery_point=start_offset,
+    )
+
+
+def load_parts(
+    files: FileSystem,
+    path: str,
+    config: LogConfig,
+    *,
+    clean: bool,
+    now_ms: TimestampMs,
+    recovery_point: Offset,
+    log_start_offset: Offset | None,
+) -> LogParts:
+    """The log in the directory at ``path``."""
+    names = _without_garbage(files, path)
+    segments = _segments(files, path, names, now_ms)
+    epochs = LeaderEpochs.load(files, f"{path}/{leader_epochs.FILE_NAME}")
+    if not segments:
+        segments = [Segment.create(files, path, log_start_offset or 0, now_ms=now_ms)]
+    first_checked = len(segments) - 1
+    seen: list[BatchHeader] = []
+    end_offset: Offset | None = None
+    if clean:
+        end_offset = _restore(segments[-1], now_ms)
+    if end_offset is None:
+        if not clean:
+            first_checked = _first_unsynced(segments, recovery_point)
+        first_base = segments[first_checked].base_offset
+        end_offset = _recover(segments, first_checked, config, now_ms, seen)
+        for header in seen:
+            epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+    else:
+        first_base = end_offset
+        recovery_point = end_offset
+    start_offset = max(log_start_offset or 0, segments[0].base_offset)
+    if start_offset > end_offset:
+        log.warning("%s ends at %d, before its start %d: it starts again there", path, end_offset, start_offset)
+        _unlink_segments(files, segments)
+        segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
+        end_offset, seen = start_offset, []
+    _fit_epochs(epochs, segments, start_offset, end_offset, rewrite=bool(seen))
+    producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
+    return LogParts(
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        recovery_point=min(recovery_point, end_offset),
+        snapshot_offset=snapshot,
+        rolled=[s for s in segments[:-1] if s.offsets is not None],
+    )
+
+
+def _without_garbage(files: FileSystem, path: str) -> set[str]:
+    """The names in the directory, after what a crash or a deletion left was removed."""
+    names = set(files.listdir(path))
+    for name in sorted(names):
+        stem, dot, suffix = name.rpartition(".")
+        orphan = dot + suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem + LOG not in names
+        if orphan or name.endswith(_GARBAGE):
+            files.unlink(f"{path}/{name}")
+            names.discard(name)
+    return names
+
+
+def _segments(files: FileSystem, path: str, names: Iterable[str], now_ms: TimestampMs) -> list[Segment]:
+    bases = sorted(int(n[: -len(LOG)]) for n in names if n.endswith(LOG) and n[: -len(LOG)].isdigit())
+    segments = []
+    for base_offset in bases:
+        segment = Segment(files, path, base_offset, created_ms=now_ms)
+        segment.size = files.file_size(segment.path(LOG))
+        segments.append(segment)
+    return segments
+
+
+def _restore(active: Segment, now_ms: TimestampMs) -> Offset | None:
+    """The end of the log after a clean stop; None if the active segment is not as a clean stop leaves it."""
+    try:
+        return active.restore(size=active.size, now_ms=now_ms)
+    except CorruptRecordError as e:
+        log.warning("%r is damaged in spite of a clean stop, it is recovered: %s", active, e)
+        return None
+
+
+def _first_unsynced(segments: list[Segment], recovery_point: Offset) -> int:
+    """Number of the first segment that may hold something unsynced."""
+    i = len(segments) - 1
+    while i and segments[i].base_offset > recovery_point:
+        i -= 1
+    return i
+
+
+def _recover(
+    segments: list[Segment], first: int, config: LogConfig, now_ms: TimestampMs, seen: list[BatchHeader]
+) -> Offset:
+    """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset."""
+    end_offset = segments[first].base_offset
+    for i in range(first, len(segments)):
+        segment = segments[i]
+        size = segment.size
+        good, end_offset = segment.recover(
+            size=size, now_ms=now_ms, interval=config.index_interval_bytes, seen=seen
+        )
+        if good < size:
+            log.warning(
+                "%s: %d bytes from position %d (offset %d) on are no whole batches: cut off, with %d later segments",
+                segment.path(LOG), size - good, good, end_offset, len(segments) - i - 1,
+            )  # fmt: skip
+            segment.truncate(good, end_offset)
+            for later in segments[i + 1 :]:
+                later.unlink_files()
+            del segments[i + 1 :]
+            break
+        if i + 1 < len(segments):
+            segment.become_inactive()
+    return end_offset
+
+
+def _unlink_segments(files: FileSystem, segments: list[Segment]) -> None:
+    for segment in segments:
+        segment.unlink_files()
+
+
+def _fit_epochs(
+    epochs: LeaderEpochs, segments: list[Segment], start_offset: Offset, end_offset: Offset, *, rewrite: bool
+) -> None:
+    """Make the epochs agree with the data."""
+    if epochs.latest is None and end_offset > start_offset:
+        # The file was lost: it is not synced with every change, the batches are what counts.
+        for header in _headers_from(segments, start_offset):
+            epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+        rewrite = True
+    changed = epochs.truncate_from_end(end_offset) if end_offset > start_offset else False
+    changed = epochs.truncate_from_start(start_offset) or changed
+    if rewrite and not changed:
+        epochs.rewrite()
+
+
+def _headers_from(segments: list[Segment], offset: Offset) -> Iterator[BatchHeader]:
+    for i, segment in enumerate(segments):
+        if i + 1 < len(segments) and segments[i + 1].base_offset <= offset:
+            continue
+        position = segment.find(offset, segment.size, nowait=False)[0]
+        for _, header in segment.headers(position, segment.size):
+            yield header
+
+
+def _load_producers(
+    files: FileSystem,
+    path: str,
+    names: Iterable[str],
+    segments: list[Segment],
+    end_offset: Offset,
+    first_base: Offset,
+    seen: list[BatchHeader],
+) -> tuple[ProducerStates, Offset | None]:
+    """The producers at ``end_offset``, and the offset of the snapshot if one says just that."""
+    snapshots = _snapshot_offsets(names)
+    bases = {s.base_offset for s in segments}
+    usable = [o for o in snapshots if o <= end_offset]
+    for offset in snapshots:
+        if offset > end_offset or (offset not in bases and offset != usable[-1]):
+            files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
+    producers = _read_snapshot(files, path, usable, segments[0].base_offset)
+    snapshot = producers.end_offset if producers.end_offset in usable else None
+    if producers.end_offset < end_offset:
+        snapshot = None
+        headers: Iterable[BatchHeader] = seen
+        if producers.end_offset < first_base:
+            headers = _headers_from(segments, producers.end_offset)
+        _replay(producers, headers, end_offset)
+    return producers, snapshot
+
+
+def rebuild_producers(files: FileSystem, path: str, segments: list[Segment], end_offset: Offset) -> ProducerStates:
+    """The producers at ``end_offset`` of a log that was cut there."""
+    usable = [o for o in _snapshot_offsets(files.listdir(path)) if o <= end_offset]
+    producers = _read_snapshot(files, path, usable, segments[0].base_offset)
+    if producers.end_offset < end_offset:
+        _replay(producers, _headers_from(segments, producers.end_offset), end_offset)
+    return producers
+
+
+def _snapshot_offsets(names: Iterable[str]) -> list[Offset]:
+    stems = (n[: -len(SNAPSHOT)] for n in names if n.endswith(SNAPSHOT))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
+
+
+def _read_snapshot(files: FileSystem, path: str, offsets: list[Offset], start: Offset) -> ProducerStates:
+    """The latest snapshot that is whole; else nobody is known, at the log's start."""
+    for offset in reversed(offsets):
+        name = f"{path}/{offset:020d}{SNAPSHOT}"
+        found = ProducerStates.decode(files.read_bytes(name), offset)
+        if found is not None:
+            return found
+        log.warning("%s is torn: it is removed, producers are read from the log", name)
+        files.unlink(name)
+        offsets.remove(offset)
+    return ProducerStates(start)
+
+
+def _replay(producers: ProducerStates, headers: Iterable[BatchHeader], end_offset: Offset) -> None:
+    start = producers.end_offset
+    for header in headers:
+        if header.producer_id >= 0 and header.base_offset >= start:
+            producers.update(header, header.base_offset)
+    producers.end_offset = end_offset

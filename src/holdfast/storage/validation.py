@@ -1,0 +1,96 @@
+"""What a leader takes from a producer: the checks on batches before they get their offsets.
+
+Owns the rules and their errors; changes bytes only where the topic's configuration says so (time of append,
+compression). Looks at headers; decodes records only for a compacted topic, whose records need keys, and to
+compress anew. Kafka decodes every record of every batch here; that a batch's records are as its header counts
+them is the producer's business with us, and found by whoever decodes them.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+)
+from holdfast.model.types import TimestampMs
+from holdfast.records.batch import (
+    CONTROL_BIT,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    crc_ok,
+    iter_headers,
+    parse_header,
+    stamp_crc,
+    stamp_log_append_time,
+)
+
+Writable = bytearray | memoryview
+_ATTRIBUTES_LOW_BYTE: Final = 22
+
+
+def check_batches(
+    buf: Writable, config: LogConfig, now_ms: TimestampMs, *, trusted: bool
+) -> Sequence[tuple[int, BatchHeader]]:
+    """Position and header of each batch that a leader may append.
+
+    Bytes after the last whole batch are ignored. ``trusted``: the broker itself made them (offsets, markers), so
+    control batches pass and times are not looked at.
+    """
+    batches = list(iter_headers(buf))
+    if not batches:
+        raise InvalidRecordError(f"{len(buf)} bytes without a whole record batch: expected one")
+    rewritten = False
+    for position, header in batches:
+        _check_header(header, config, len(batches), trusted=trusted)
+        if not crc_ok(buf, position, header):
+            raise CorruptRecordError(
+                f"batch at position {position} of {header.size} bytes: the CRC is not {header.crc:#010x}"
+            )
+        if config.message_timestamp_type == "LogAppendTime":
+            stamp_log_append_time(buf, position, now_ms)
+            rewritten = True
+        elif not trusted:
+            _check_times(header, config, now_ms)
+            if header.attributes & TIMESTAMP_TYPE_BIT:  # a client cannot say that it was the broker's clock
+                buf[position + _ATTRIBUTES_LOW_BYTE] &= ~TIMESTAMP_TYPE_BIT & 0xFF
+                stamp_crc(buf, position)
+                rewritten = True
+    if rewritten:
+        return [(position, parse_header(buf, position)) for position, _ in batches]
+    return batches
+
+
+def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted: bool) -> None:
+    base_offset, length, _, _, _, attributes, delta, _, _, producer_id, _, sequence, records = header
+    if length + 12 > config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"batch of {length + 12} bytes: expected at most max.message.bytes={config.max_message_bytes}"
+        )
+    if records <= 0 or delta != records - 1:
+        raise InvalidRecordError(
+            f"batch of {records} records with last offset delta {delta}: expected one or more, and {records - 1}"
+        )
+    if base_offset and not trusted:
+        raise InvalidRecordError(f"base offset {base_offset} in a produced batch: expected 0")
+    if attributes & CONTROL_BIT and not trusted:
+        raise InvalidRecordError("control batch from a producer: only the broker writes these")
+    if producer_id >= 0:
+        if sequence < 0 and not attributes & CONTROL_BIT:
+            raise InvalidRecordError(f"sequence {sequence} with producer id {producer_id}: expected 0 or more")
+        if count > 1:
+            raise InvalidRecordError(f"{count} batches of producer {producer_id} at once: expected one")
+
+
+def _check_times(header: BatchHeader, config: LogConfig, now_ms: TimestampMs) -> None:
+    """By the header: its first and its largest timestamp. -1 is "no time" and always fine."""
+    earliest, latest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp >= 0 and not earliest <= timestamp <= latest:
+            raise InvalidTimestampError(
+                f"timestamp {timestamp} of a batch: expected between {earliest} and {latest} "
+                "(message.timestamp.before.max.ms and message.timestamp.after.max.ms)"
+            )
