@@ -1,0 +1,214 @@
+"""A walk over a message before it is decoded: its arrays must fit into its bytes.
+
+kio's native reader makes room for as many elements as an array says to have. A request of twenty bytes can so
+ask for more memory than there is, which ends the process instead of raising. ``check`` follows the same schema,
+reads the lengths only, and refuses what cannot be. It is made once per message class, as closures, and costs
+about a microsecond for a small request.
+"""
+
+from collections.abc import Callable
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
+from struct import Struct
+from types import NoneType
+from typing import Any, Final, TypeAlias, get_args, get_origin
+
+from holdfast.model.errors import InvalidRequestError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+_Walk: TypeAlias = Callable[[Buffer, int, int], int]
+"""(buffer, position, end) -> position after the thing."""
+
+_SIZES: Final = {
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "uint16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+    "uuid": 16,
+    "error_code": 2,
+    "timedelta_i32": 4,
+    "timedelta_i64": 8,
+    "datetime_i64": 8,
+}
+_SHORT, _INT = Struct(">h"), Struct(">i")
+
+
+def check(entity_type: Any, buf: Buffer, pos: int = 0) -> None:
+    """InvalidRequestError unless ``buf`` from ``pos`` can hold the message. Bytes after it are allowed."""
+    try:
+        _entity(entity_type)(buf, pos, len(buf))
+    except (IndexError, ValueError, OverflowError) as e:
+        raise InvalidRequestError(f"{entity_type.__name__} is cut short or wrong: {e}") from None
+
+
+def varint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes and the position after it. IndexError beyond the buffer."""
+    byte = buf[pos]
+    if byte < 0x80:
+        return byte, pos + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        pos += 1
+        byte = buf[pos]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos + 1
+        shift += 7
+        if shift > 28:
+            raise ValueError(f"varint at byte {pos} is longer than five bytes")
+
+
+def _advance(pos: int, size: int, end: int) -> int:
+    pos += size
+    if pos > end:
+        raise ValueError(f"{pos - end} bytes are missing")
+    return pos
+
+
+def _fixed(size: int) -> _Walk:
+    def walk(buf: Buffer, pos: int, end: int) -> int:
+        return _advance(pos, size, end)
+
+    return walk
+
+
+def _compact_bytes(buf: Buffer, pos: int, end: int) -> int:
+    length, pos = varint(buf, pos)
+    return _advance(pos, length - 1, end) if length else pos
+
+
+def _legacy_string(buf: Buffer, pos: int, end: int) -> int:
+    _advance(pos, 2, end)
+    return _advance(pos + 2, max(_SHORT.unpack_from(buf, pos)[0], 0), end)
+
+
+def _legacy_bytes(buf: Buffer, pos: int, end: int) -> int:
+    _advance(pos, 4, end)
+    return _advance(pos + 4, max(_INT.unpack_from(buf, pos)[0], 0), end)
+
+
+def _array(item: _Walk, item_size: int | None, compact: bool) -> _Walk:
+    """``item_size`` is given when every element has it."""
+
+    def walk(buf: Buffer, pos: int, end: int) -> int:
+        if compact:
+            count, pos = varint(buf, pos)
+            count -= 1
+        else:
+            _advance(pos, 4, end)
+            count = _INT.unpack_from(buf, pos)[0]
+            pos += 4
+        if count <= 0:
+            return pos
+        # An element has a byte at least, so this bounds what the reader will make room for.
+        if count > end - pos:
+            raise ValueError(f"an array of {count} elements in {end - pos} bytes")
+        if item_size is not None:
+            return _advance(pos, count * item_size, end)
+        for _ in range(count):
+            pos = item(buf, pos, end)
+        return pos
+
+    return walk
+
+
+def _tags(known: dict[int, _Walk]) -> _Walk:
+    def walk(buf: Buffer, pos: int, end: int) -> int:
+        count, pos = varint(buf, pos)
+        if count > end - pos:
+            raise ValueError(f"{count} tagged fields in {end - pos} bytes")
+        for _ in range(count):
+            tag, pos = varint(buf, pos)
+            size, pos = varint(buf, pos)
+            after = _advance(pos, size, end)
+            inner = known.get(tag)
+            if inner is not None and inner(buf, pos, after) != after:
+                raise ValueError(f"tagged field {tag} is not as long as it says")
+            pos = after
+        return pos
+
+    return walk
+
+
+def _nullable(item: _Walk) -> _Walk:
+    def walk(buf: Buffer, pos: int, end: int) -> int:
+        return pos + 1 if buf[pos] == 0xFF else item(buf, pos + 1, end)
+
+    return walk
+
+
+def _primitive(kind: str, flexible: bool) -> tuple[_Walk, int | None]:
+    size = _SIZES.get(kind)
+    if size is not None:
+        return _fixed(size), size
+    if flexible:
+        return _compact_bytes, None
+    return (_legacy_string if kind == "string" else _legacy_bytes), None
+
+
+def _field(field: Field[Any], flexible: bool, tagged: bool) -> tuple[_Walk, int | None]:
+    kind: Any = field.type
+    members = [member for member in get_args(kind) if member is not NoneType]
+    optional = get_origin(kind) is not tuple and NoneType in get_args(kind)
+    if optional:
+        kind = members[0]
+    if get_origin(kind) is tuple:
+        element = get_args(kind)[0]
+        if is_dataclass(element):
+            return _array(_entity(element), _entity_size(element), flexible), None
+        item, size = _primitive(field.metadata["kafka_type"], flexible)
+        return _array(item, size, flexible), None
+    if is_dataclass(kind):
+        walk = _entity(kind)
+        return (_nullable(walk) if optional and not tagged else walk), None
+    return _primitive(field.metadata["kafka_type"], flexible)
+
+
+@cache
+def _entity_size(entity_type: Any) -> int | None:
+    """Bytes of the entity when they are always the same."""
+    if entity_type.__flexible__:
+        return None
+    total = 0
+    for field in fields(entity_type):
+        size = _field(field, False, False)[1]
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+@cache
+def _entity(entity_type: Any) -> _Walk:
+    flexible: bool = entity_type.__flexible__
+    steps: list[_Walk] = []
+    known: dict[int, _Walk] = {}
+    run = 0  # bytes of fixed-size fields in a row: one step
+    for field in fields(entity_type):
+        tag = field.metadata.get("tag")
+        walk, size = _field(field, flexible, tag is not None)
+        if tag is not None:
+            known[tag] = walk
+        elif size is not None:
+            run += size
+        else:
+            if run:
+                steps.append(_fixed(run))
+                run = 0
+            steps.append(walk)
+    if run:
+        steps.append(_fixed(run))
+    if flexible:
+        steps.append(_tags(known))
+
+    def walk_entity(buf: Buffer, pos: int, end: int) -> int:
+        for step in steps:
+            pos = step(buf, pos, end)
+        return pos
+
+    return walk_entity

@@ -1,0 +1,303 @@
+"""The controller's requests to brokers that kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8.
+
+Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they take
+its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
+
+* UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record), ``topic_configs``
+  and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
+* StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told apart.
+
+Nothing here decides anything.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+from kio.schema.request_header.v2.header import RequestHeader
+from kio.schema.response_header.v1.header import ResponseHeader
+from kio.static.constants import EntityType
+from kio.static.primitive import i8, i16, i32, i64
+
+from holdfast.model.types import TopicPartition
+
+DELETED_LEADER: Final = -2
+"""Leader of a partition in UpdateMetadata when its topic is being deleted."""
+DEFAULT_BROKER: Final = -1
+"""Broker of the cluster-wide defaults in ``broker_configs``."""
+TYPE_INCREMENTAL: Final = 1
+TYPE_FULL: Final = 2
+"""LeaderAndIsr and UpdateMetadata of this type name everything there is; what is not named is gone."""
+
+_INT8: Final = {"kafka_type": "int8"}
+_INT16: Final = {"kafka_type": "int16"}
+_INT32: Final = {"kafka_type": "int32"}
+_INT64: Final = {"kafka_type": "int64"}
+_BOOL: Final = {"kafka_type": "bool"}
+_STRING: Final = {"kafka_type": "string"}
+_UUID: Final = {"kafka_type": "uuid"}
+_ERROR: Final = {"kafka_type": "error_code"}
+
+_TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS = (
+    0x1000,
+    0x1001,
+    0x1002,
+    0x1003,
+)
+_TAG_TOPIC_ID = 0x1000
+
+
+class _Message:
+    """What kio wants to know of every class; subclasses only say which API and version."""
+
+    __slots__ = ()
+    __type__: ClassVar = EntityType.nested
+    __flexible__: ClassVar[bool] = True
+    __version__: ClassVar[i16]
+    __api_key__: ClassVar[i16]
+
+
+class _LeaderAndIsrRequest(_Message):
+    __slots__ = ()
+    __version__ = i16(7)
+    __api_key__ = i16(4)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+class _LeaderAndIsrResponse(_Message):
+    __slots__ = ()
+    __version__ = i16(7)
+    __api_key__ = i16(4)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+
+
+class _StopReplicaRequest(_Message):
+    __slots__ = ()
+    __version__ = i16(4)
+    __api_key__ = i16(5)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+class _StopReplicaResponse(_Message):
+    __slots__ = ()
+    __version__ = i16(4)
+    __api_key__ = i16(5)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+
+
+class _UpdateMetadataRequest(_Message):
+    __slots__ = ()
+    __version__ = i16(8)
+    __api_key__ = i16(6)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+# -- LeaderAndIsr ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrPartitionState(_LeaderAndIsrRequest):
+    """What one partition shall be. ``is_new`` only when this broker has never had the replica (KIP-112)."""
+
+    partition_index: i32 = field(metadata=_INT32)
+    controller_epoch: i32 = field(metadata=_INT32)
+    leader: i32 = field(metadata=_INT32)
+    leader_epoch: i32 = field(metadata=_INT32)
+    isr: tuple[i32, ...] = field(metadata=_INT32)
+    partition_epoch: i32 = field(metadata=_INT32)
+    replicas: tuple[i32, ...] = field(metadata=_INT32)
+    adding_replicas: tuple[i32, ...] = field(metadata=_INT32, default=())
+    removing_replicas: tuple[i32, ...] = field(metadata=_INT32, default=())
+    is_new: bool = field(metadata=_BOOL, default=False)
+    leader_recovery_state: i8 = field(metadata=_INT8, default=i8(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrTopicState(_LeaderAndIsrRequest):
+    topic_name: str = field(metadata=_STRING)
+    topic_id: UUID | None = field(metadata=_UUID)
+    partition_states: tuple[LeaderAndIsrPartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrLiveLeader(_LeaderAndIsrRequest):
+    """Where to fetch from: the address of a broker that leads one of the partitions."""
+
+    broker_id: i32 = field(metadata=_INT32)
+    host_name: str = field(metadata=_STRING)
+    port: i32 = field(metadata=_INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrRequest(_LeaderAndIsrRequest):
+    __type__: ClassVar = EntityType.request
+    controller_id: i32 = field(metadata=_INT32)
+    is_kraft_controller: bool = field(metadata=_BOOL, default=False)
+    controller_epoch: i32 = field(metadata=_INT32)
+    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    type: i8 = field(metadata=_INT8, default=i8(TYPE_INCREMENTAL))
+    topic_states: tuple[LeaderAndIsrTopicState, ...]
+    live_leaders: tuple[LeaderAndIsrLiveLeader, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrPartitionError(_LeaderAndIsrResponse):
+    partition_index: i32 = field(metadata=_INT32)
+    error_code: ErrorCode = field(metadata=_ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrTopicError(_LeaderAndIsrResponse):
+    topic_id: UUID | None = field(metadata=_UUID)
+    partition_errors: tuple[LeaderAndIsrPartitionError, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAndIsrResponse(_LeaderAndIsrResponse):
+    __type__: ClassVar = EntityType.response
+    error_code: ErrorCode = field(metadata=_ERROR)
+    topics: tuple[LeaderAndIsrTopicError, ...] = ()
+
+
+# -- StopReplica -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaPartitionState(_StopReplicaRequest):
+    partition_index: i32 = field(metadata=_INT32)
+    leader_epoch: i32 = field(metadata=_INT32, default=i32(-1))
+    """-2: whatever the epoch, the topic is being deleted."""
+    delete_partition: bool = field(metadata=_BOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaTopicState(_StopReplicaRequest):
+    topic_name: str = field(metadata=_STRING)
+    partition_states: tuple[StopReplicaPartitionState, ...]
+    topic_id: UUID | None = field(metadata={**_UUID, "tag": _TAG_TOPIC_ID}, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaRequest(_StopReplicaRequest):
+    __type__: ClassVar = EntityType.request
+    controller_id: i32 = field(metadata=_INT32)
+    is_kraft_controller: bool = field(metadata=_BOOL, default=False)
+    controller_epoch: i32 = field(metadata=_INT32)
+    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    topic_states: tuple[StopReplicaTopicState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaPartitionError(_StopReplicaResponse):
+    topic_name: str = field(metadata=_STRING)
+    partition_index: i32 = field(metadata=_INT32)
+    error_code: ErrorCode = field(metadata=_ERROR)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopReplicaResponse(_StopReplicaResponse):
+    __type__: ClassVar = EntityType.response
+    error_code: ErrorCode = field(metadata=_ERROR)
+    partition_errors: tuple[StopReplicaPartitionError, ...] = ()
+
+
+# -- UpdateMetadata ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataPartitionState(_UpdateMetadataRequest):
+    """What clients may be told of one partition. Kafka calls the partition epoch zk_version here."""
+
+    partition_index: i32 = field(metadata=_INT32)
+    controller_epoch: i32 = field(metadata=_INT32)
+    leader: i32 = field(metadata=_INT32)
+    leader_epoch: i32 = field(metadata=_INT32)
+    isr: tuple[i32, ...] = field(metadata=_INT32)
+    zk_version: i32 = field(metadata=_INT32)
+    replicas: tuple[i32, ...] = field(metadata=_INT32)
+    offline_replicas: tuple[i32, ...] = field(metadata=_INT32, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataTopicState(_UpdateMetadataRequest):
+    topic_name: str = field(metadata=_STRING)
+    topic_id: UUID | None = field(metadata=_UUID)
+    partition_states: tuple[UpdateMetadataPartitionState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataEndpoint(_UpdateMetadataRequest):
+    port: i32 = field(metadata=_INT32)
+    host: str = field(metadata=_STRING)
+    listener: str = field(metadata=_STRING, default="PLAINTEXT")
+    security_protocol: i16 = field(metadata=_INT16, default=i16(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataBroker(_UpdateMetadataRequest):
+    id: i32 = field(metadata=_INT32)
+    endpoints: tuple[UpdateMetadataEndpoint, ...]
+    rack: str | None = field(metadata=_STRING, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigPair(_UpdateMetadataRequest):
+    key: str = field(metadata=_STRING)
+    value: str = field(metadata=_STRING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfigs(_UpdateMetadataRequest):
+    """All overrides of one topic; none is a topic that has no more overrides."""
+
+    topic: str = field(metadata=_STRING)
+    configs: tuple[ConfigPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfigs(_UpdateMetadataRequest):
+    """All dynamic configurations of one broker, or of all (DEFAULT_BROKER)."""
+
+    broker: i32 = field(metadata=_INT32)
+    configs: tuple[ConfigPair, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataRequest(_UpdateMetadataRequest):
+    __type__: ClassVar = EntityType.request
+    controller_id: i32 = field(metadata=_INT32)
+    is_kraft_controller: bool = field(metadata=_BOOL, default=False)
+    type: i8 = field(metadata={**_INT8, "tag": 0}, default=i8(0))
+    controller_epoch: i32 = field(metadata=_INT32)
+    broker_epoch: i64 = field(metadata=_INT64, default=i64(-1))
+    topic_states: tuple[UpdateMetadataTopicState, ...]
+    live_brokers: tuple[UpdateMetadataBroker, ...]
+    cluster_id: str = field(metadata={**_STRING, "tag": _TAG_CLUSTER_ID}, default="")
+    metadata_offset: i64 = field(metadata={**_INT64, "tag": _TAG_METADATA_OFFSET}, default=i64(-1))
+    topic_configs: tuple[TopicConfigs, ...] = field(metadata={"tag": _TAG_TOPIC_CONFIGS}, default=())
+    broker_configs: tuple[BrokerConfigs, ...] = field(metadata={"tag": _TAG_BROKER_CONFIGS}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateMetadataResponse(_Message):
+    __type__: ClassVar = EntityType.response
+    __version__ = i16(8)
+    __api_key__ = i16(6)
+    __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
+    error_code: ErrorCode = field(metadata=_ERROR)
+
+
+def partition_states(
+    request: LeaderAndIsrRequest,
+) -> Iterator[tuple[TopicPartition, UUID | None, LeaderAndIsrPartitionState]]:
+    """Partition, topic id and wanted state of everything in the request, in its order."""
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield TopicPartition(topic.topic_name, int(state.partition_index)), topic.topic_id, state
+
+
+def config_pairs(configs: Any) -> tuple[ConfigPair, ...]:
+    """The overrides of a mapping, in the order of their keys."""
+    return tuple(ConfigPair(key=key, value=configs[key]) for key in sorted(configs))
