@@ -1,8 +1,8 @@
 """Configuration: text in, typed values out.
 
-``BrokerConfig`` is one broker's configuration in its layers (properties file, dynamic default, dynamic per broker);
-``LogConfig`` is what one topic's logs go by. Both are values: a change makes a new one. The table of keys is
-model/config_keys.py. Nothing here reads a file.
+``BrokerConfig`` is one broker's configuration in its layers (properties file, dynamic default, dynamic per
+broker); ``LogConfig`` is what one topic's logs go by. Both are values: a change makes a new one. The table
+of keys is model/config_keys.py. Nothing here reads a file.
 """
 
 import builtins
@@ -80,7 +80,7 @@ class Listener(NamedTuple):
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """A Java properties file, as far as configuration files use it: comments, continued lines, ``=`` or ``:``."""
+    """A Java properties file, as configuration files use it: comments, continued lines, ``=`` or ``:``."""
     result: dict[str, str] = {}
     pending = ""
     for raw in text.splitlines():
@@ -194,8 +194,8 @@ class BrokerConfig:
         _check_together(config)
         return config
 
-    # The accessors are named by type. A wrong key or a value that is absent is a mistake in the code, not of the
-    # person who wrote the file: KeyError and TypeError.
+    # The accessors are named by type. A wrong key or a value that is absent is a mistake in the code, not
+    # of the person who wrote the file: KeyError and TypeError.
 
     def get(self, name: builtins.str) -> Value | None:
         return self.values[name]
@@ -298,7 +298,8 @@ def _check_together(config: BrokerConfig) -> None:
     foreign = [path for path in cordoned if path != "*" and path not in config.log_dirs]
     if foreign:
         raise ConfigError(
-            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: expected one of log.dirs, {', '.join(config.log_dirs)}"
+            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: "
+            f"expected one of log.dirs, {', '.join(config.log_dirs)}"
         )
     wait, lag = config.int("replica.fetch.wait.max.ms"), config.int("replica.lag.time.max.ms")
     if wait > lag:
@@ -368,8 +369,8 @@ class LogConfig:
 
     @classmethod
     def of(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> "LogConfig":
-        """The topic's overrides over the broker's defaults. Overrides that the table does not have are ignored:
-        a newer controller may have let them in."""
+        """The topic's overrides over the broker's defaults. Overrides that the table does not have are
+        ignored: a newer controller may have let them in."""
 
         def value(name: str) -> Value:
             return _topic_value(TOPIC_KEYS[name], broker, overrides)
@@ -407,7 +408,7 @@ class LogConfig:
         )
 
 
-# -- DescribeConfigs -------------------------------------------------------------------------------------------
+# -- DescribeConfigs ---------------------------------------------------------------------------------------
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:

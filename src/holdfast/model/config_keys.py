@@ -1,8 +1,8 @@
 """The one table of configuration keys: name, type, default, range, update mode, meaning.
 
-Names, types, defaults and ranges are Kafka's where Kafka has the key (3.9 or 4.3); ``ours`` marks the rest. A key
-that nothing in the house reads is not here: better absent than ignored. docs/configuration.md is made from this
-table. Nothing here parses a file or knows a running broker; that is model/config.py.
+Names, types, defaults and ranges are Kafka's where Kafka has the key (3.9 or 4.3); ``ours`` marks the rest.
+A key that nothing in the house reads is not here: better absent than ignored. docs/configuration.md is made
+from this table. Nothing here parses a file or knows a running broker; that is model/config.py.
 """
 
 from collections.abc import Mapping
@@ -71,7 +71,8 @@ class ConfigKey:
 class TopicKey:
     """A key of a topic and the broker keys that give its default.
 
-    ``synonyms`` are tried in order; the second of a pair is what one unit of that key is worth in the topic's unit.
+    ``synonyms`` are tried in order; the second of a pair is what one unit of that key is worth in the
+    topic's unit.
     """
 
     key: ConfigKey
@@ -142,8 +143,7 @@ _DIRECTORIES = (
         "metadata.store",
         _S,
         "embedded",
-        "Who elects the controller and keeps the metadata: a directory that the brokers of one machine share, "
-        "or a ZooKeeper ensemble.",
+        "Where the metadata is kept: a directory shared by the brokers of one machine, or ZooKeeper.",
         choices=("embedded", "zookeeper"),
         ours=True,
     ),
@@ -173,8 +173,7 @@ _DIRECTORIES = (
         "num.recovery.threads.per.data.dir",
         _I,
         2,
-        "Threads that load the logs of one directory. Here each directory has one thread and this is accepted "
-        "for the sake of existing files.",
+        "Accepted and not used: each log directory has one thread.",
         1,
         update=_ALL,
     ),

@@ -1,8 +1,8 @@
 """The APIs and versions that Holdfast speaks; nothing else names a version.
 
 ``SPOKEN`` is what clients are told by ApiVersions; every API in it has a handler. ``INTERNAL`` is spoken
-between brokers only. Message classes are kio's (protocol/interbroker.py for what kio lacks) and are imported one
-version at a time, when first used: all of them together would cost a broker its memory limit.
+between brokers only. Message classes are kio's (protocol/interbroker.py for what kio lacks) and are
+imported one version at a time, when first used: all of them together would cost a broker its memory limit.
 """
 
 from collections.abc import Mapping

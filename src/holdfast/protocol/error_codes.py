@@ -1,7 +1,8 @@
 """One exhaustive table: error type <-> Kafka's number on the wire.
 
-Every class of model/errors.py has exactly one row (a family that is only a base has its nearest meaning), and a
-test holds it to that. Several of our types may share a number; ``_SHARED`` says which one an answer becomes.
+Every class of model/errors.py has exactly one row (a family that is only a base has its nearest meaning),
+and a test holds it to that. Several of our types may share a number; ``_SHARED`` says which one an answer
+becomes.
 """
 
 from collections.abc import Mapping

@@ -180,7 +180,8 @@ def decode_response(api_key: int, version: int, body: Buffer) -> Any:
 def encode_body(entity: Any) -> bytes:
     """A kio entity without any header."""
     out = BytesIO()
-    _writer(type(entity))(out, entity)
+    kind: Any = type(entity)
+    _writer(kind)(out, entity)
     return out.getvalue()
 
 

@@ -1,9 +1,9 @@
 """A walk over a message before it is decoded: its arrays must fit into its bytes.
 
-kio's native reader makes room for as many elements as an array says to have. A request of twenty bytes can so
-ask for more memory than there is, which ends the process instead of raising. ``check`` follows the same schema,
-reads the lengths only, and refuses what cannot be. It is made once per message class, as closures, and costs
-about a microsecond for a small request.
+kio's native reader makes room for as many elements as an array says to have. A request of twenty bytes can
+so ask for more memory than there is, which ends the process instead of raising. ``check`` follows the same
+schema, reads the lengths only, and refuses what cannot be. It is made once per message class, as closures,
+and costs about a microsecond for a small request.
 """
 
 from collections.abc import Callable
@@ -152,19 +152,19 @@ def _primitive(kind: str, flexible: bool) -> tuple[_Walk, int | None]:
 
 
 def _field(field: Field[Any], flexible: bool, tagged: bool) -> tuple[_Walk, int | None]:
-    kind: Any = field.type
+    kind: Any = field.type  # Any: a class, a union or a tuple at run time
     members = [member for member in get_args(kind) if member is not NoneType]
     optional = get_origin(kind) is not tuple and NoneType in get_args(kind)
     if optional:
         kind = members[0]
     if get_origin(kind) is tuple:
-        element = get_args(kind)[0]
+        element: Any = get_args(kind)[0]
         if is_dataclass(element):
-            return _array(_entity(element), _entity_size(element), flexible), None
+            return _array(_entity(element), _entity_size(element), flexible), None  # type: ignore[arg-type]
         item, size = _primitive(field.metadata["kafka_type"], flexible)
         return _array(item, size, flexible), None
     if is_dataclass(kind):
-        walk = _entity(kind)
+        walk = _entity(kind)  # type: ignore[arg-type]
         return (_nullable(walk) if optional and not tagged else walk), None
     return _primitive(field.metadata["kafka_type"], flexible)
 

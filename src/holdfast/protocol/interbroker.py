@@ -1,11 +1,12 @@
-"""The controller's requests to brokers that kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8.
+"""The controller's requests that kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8.
 
-Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they take
-its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
+Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they
+take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
 
-* UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record), ``topic_configs``
-  and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
-* StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told apart.
+* UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record),
+  ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
+* StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
+  apart.
 
 Nothing here decides anything.
 """

@@ -1,14 +1,14 @@
 """The header of a record batch (format v2): read it, check it, stamp it in place. Never decodes records.
 
-A batch is 61 bytes of header and then the records, compressed as one block. Offset and leader epoch stand before
-the CRC and are not covered by it, so that a leader can set them without touching the rest:
+A batch is 61 bytes of header and then the records, compressed as one block. Offset and leader epoch stand
+before the CRC and are not covered by it, so that a leader can set them without touching the rest:
 
     base_offset i64 | batch_length i32 | partition_leader_epoch i32 | magic i8 | crc u32 |
     attributes i16 | last_offset_delta i32 | base_timestamp i64 | max_timestamp i64 |
     producer_id i64 | producer_epoch i16 | base_sequence i32 | record_count i32
 
-Every function takes any buffer. Positions and sizes are in bytes; ``batch_length`` counts from after itself, the
-whole batch is 12 bytes more.
+Every function takes any buffer. Positions and sizes are in bytes; ``batch_length`` counts from after
+itself, the whole batch is 12 bytes more.
 """
 
 from collections.abc import Iterator
@@ -121,8 +121,8 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``. CorruptRecordError if there are too few bytes, the magic is not 2 or the length is
-    one that no batch can have. Whether the whole batch is there is not looked at."""
+    """The header at ``pos``. CorruptRecordError if there are too few bytes, the magic is not 2 or the
+    length is one that no batch can have. Whether the whole batch is there is not looked at."""
     if len(buf) - pos < HEADER_SIZE:
         raise CorruptRecordError(
             f"{len(buf) - pos} bytes at position {pos}: a batch header has {HEADER_SIZE}"
@@ -138,7 +138,7 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def iter_headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; stops at a trailing partial one, CorruptRecordError at a bad one."""
+    """Position and header of each whole batch; stops at a trailing partial one, raises at a bad one."""
     end = len(buf)
     while end - pos >= HEADER_SIZE:
         header = parse_header(buf, pos)
