@@ -28,7 +28,6 @@ from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, Topi
 from holdfast.records.batch import BatchHeader, crc_ok, iter_headers, stamp
 from holdfast.storage import partition_metadata
 from holdfast.storage.files import Buffer, FileSystem
-from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_view import FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, load_parts, new_parts, rebuild_producers
@@ -149,6 +148,12 @@ class Log:
                     _write_topic_id(files, path, topic_id)
                 parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
         return cls(directory, path, topic_partition, topic_id, config, parts)
+
+    def adopt_topic_id(self, topic_id: TopicId) -> None:
+        """The log had none (it was made by an older version, or a crash took the file)."""
+        with self.dir.guard():
+            _write_topic_id(self.dir.files, self.path, topic_id)
+        self.topic_id = topic_id
 
     # -- append --------------------------------------------------------------------------------------------
 
@@ -421,6 +426,11 @@ class Log:
         path = f"{self.path}/{offset:020d}{SNAPSHOT}"
         self.dir.files.write_atomic(path, self.producers.encode(), durable=False)
         self._snapshot_offset = offset
+
+    @property
+    def has_retired(self) -> bool:
+        """There are retired files: ``purge`` will have work."""
+        return bool(self._retired)
 
     @property
     def has_rolled(self) -> bool:

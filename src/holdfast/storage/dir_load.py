@@ -1,0 +1,124 @@
+"""Loading one log dir at the start of a broker: on that dir's queue, in one piece.
+
+Owns the order of things: lock and identity, the mark of a clean stop (taken away at once), checkpoints, then
+every replica. Returns what it found as a value; errors that are not the disk's (another broker's dir) come in
+``fatal``.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import HoldfastError, KafkaStorageError
+from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
+from holdfast.storage import checkpoints
+from holdfast.storage.dir_scan import NameKind, classify
+from holdfast.storage.files import DiskSpace
+from holdfast.storage.log import Log
+from holdfast.storage.log_dir import LogDir
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedDir:
+    """What a log dir holds. ``complete``: every replica of it was loaded; only then may a clean stop be marked."""
+
+    directory: LogDir
+    logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    futures: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
+    broker_epoch: BrokerEpoch | None = None
+    space: DiskSpace | None = None
+    complete: bool = False
+    fatal: HoldfastError | None = None
+
+
+def load_dir(
+    directory: LogDir,
+    *,
+    node_id: BrokerId,
+    cluster_id: str,
+    config_of: Callable[[str], LogConfig],
+    new_id: Callable[[], UUID],
+    now_ms: TimestampMs,
+) -> LoadedDir:
+    """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far."""
+    found = LoadedDir(directory=directory)
+    try:
+        directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=now_ms)
+        _load(directory, found, config_of, now_ms)
+    except KafkaStorageError as e:
+        if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
+            directory.mark_offline(e)
+    except HoldfastError as e:
+        found.fatal = e
+    return found
+
+
+def _load(
+    directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogConfig], now_ms: TimestampMs
+) -> None:
+    files, path = directory.files, directory.path
+    with directory.guard():
+        mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
+        clean, found.broker_epoch = checkpoints.read_clean_shutdown(files, mark)
+        recovery_points = checkpoints.read_offsets(files, f"{path}/{checkpoints.RECOVERY_POINT}")
+        starts = checkpoints.read_offsets(files, f"{path}/{checkpoints.LOG_START}")
+        found.high_watermarks = checkpoints.read_offsets(files, f"{path}/{checkpoints.HIGH_WATERMARK}")
+        names = [classify(name) for name in sorted(files.listdir(path))]
+        found.space = files.statvfs(path)
+        files.unlink(mark)  # from here on a crash is a crash
+        for name, kind, tp in names:
+            full = f"{path}/{name}"
+            if kind is NameKind.OWN:
+                continue
+            if kind is NameKind.UNKNOWN or not files.is_dir(full):
+                log.warning("%s is not a replica's directory: expected <topic>-<partition>; it is left alone", full)
+            elif kind is NameKind.DELETED:
+                found.deleted.append(full)
+            elif kind is NameKind.FUTURE and tp is not None:
+                found.futures.append((tp, _bytes_in(directory, full)))
+            elif kind is NameKind.REPLICA and tp is not None:
+                found.logs[tp] = _load_log(
+                    directory, tp, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0), starts.get(tp)
+                )
+    found.complete = True
+
+
+def _load_log(
+    directory: LogDir,
+    tp: TopicPartition,
+    config: LogConfig,
+    clean: bool,
+    now_ms: TimestampMs,
+    recovery_point: Offset,
+    start: Offset | None,
+) -> Log:
+    try:
+        return Log.open(
+            directory,
+            tp,
+            None,
+            config,
+            clean_shutdown=clean,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            log_start_offset=start,
+        )
+    except KafkaStorageError:
+        raise
+    except HoldfastError as e:
+        # The mark or the checkpoint promised too much: believe nothing but the batches.
+        log.warning("%s/%s: %s; all of it is checked", directory.path, tp, e)
+        return Log.open(
+            directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start
+        )
+
+
+def _bytes_in(directory: LogDir, path: str) -> int:
+    files = directory.files
+    return sum(files.file_size(f"{path}/{n}") for n in files.listdir(path) if n.endswith(".log"))

@@ -1,0 +1,73 @@
+"""What lies in a log directory, by name.
+
+Owns the rules of names: ``<topic>-<partition>`` is a replica, ``.<32 hex>-delete`` a replica on its way out,
+``-future`` one on its way in, ``-stray`` one that nobody asked for. Touches no disk.
+"""
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from holdfast.model.types import TopicPartition
+from holdfast.storage import checkpoints, log_dir
+
+DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
+
+_REPLICA = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
+_MARKED = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]+)\.[0-9a-f]{32}(?P<mark>-[a-z]+)")
+_OWN_FILES = frozenset(
+    {
+        log_dir.LOCK,
+        log_dir.META_PROPERTIES,
+        log_dir.PROBE,
+        checkpoints.RECOVERY_POINT,
+        checkpoints.LOG_START,
+        checkpoints.HIGH_WATERMARK,
+        checkpoints.CLEAN_SHUTDOWN,
+        "cleaner-offset-checkpoint",
+        "bootstrap.checkpoint",
+        "__cluster_metadata-0",
+    }
+)
+
+
+class NameKind(Enum):
+    """What a name in a log directory stands for."""
+
+    REPLICA = "replica"
+    DELETED = "deleted"
+    FUTURE = "future"
+    STRAY = "stray"
+    OWN = "own"
+    UNKNOWN = "unknown"
+
+
+class DirName(NamedTuple):
+    """A name and what it stands for."""
+
+    name: str
+    kind: NameKind
+    topic_partition: TopicPartition | None
+
+
+_KINDS = {
+    DELETE_SUFFIX: NameKind.DELETED,
+    FUTURE_SUFFIX: NameKind.FUTURE,
+    STRAY_SUFFIX: NameKind.STRAY,
+}
+
+
+def classify(name: str) -> DirName:
+    """What ``name`` is."""
+    if name in _OWN_FILES or name.endswith(".tmp"):
+        return DirName(name, NameKind.OWN, None)
+    marked = _MARKED.fullmatch(name)
+    if marked is not None and marked["mark"] in _KINDS:
+        tp = TopicPartition(marked["topic"], int(marked["partition"]))
+        return DirName(name, _KINDS[marked["mark"]], tp)
+    plain = _REPLICA.fullmatch(name)
+    if plain is not None:
+        tp = TopicPartition(plain["topic"], int(plain["partition"]))
+        if str(tp) == name and tp.partition < 2**31:
+            return DirName(name, NameKind.REPLICA, tp)
+    return DirName(name, NameKind.UNKNOWN, None)

@@ -1,0 +1,474 @@
+"""JBOD: which log is on which dir; loading after a start; choosing a dir; checkpoints; housekeeping.
+
+Owns the table of all logs of a broker, and the checkpoint files of each dir. Lives on the event loop: every
+method returns at once, work on files is submitted to the queue of the dir it concerns, and callbacks run on the
+loop. Never waits for one dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster
+but what it is told. The name is Kafka's.
+
+A log on a dir that went offline stays in the table: its replica is lost until the broker restarts, not unknown.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID, uuid4
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    DuplicateReplicaError,
+    HoldfastError,
+    InconsistentMetaPropertiesError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    StorageError,
+)
+from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
+from holdfast.storage import checkpoints
+from holdfast.storage.dir_load import LoadedDir, load_dir
+from holdfast.storage.files import DiskSpace
+from holdfast.storage.log import Log
+from holdfast.storage.log_dir import LogDir
+
+log = logging.getLogger(__name__)
+
+Created = Callable[[Log | None, HoldfastError | None], None]
+_LOGS_PER_JOB = 100
+"""Logs that one piece of housekeeping looks at: appends to the dir wait for no more than that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirDescription:
+    """One log dir as DescribeLogDirs shows it. ``replicas``: (partition, bytes, is future), also of an offline
+    dir: what was there when it failed."""
+
+    path: str
+    error: KafkaStorageError | None
+    replicas: list[tuple[TopicPartition, int, bool]]
+    space: DiskSpace | None
+    cordoned: bool
+
+
+class LogManager:
+    """All logs of one broker.
+
+    ``config_of``: the configuration of a topic, as far as it is known at the start. ``high_watermarks``: what
+    the checkpoints said at the start.
+    """
+
+    def __init__(
+        self,
+        dirs: list[LogDir],
+        *,
+        node_id: BrokerId,
+        cluster_id: str,
+        config_of: Callable[[str], LogConfig],
+        new_id: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self.dirs = dirs
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        self._config_of = config_of
+        self._new_id = new_id
+        self._logs: dict[TopicPartition, Log] = {}
+        self._creating: dict[TopicPartition, list[Created]] = {}
+        self._counts: dict[str, int] = {d.path: 0 for d in dirs}
+        self._deleted: list[tuple[TimestampMs, Log]] = []
+        self._futures: dict[str, list[tuple[TopicPartition, int]]] = {d.path: [] for d in dirs}
+        self._loaded: set[str] = set()
+        self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
+        self._rewriting: set[str] = set()
+        self._space: dict[str, DiskSpace | None] = {d.path: None for d in dirs}
+        self.previous_broker_epochs: dict[str, BrokerEpoch | None] = {}
+        for directory in dirs:
+            directory.on_recovery_points_lowered = partial(self._write_recovery_points, directory)
+
+    # -- start and stop ------------------------------------------------------------------------------------
+
+    def start(self, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
+        """Open all dirs and load all logs, each dir on its own queue; then ``done``.
+
+        A dir that cannot be used is offline, the rest goes on. An error means that the broker must not start:
+        no dir is usable, one belongs to another broker, or a replica stands in two of them.
+        """
+        waiting = {d.path for d in self.dirs}
+        found: list[LoadedDir] = []
+
+        def loaded(directory: LogDir, result: LoadedDir | None, error: StorageError | None) -> None:
+            waiting.discard(directory.path)
+            if result is not None:
+                found.append(result)
+            if not waiting:
+                done(self._adopt(found))
+
+        for directory in self.dirs:
+            work = partial(
+                load_dir,
+                directory,
+                node_id=self.node_id,
+                cluster_id=self.cluster_id,
+                config_of=self._config_of,
+                new_id=self._new_id,
+                now_ms=now_ms,
+            )
+            directory.queue.submit(work, partial(loaded, directory))
+
+    def _adopt(self, found: list[LoadedDir]) -> HoldfastError | None:
+        """Put what was found in the tables."""
+        fatal = next((f.fatal for f in found if f.fatal is not None), None)
+        if fatal is not None:
+            return fatal
+        if not any(d.is_online for d in self.dirs):
+            paths = ", ".join(d.path for d in self.dirs)
+            return KafkaStorageError(
+                f"log.dirs: none of the specified log dirs {paths} can be created or validated: expected one"
+            )
+        by_id: dict[UUID, str] = {}
+        for one in found:
+            directory = one.directory
+            if directory.directory_id is not None:
+                twin = by_id.setdefault(directory.directory_id, directory.path)
+                if twin != directory.path:
+                    return InconsistentMetaPropertiesError(
+                        f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
+                    )
+            for tp, loaded in one.logs.items():
+                other = self._logs.setdefault(tp, loaded)
+                if other is not loaded:
+                    return DuplicateReplicaError(
+                        f"replica {tp} is in {other.path} and in {loaded.path}: expected one; "
+                        "remove the copy that is out of date"
+                    )
+            self._counts[directory.path] = len(one.logs)
+            self._futures[directory.path] = one.futures
+            self.high_watermarks.update(one.high_watermarks)
+            self.previous_broker_epochs[directory.path] = one.broker_epoch
+            self._space[directory.path] = one.space
+            if one.complete:
+                self._loaded.add(directory.path)
+            for path in one.deleted:
+                self._submit_quietly(directory, partial(_remove_tree, directory, path))
+        return None
+
+    def close(
+        self,
+        *,
+        clean: bool,
+        broker_epoch: BrokerEpoch | None,
+        high_watermarks: Mapping[TopicPartition, Offset],
+        done: Callable[[], None],
+    ) -> None:
+        """Close all logs, write the checkpoints and, if ``clean``, the mark that makes the next start quick."""
+        waiting = {d.path for d in self.dirs}
+
+        def closed(directory: LogDir, _result: object, error: StorageError | None) -> None:
+            directory.close()
+            waiting.discard(directory.path)
+            if error is not None:
+                log.warning("%s was not closed cleanly: %s", directory.path, error)
+            if not waiting:
+                done()
+
+        for directory in self.dirs:
+            work = partial(self._close_dir, directory, clean, broker_epoch, dict(high_watermarks))
+            directory.queue.submit(work, partial(closed, directory))
+
+    def _close_dir(
+        self,
+        directory: LogDir,
+        clean: bool,
+        broker_epoch: BrokerEpoch | None,
+        high_watermarks: dict[TopicPartition, Offset],
+    ) -> None:
+        if not directory.is_online:
+            return
+        logs = self.logs_in(directory)
+        for each in logs:
+            each.close(clean=clean)
+        if clean and directory.path in self._loaded:
+            self._write_checkpoints(directory, self._checkpoint_values(directory, high_watermarks))
+            with directory.guard():
+                directory.files.write_atomic(
+                    f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN}",
+                    checkpoints.encode_clean_shutdown(broker_epoch),
+                )
+
+    # -- the table -----------------------------------------------------------------------------------------
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """The log of a replica that this broker has, also on a dir that is offline."""
+        return self._logs.get(tp)
+
+    def logs(self) -> Iterable[Log]:
+        return self._logs.values()
+
+    def logs_in(self, directory: LogDir) -> list[Log]:
+        """The logs of one dir."""
+        return [each for each in list(self._logs.values()) if each.dir is directory]
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """The topic's configuration changed."""
+        for tp, each in self._logs.items():
+            if tp.topic == topic:
+                each.config = config
+
+    def create(
+        self,
+        tp: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        *,
+        is_new: bool,
+        now_ms: TimestampMs,
+        done: Created,
+    ) -> None:
+        """The log of ``tp``: the one that is there, or a new one on the dir with the fewest.
+
+        KafkaStorageError when its dir is offline, or when it is not ``is_new`` and may be on a dir that is
+        (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
+        is there belongs to an earlier topic of that name.
+        """
+        existing = self._logs.get(tp)
+        if existing is not None:
+            self._reuse(existing, topic_id, config, done)
+            return
+        if tp in self._creating:
+            self._creating[tp].append(done)
+            return
+        if not is_new and not all(d.is_online for d in self.dirs):
+            offline = ", ".join(d.path for d in self.dirs if not d.is_online)
+            done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
+            return
+        usable = [d for d in self.dirs if d.is_online and not d.cordoned]
+        usable.sort(key=lambda d: self._counts[d.path])
+        self._creating[tp] = [done]
+        self._create_on(usable, tp, topic_id, config, now_ms)
+
+    def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
+        if not existing.dir.is_online:
+            done(None, KafkaStorageError(f"log dir {existing.dir.path} is offline: {existing.dir.failure}"))
+        elif topic_id is not None and existing.topic_id is not None and topic_id != existing.topic_id:
+            done(
+                None,
+                InconsistentTopicIdError(f"{existing.path} is of topic id {existing.topic_id}: expected {topic_id}"),
+            )
+        elif topic_id is not None and existing.topic_id is None:
+            existing.config = config
+
+            def adopted(_: None, error: StorageError | None) -> None:
+                done(None if error else existing, error)
+
+            existing.dir.queue.submit(partial(existing.adopt_topic_id, topic_id), adopted)
+        else:
+            existing.config = config
+            done(existing, None)
+
+    def _create_on(
+        self,
+        dirs: list[LogDir],
+        tp: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        now_ms: TimestampMs,
+    ) -> None:
+        """On the first of the dirs that can."""
+        if not dirs:
+            self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
+            return
+        directory = dirs[0]
+        self._counts[directory.path] += 1
+
+        def opened(made: Log | None, error: StorageError | None) -> None:
+            if made is not None:
+                self._created(tp, made, None)
+                return
+            self._counts[directory.path] -= 1
+            log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
+            self._create_on(dirs[1:], tp, topic_id, config, now_ms)
+
+        work = partial(Log.open, directory, tp, topic_id, config, clean_shutdown=False, now_ms=now_ms)
+        directory.queue.submit(work, opened)
+
+    def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
+        if made is not None:
+            self._logs[tp] = made
+        for done in self._creating.pop(tp):
+            done(made, error)
+
+    def delete(
+        self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]
+    ) -> None:
+        """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
+        going = self._logs.get(tp)
+        if going is None:
+            done(None)
+            return
+        directory = going.dir
+        if not directory.is_online:
+            done(KafkaStorageError(f"log dir {directory.path} is offline: {directory.failure}"))
+            return
+        del self._logs[tp]
+        self._counts[directory.path] -= 1
+
+        def renamed(_: str | None, error: StorageError | None) -> None:
+            if error is None:
+                self._deleted.append((now_ms, going))
+                self._rewrite_soon(directory, tp)
+            done(error)
+
+        directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
+
+    def _rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
+        """The checkpoints must not speak of a deleted log: a new one of that name would start from them. One
+        rewrite serves all deletions that are under way."""
+        stale = False
+        for offsets in self._written[directory.path].values():
+            stale = offsets.pop(tp, None) is not None or stale
+        if not stale or directory.path in self._rewriting:
+            return
+        self._rewriting.add(directory.path)
+
+        def rewrite() -> None:
+            self._rewriting.discard(directory.path)
+            with directory.guard():
+                for name, offsets in self._written[directory.path].items():
+                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
+
+        self._submit_quietly(directory, rewrite)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Write the checkpoint files of each dir whose contents changed."""
+        for directory in self.dirs:
+            if directory.is_online:
+                values = self._checkpoint_values(directory, high_watermarks)
+                self._submit_quietly(directory, partial(self._write_checkpoints, directory, values))
+
+    def _checkpoint_values(
+        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
+    ) -> dict[str, dict[TopicPartition, Offset]]:
+        recovery_points: dict[TopicPartition, Offset] = {}
+        starts: dict[TopicPartition, Offset] = {}
+        marks: dict[TopicPartition, Offset] = {}
+        for each in self.logs_in(directory):
+            tp, view = each.topic_partition, each.view
+            recovery_points[tp] = each.recovery_point
+            if view.start_offset > view.segments[0].base_offset:
+                starts[tp] = view.start_offset
+            mark = high_watermarks.get(tp, self.high_watermarks.get(tp))
+            if mark is not None:
+                marks[tp] = mark
+        return {
+            checkpoints.RECOVERY_POINT: recovery_points,
+            checkpoints.LOG_START: starts,
+            checkpoints.HIGH_WATERMARK: marks,
+        }
+
+    def _write_checkpoints(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
+        written = self._written[directory.path]
+        with directory.guard():
+            for name, offsets in values.items():
+                if written.get(name) != offsets:
+                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)
+                    written[name] = offsets
+            self._space[directory.path] = directory.files.statvfs(directory.path)
+
+    def _write_recovery_points(self, directory: LogDir) -> None:
+        """On the dir's thread: a log was cut below its recovery point."""
+        points = {each.topic_partition: each.recovery_point for each in self.logs_in(directory)}
+        self._write_checkpoints(directory, {checkpoints.RECOVERY_POINT: points})
+
+    # -- housekeeping --------------------------------------------------------------------------------------
+
+    def retain(self, now_ms: TimestampMs, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Retire segments by age and size."""
+
+        def retain_one(each: Log) -> None:
+            each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
+
+        self._for_each_log(retain_one)
+
+    def flush_due(self, now_ms: TimestampMs) -> None:
+        """Sync segments that were rolled, and logs with flush.ms."""
+
+        def flush_one(each: Log) -> None:
+            if each.has_rolled:
+                each.flush_rolled()
+            each.flush_if_due(now_ms)
+
+        never = 2**63 - 1
+        self._for_each_log(flush_one, lambda each: each.has_rolled or each.config.flush_ms < never)
+
+    def roll_due(self, now_ms: TimestampMs) -> None:
+        """Begin new segments in logs whose active one is too old by the clock."""
+        self._for_each_log(lambda each: each.roll_if_due(now_ms))
+
+    def write_indexes(self) -> None:
+        """Bring the index files of active segments up to date, for those who look at them."""
+        self._for_each_log(Log.write_indexes, lambda each: each.view.segments[-1].index_is_behind())
+
+    def purge(self, now_ms: TimestampMs) -> None:
+        """Remove what was retired or deleted long enough ago."""
+        due = [(when, each) for when, each in self._deleted if now_ms - when >= each.config.file_delete_delay_ms]
+        if due:
+            self._deleted = [d for d in self._deleted if d not in due]
+            for _, each in due:
+                self._submit_quietly(each.dir, each.remove)
+        self._for_each_log(lambda each: each.purge(now_ms), lambda each: each.has_retired)
+
+    def expire_producers(self, now_ms: TimestampMs, after_ms: int) -> None:
+        """Forget idempotent producers that were silent for long."""
+        self._for_each_log(lambda each: each.producers.expire(now_ms, after_ms), lambda e: bool(e.producers.entries))
+
+    def _for_each_log(
+        self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True
+    ) -> None:
+        """Run ``work`` on each log of the online dirs, a number of them at a time."""
+        for directory in self.dirs:
+            if not directory.is_online:
+                continue
+            logs = [each for each in self.logs_in(directory) if wanted(each)]
+            for i in range(0, len(logs), _LOGS_PER_JOB):
+                self._submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
+
+    def _submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None:
+        """Work that nobody waits for: its failure is the dir's, and told by the dir."""
+
+        def ended(_: object, error: StorageError | None) -> None:
+            if error is not None and directory.is_online:
+                log.warning("%s: housekeeping failed: %s", directory.path, error)
+
+        directory.queue.submit(work, ended)
+
+    # -- description ---------------------------------------------------------------------------------------
+
+    def describe(self) -> list[DirDescription]:
+        """All dirs, for DescribeLogDirs. Sizes of disks are those of the last checkpoint."""
+        return [
+            DirDescription(
+                path=d.path,
+                error=d.failure,
+                replicas=[(each.topic_partition, each.view.size, False) for each in self.logs_in(d)]
+                + [(tp, size, True) for tp, size in self._futures[d.path]],
+                space=self._space[d.path] if d.is_online else None,
+                cordoned=d.cordoned,
+            )
+            for d in self.dirs
+        ]
+
+
+def _for_all(work: Callable[[Log], object], logs: list[Log]) -> None:
+    for each in logs:
+        try:
+            work(each)
+        except StorageError as e:
+            if not each.dir.is_online:
+                raise
+            log.warning("%s: housekeeping failed: %s", each.topic_partition, e)
+
+
+def _remove_tree(directory: LogDir, path: str) -> None:
+    with directory.guard():
+        directory.files.rmtree(path)
