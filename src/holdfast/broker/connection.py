@@ -1,0 +1,517 @@
+"""One client connection: bytes in, requests out in order; answers in, bytes out in order.
+
+Owns the socket and its buffers. Works on the raw non-blocking socket with the loop's readiness callbacks, not on
+an asyncio transport: a large frame is received straight into the buffer that the disk later writes from, and a
+file slice leaves by sendfile, so record bytes are never copied by us (docs/decisions/0003-connection.md).
+
+Invariants:
+* answers leave in the order of their requests;
+* only Produce requests overlap: any other request starts when all before it are answered, as Kafka's muted
+  channels have it;
+* bytes of unanswered requests and of unsent answers are limited; past the limit nothing more is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.errors import HoldfastError, LogReadError
+from holdfast.protocol.apis import ApiKey
+from holdfast.protocol.framing import RequestHeader, parse_request_header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.storage.log_view import FileSlice
+
+log = logging.getLogger(__name__)
+
+SMALL_BUFFER = 64 * 1024
+"""Frames up to this size are received into the connection's own buffer; larger ones get one to themselves."""
+INLINE_SLICE = 256 * 1024
+"""File slices up to this size are read and sent together with their header; larger ones go by sendfile."""
+MAX_PIPELINED = 64
+MAX_PIPELINED_BYTES = 64 << 20
+MAX_SEND_SEGMENTS = 64
+_PRODUCE = int(ApiKey.PRODUCE)
+_EMPTY = memoryview(b"")
+_PAGE_STRIDE = 64 * 1024
+
+
+class BufferPool:
+    """Reusable large receive buffers. Fresh pages cost more than the copy they save, so buffers are kept.
+
+    At most ``limit_bytes`` are kept idle; what is in use is limited by the connections.
+    """
+
+    def __init__(self, limit_bytes: int = 24 << 20) -> None:
+        self._free: dict[int, list[bytearray]] = {}
+        self._idle_bytes = 0
+        self._limit_bytes = limit_bytes
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least ``size`` bytes, contents undefined."""
+        size_class = 1 << (size - 1).bit_length()
+        free = self._free.get(size_class)
+        if free:
+            self._idle_bytes -= size_class
+            return free.pop()
+        return bytearray(size_class)
+
+    def give(self, buffer: bytearray) -> None:
+        """Hand back a buffer that nobody reads or writes any more."""
+        if self._idle_bytes + len(buffer) <= self._limit_bytes:
+            self._free.setdefault(len(buffer), []).append(buffer)
+            self._idle_bytes += len(buffer)
+
+
+class Exchange:
+    """One request and, later, its answer. Handlers keep it and call ``finish`` exactly once."""
+
+    __slots__ = ("_pooled", "answer", "body", "connection", "header", "hurry", "size")
+
+    def __init__(self, connection: Connection, header: RequestHeader, body: memoryview, size: int) -> None:
+        self.connection = connection
+        self.header = header
+        self.body = body
+        self.size = size
+        self.answer: Sequence[bytes | SendSlice] | None = None
+        self.hurry: Callable[[], None] | None = None
+        """Set while the request is parked and should be answered at once when another one comes behind it."""
+        self._pooled: bytearray | None = None
+
+    def finish(self, answer: Sequence[bytes | SendSlice]) -> None:
+        """Answer with these chunks (the first begins with the 4-byte size). An empty answer sends nothing."""
+        self.answer = answer
+        if self._pooled is not None:
+            self.body.release()
+            self.connection.pool.give(self._pooled)
+            self._pooled = None
+        self.connection.answered(self)
+
+    def own_body(self) -> memoryview:
+        """The request's bytes, writable, and safe to keep until ``finish``."""
+        if self._pooled is None:
+            self.body = memoryview(bytearray(self.body))
+        return self.body
+
+    def pooled(self, buffer: bytearray) -> None:
+        """Say that the body stands in a buffer of the pool."""
+        self._pooled = buffer
+
+    def detach(self, buffer: bytearray) -> None:
+        """Let go of the connection's own buffer, which the next request overwrites."""
+        if self.body.obj is buffer:
+            self.body = _EMPTY
+
+
+class SendSlice:
+    """Part of a segment on its way to a socket.
+
+    Sent from the loop only while its pages are in the page cache; else it is read on its disk's thread first.
+    Errors of the disk are judged by the log directory and leave here as LogReadError.
+    """
+
+    __slots__ = ("_dir", "_handle", "_position", "_size", "loading")
+
+    def __init__(self, piece: FileSlice) -> None:
+        self._dir = piece.dir
+        self._handle = piece.handle
+        self._position = piece.position
+        self._size = piece.size
+        self.loading = False
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __str__(self) -> str:
+        return f"{self._handle} bytes {self._position} to {self._position + self._size}"
+
+    def read_nowait(self) -> bytearray | None:
+        """All bytes, or None when the disk would have to be waited for."""
+        try:
+            data = self._handle.preadv_nowait(self._size, self._position)
+        except OSError as e:
+            raise self._dir.judge(e, LogReadError) from e
+        return data if data is not None and len(data) == self._size else None
+
+    def is_hot(self) -> bool:
+        """True when sampled pages of the slice are in the page cache, one every 64 KiB and the last."""
+        peek, end = self._handle.preadv_nowait, self._position + self._size
+        try:
+            return all(peek(1, at) for at in range(self._position, end, _PAGE_STRIDE)) and bool(peek(1, end - 1))
+        except OSError as e:
+            raise self._dir.judge(e, LogReadError) from e
+
+    def sendfile(self, sock: socket.socket) -> int:
+        """Bytes that the socket took."""
+        try:
+            sent = os.sendfile(sock.fileno(), self._handle.fileno(), self._position, self._size)
+        except OSError as e:
+            if e.errno == errno.EIO:  # sockets have no such error: it is the file's (K18-10)
+                raise self._dir.judge(e, LogReadError) from e
+            raise
+        if sent == 0:
+            raise LogReadError(f"{self}: the file ends before the slice")
+        self._position += sent
+        self._size -= sent
+        return sent
+
+    def load(self, done: Callable[[bytes | None, HoldfastError | None], None]) -> None:
+        """Read on the disk's thread."""
+
+        def read() -> bytes:
+            with self._dir.guard(LogReadError):
+                return self._handle.pread(self._size, self._position)
+
+        self._dir.queue.submit(read, done)
+
+
+class Connection:
+    """See the module's docstring. Created by the server for each accepted socket."""
+
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_large",
+        "_large_filled",
+        "_large_size",
+        "_loop",
+        "_max_frame",
+        "_out",
+        "_out_bytes",
+        "_reading",
+        "_running",
+        "_running_bytes",
+        "_start",
+        "_writing",
+        "closed",
+        "dispatch",
+        "idle_since",
+        "on_close",
+        "peer",
+        "pool",
+        "session",
+        "sock",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        loop: asyncio.AbstractEventLoop,
+        pool: BufferPool,
+        dispatch: Callable[[Exchange], None],
+        on_close: Callable[[Connection], None],
+        max_frame_bytes: int,
+    ) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.pool = pool
+        self.dispatch = dispatch
+        self.on_close = on_close
+        self.closed = False
+        self.idle_since = loop.time()
+        self.session: dict[str, Any] = {}
+        """What handlers remember of this connection (client software, broker identity, parked fetch)."""
+        self._loop = loop
+        self._max_frame = max_frame_bytes
+        self._buffer = bytearray(4096)  # grows to SMALL_BUFFER on first need: most connections stay small
+        self._start = self._end = 0
+        self._large: bytearray | None = None
+        self._large_size = self._large_filled = 0
+        self._running: deque[Exchange] = deque()
+        self._running_bytes = 0
+        self._out: deque[bytes | bytearray | memoryview | SendSlice] = deque()
+        self._out_bytes = 0
+        self._writing = False
+        self._reading = True
+        loop.add_reader(sock.fileno(), self._on_readable)
+
+    @property
+    def is_idle(self) -> bool:
+        """True when no request is under way."""
+        return not self._running and not self._out
+
+    # -- receiving ---------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            if self._large is not None:
+                n = self._receive_large()
+            else:
+                if self._end == len(self._buffer):
+                    self._make_room()
+                n = self.sock.recv_into(memoryview(self._buffer)[self._end :])
+                self._end += n
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as e:
+            self.close(f"receive failed: {e}")
+            return
+        if n == 0:
+            self.close(None)
+            return
+        self._parse()
+
+    def _receive_large(self) -> int:
+        assert self._large is not None
+        n = self.sock.recv_into(memoryview(self._large)[self._large_filled : self._large_size])
+        self._large_filled += n
+        return n
+
+    def _make_room(self) -> None:
+        pending = self._end - self._start
+        if self._start:
+            self._buffer[:pending] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, pending
+        if pending > len(self._buffer) // 2 and len(self._buffer) < SMALL_BUFFER:
+            self._buffer = self._buffer[:pending] + bytearray(SMALL_BUFFER - pending)
+
+    def _parse(self) -> None:
+        """Hand over every complete request that may start now."""
+        while not self.closed:
+            if self._running and not self._may_start_more():
+                if self._hurry_parked():
+                    continue
+                return
+            if self._large is not None:
+                if self._large_filled < self._large_size:
+                    break
+                large, size = self._large, self._large_size
+                self._large = None
+                self._start_request(memoryview(large)[:size], large)
+                continue
+            available = self._end - self._start
+            if available < 4:
+                break
+            size = int.from_bytes(self._buffer[self._start : self._start + 4], "big", signed=True)
+            if size <= 0 or size > self._max_frame:
+                self.close(f"frame of {size} bytes, expected 1 to {self._max_frame}")
+                return
+            if available < 4 + size:
+                if size > SMALL_BUFFER - 4:
+                    self._begin_large(size)
+                    continue
+                if 4 + size > len(self._buffer):
+                    self._buffer = self._buffer + bytearray(SMALL_BUFFER - len(self._buffer))
+                if self._start + 4 + size > len(self._buffer):
+                    self._make_room()
+                break
+            begin = self._start + 4
+            self._start = begin + size
+            frame = memoryview(self._buffer)[begin : begin + size]
+            self._start_request(frame, None)
+        if self._start == self._end:
+            self._start = self._end = 0
+        if not self._reading and not self.closed:
+            self._resume_reading()
+
+    def _hurry_parked(self) -> bool:
+        """Have a parked request answered for the one that waits behind it. False: nothing can start now."""
+        parked = self._running[-1]
+        if parked.hurry is None:
+            self._pause_reading()
+            return False
+        waiting = self._large is not None or self._end - self._start >= 4
+        if waiting:
+            hurry, parked.hurry = parked.hurry, None
+            hurry()
+            return not self._running or self._may_start_more()
+        return False
+
+    def _begin_large(self, size: int) -> None:
+        self._large = self.pool.take(size)
+        self._large_size = size
+        have = self._end - self._start - 4
+        self._large[:have] = self._buffer[self._start + 4 : self._end]
+        self._large_filled = have
+        self._start = self._end = 0
+        try:
+            while self._large_filled < size and self._receive_large():
+                pass
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as e:
+            self.close(f"receive failed: {e}")
+
+    def _may_start_more(self) -> bool:
+        if len(self._running) >= MAX_PIPELINED or self._running_bytes >= MAX_PIPELINED_BYTES:
+            return False
+        return self._running[-1].header.api_key == _PRODUCE and self._next_is_produce()
+
+    def _next_is_produce(self) -> bool:
+        if self._large is not None:
+            if self._large_filled < 2:
+                return True
+            return self._large[0] << 8 | self._large[1] == _PRODUCE
+        if self._end - self._start < 6:
+            return True  # not known yet: read on, nothing starts before it is
+        at = self._start + 4
+        return self._buffer[at] << 8 | self._buffer[at + 1] == _PRODUCE
+
+    def _start_request(self, frame: memoryview, large: bytearray | None) -> None:
+        self.idle_since = self._loop.time()
+        try:
+            header = parse_request_header(frame)
+        except Exception as e:
+            self.close(f"unreadable request header: {e}")
+            return
+        exchange = Exchange(self, header, frame[header.body_offset :], len(frame))
+        if large is not None:
+            frame.release()
+            exchange.pooled(large)
+        self._running.append(exchange)
+        self._running_bytes += exchange.size
+        self.dispatch(exchange)
+        if large is None:
+            exchange.detach(self._buffer)
+
+    def _pause_reading(self) -> None:
+        # Some bytes may still be taken into the small buffer; stop only the readiness callbacks.
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self.sock.fileno())
+
+    def _resume_reading(self) -> None:
+        if self._out_bytes < MAX_PIPELINED_BYTES:
+            self._reading = True
+            self._loop.add_reader(self.sock.fileno(), self._on_readable)
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    def answered(self, exchange: Exchange) -> None:
+        """Called by Exchange.finish: send what is due, in order, and start what waited."""
+        if self.closed:
+            return
+        running = self._running
+        sent = False
+        while running and running[0].answer is not None:
+            first = running.popleft()
+            self._running_bytes -= first.size
+            assert first.answer is not None
+            for chunk in first.answer:
+                if len(chunk):
+                    self._out.append(chunk)
+                    self._out_bytes += len(chunk)
+            sent = True
+        if not sent:
+            return
+        if not self._writing:
+            self._flush()
+        if not self._reading and not self.closed:
+            self._loop.call_soon(self._parse)
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                first = self._out[0]
+                if isinstance(first, SendSlice):
+                    done = self._send_slice(first)
+                else:
+                    done = self._send_bytes()
+                if not done:
+                    break
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, LogReadError) as e:
+            self.close(f"send failed: {e}")
+            return
+        if self.closed:
+            return
+        if self._out and not self._writing and self._out_ready():
+            self._writing = True
+            self._loop.add_writer(self.sock.fileno(), self._flush)
+        elif self._writing and (not self._out or not self._out_ready()):
+            self._writing = False
+            self._loop.remove_writer(self.sock.fileno())
+            if not self._out and not self._reading:
+                self._loop.call_soon(self._parse)
+
+    def _out_ready(self) -> bool:
+        """False while the head of the queue waits for its disk."""
+        return not (isinstance(self._out[0], SendSlice) and self._out[0].loading)
+
+    def _send_bytes(self) -> bool:
+        """One sendmsg of everything that is in memory at the head of the queue. False: the socket is full."""
+        segments: list[bytes | bytearray | memoryview] = []
+        total = 0
+        for index, chunk in enumerate(self._out):
+            if isinstance(chunk, SendSlice):
+                if len(chunk) > INLINE_SLICE or chunk.loading:
+                    break
+                data = chunk.read_nowait()
+                if data is None:
+                    break
+                self._out[index] = chunk = data
+            segments.append(chunk)
+            total += len(chunk)
+            if len(segments) == MAX_SEND_SEGMENTS:
+                break
+        sent = self.sock.sendmsg(segments) if len(segments) > 1 else self.sock.send(segments[0])
+        self._out_bytes -= sent
+        full = sent < total
+        while sent:
+            size = len(segments.pop(0)) if sent else 0
+            head = self._out.popleft()
+            if sent < size:
+                self._out.appendleft(memoryview(head)[sent:])  # type: ignore[arg-type]
+                break
+            sent -= size
+        return not full
+
+    def _send_slice(self, piece: SendSlice) -> bool:
+        if piece.loading:
+            return False
+        if len(piece) <= INLINE_SLICE:
+            data = piece.read_nowait()
+            if data is not None:
+                self._out[0] = data
+                return True
+        elif piece.is_hot():
+            self._out_bytes -= piece.sendfile(self.sock)
+            if len(piece):
+                return False
+            self._out.popleft()
+            return True
+        self._load(piece)
+        return False
+
+    def _load(self, piece: SendSlice) -> None:
+        """Read a cold slice on its disk's thread; the answers behind it wait, other connections do not."""
+        piece.loading = True
+
+        def loaded(data: bytes | None, error: HoldfastError | None) -> None:
+            if self.closed:
+                return
+            if error is not None or data is None or len(data) != len(piece):
+                self.close(f"{piece}: {error or 'short read'}")
+                return
+            self._out[0] = data
+            self._flush()
+
+        piece.load(loaded)
+
+    # -- ending ------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str | None) -> None:
+        """Close the socket; parked requests of this connection are dropped by whoever watches ``on_close``."""
+        if self.closed:
+            return
+        self.closed = True
+        if reason:
+            log.warning("connection of %s:%s closed: %s", *self.peer[:2], reason)
+        fd = self.sock.fileno()
+        self._loop.remove_reader(fd)
+        self._loop.remove_writer(fd)
+        self.sock.close()
+        self._out.clear()
+        self.on_close(self)
+

@@ -1,0 +1,142 @@
+"""The active controller's line to one broker: LeaderAndIsr, StopReplica and UpdateMetadata, in order.
+
+Owns one connection and a queue of requests that describe desired state. Requests are idempotent and fenced by
+epochs, so a lost connection means: connect again and send the full state. A connection that closes and a port
+that refuses is a dead broker and reported at once; silence is left to the session timeout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import BrokerUnreachable
+from holdfast.model.errors import HoldfastError
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 2.0
+REQUEST_TIMEOUT_S = 30.0
+RETRY_S = 0.05
+MAX_QUEUED = 1000
+"""Requests that may wait for one broker; beyond it they are replaced by one full state."""
+
+
+class ControllerChannel:
+    """See the module's docstring. ``full_state`` builds the requests of the full state when it is called."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        host: str,
+        port: int,
+        *,
+        full_state: Callable[[], list[Any]],
+        on_answer: Callable[[int, Any, Any], None],
+        on_refused: Callable[[int, int], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self._host = host
+        self._port = port
+        self._full_state = full_state
+        self._on_answer = on_answer
+        self._on_refused = on_refused
+        self._queue: deque[Any] = deque()
+        self._needs_full_state = True
+        self._work = asyncio.Event()
+        self._work.set()
+        self._lost = asyncio.Event()
+        self._connection: BrokerConnection | None = None
+        self._idle: list[asyncio.Future[None]] = []
+        self._sending = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"channel-{broker_id}")
+
+    def send(self, requests: list[Any]) -> None:
+        """Queue requests; the order is kept."""
+        if self._needs_full_state:
+            return  # what is being built then includes these
+        if len(self._queue) + len(requests) > MAX_QUEUED:
+            log.warning("broker %d does not keep up with the controller: it will get the full state", self.broker_id)
+            self._queue.clear()
+            self._needs_full_state = True
+        else:
+            self._queue.extend(requests)
+        self._work.set()
+
+    async def flushed(self) -> None:
+        """Return when everything queued so far is answered, or the channel has ended."""
+        if self._task.done() or (not self._queue and not self._sending and not self._needs_full_state):
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._idle.append(waiter)
+        await waiter
+
+    def close(self) -> None:
+        """End the channel; queued requests are dropped."""
+        self._task.cancel()
+        if self._connection is not None:
+            self._connection.close()
+        self._release_idle()
+
+    def _release_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect()
+                await self._pump()
+            except HoldfastError as e:
+                log.info("channel to broker %d: %s", self.broker_id, e)
+                await asyncio.sleep(RETRY_S if not self._lost.is_set() else 0)
+            finally:
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+
+    async def _connect(self) -> None:
+        self._lost.clear()
+        self._needs_full_state = True
+        connection = BrokerConnection(
+            self._host, self._port, f"controller-to-broker-{self.broker_id}", on_close=self._on_close
+        )
+        try:
+            await connection.open(CONNECT_TIMEOUT_S)
+        except BrokerUnreachable as e:
+            if e.refused:
+                self._on_refused(self.broker_id, self.broker_epoch)
+            raise
+        self._connection = connection
+
+    def _on_close(self, _: Exception | None) -> None:
+        self._lost.set()
+        self._work.set()
+
+    async def _pump(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        while not self._lost.is_set():
+            if self._needs_full_state:
+                self._queue.clear()
+                self._queue.extend(self._full_state())
+                self._needs_full_state = False
+            self._sending = True
+            while self._queue and not self._lost.is_set():
+                request = self._queue.popleft()
+                response = await connection.request(request, timeout_s=REQUEST_TIMEOUT_S)
+                self._on_answer(self.broker_id, request, response)
+            self._sending = False
+            if self._lost.is_set():
+                break
+            self._release_idle()
+            self._work.clear()
+            await self._work.wait()

@@ -1,0 +1,274 @@
+"""The active controller's loop: events in, records committed, everybody told.
+
+Owns the Controller while this broker is the controller, the queue of events to it, the store's thread and one
+channel per broker. Deciding is in controller/; this module only orders it:
+
+    claim -> load -> [take events -> decide and replay each -> commit all at once -> answer, tell the brokers]*
+
+A decision is answered and told to brokers only once its records are durable. When a commit fails the reign is
+over: every waiter gets NotController, the state is dropped, and the broker runs for controller again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.controller_channel import ControllerChannel
+from holdfast.broker.disk_io import DiskThread
+from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import BrokerUnreachable
+from holdfast.controller import broadcast
+from holdfast.controller.controller import Controller
+from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
+from holdfast.metadata.image import ClusterImage
+from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError
+from holdfast.model.types import TopicPartition
+from holdfast.protocol.apis import ApiKey
+from holdfast.protocol.error_codes import code_of
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.metadata.image import ClusterDelta
+    from holdfast.metadata.store import Claim, Loaded, MetadataStore
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH = 200
+"""Events decided between two commits."""
+MAX_WAITING = 10_000
+PROBE_TIMEOUT_S = 1.0
+_STORAGE_ERROR = code_of(KafkaStorageError)
+
+
+class ControllerLoop:
+    """One reign: made with a claim, ended by ``close`` or by a failed commit."""
+
+    def __init__(self, broker: Broker, store: MetadataStore, thread: DiskThread, claim: Claim, loaded: Loaded) -> None:
+        self._broker = broker
+        self._store = store
+        self._thread = thread
+        self.epoch = claim.epoch
+        image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, 0)
+        self.controller = Controller(image, broker.controller_settings(), random.Random())
+        self._end_offset = loaded.end_offset
+        self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
+        self._busy = False
+        self._closed = False
+        self._channels: dict[int, ControllerChannel] = {}
+        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.ended = asyncio.Event()
+
+    @property
+    def image(self) -> ClusterImage:
+        """The state as replayed; at most the commit under way ahead of what is durable."""
+        return self.controller.image
+
+    def start(self) -> None:
+        """Tell every registered broker who the controller is now, and find out who is alive."""
+        log.info("broker %d is the controller with epoch %d", self._broker.broker_id, self.epoch)
+        now_ms = self._broker.monotonic_ms()
+        self.controller.begin(now_ms)
+        for broker in self.image.brokers.values():
+            self._open_channel(broker.id)
+        self._arm()
+
+    # -- events ------------------------------------------------------------------------------------------------
+
+    async def submit(self, event: Any) -> Any:
+        """Decide, commit, tell; the decision's reply. Raises what the controller decided to refuse with."""
+        if self._closed or len(self._events) >= MAX_WAITING:
+            raise NotControllerError("this broker is not the controller")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._events.append((event, future))
+        self._kick()
+        reply = await future
+        if isinstance(reply, HoldfastError):
+            raise reply
+        return reply
+
+    def post(self, event: Any) -> None:
+        """As ``submit`` when nobody waits for the reply."""
+        if not self._closed:
+            self._events.append((event, None))
+            self._kick()
+
+    def _kick(self) -> None:
+        if not self._busy and not self._closed:
+            self._busy = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        """Decide what waits now; commit it all together."""
+        if self._closed:
+            return
+        now_ms = self._broker.monotonic_ms()
+        self._events.extend((event, None) for event in self.controller.due(now_ms))
+        records: list[Any] = []
+        deltas: list[ClusterDelta] = []
+        replies: list[tuple[asyncio.Future[Any] | None, Any]] = []
+        before = self.image
+        for _ in range(min(len(self._events), MAX_BATCH)):
+            event, future = self._events.popleft()
+            try:
+                decision = self.controller.handle(event, now_ms)
+            except Exception as e:
+                log.exception("the controller failed on %s", type(event).__name__)
+                replies.append((future, NotControllerError(f"{type(e).__name__}: {e}")))
+                continue
+            if decision.records:
+                deltas.append(self.controller.replay(decision.records, self._end_offset + len(records)))
+                records.extend(decision.records)
+            replies.append((future, decision.reply))
+        if not records:
+            self._settle(before, deltas, replies)
+            return
+        epoch = self.epoch
+        self._thread.submit(
+            lambda: self._store.commit(records, epoch),
+            lambda base, error: self._committed(before, records, deltas, replies, base, error),
+        )
+
+    def _committed(
+        self, before: ClusterImage, records: list[Any], deltas: list[Any], replies: list[Any],
+        base: int | None, error: HoldfastError | None,
+    ) -> None:  # fmt: skip
+        if self._closed:
+            return
+        if error is not None or base != self._end_offset:
+            log.error("controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
+            for future, _ in replies:
+                if future is not None and not future.done():
+                    future.set_result(NotControllerError("the controller lost its claim"))
+            self.close()
+            return
+        self._end_offset += len(records)
+        self._settle(before, deltas, replies)
+
+    def _settle(self, before: ClusterImage, deltas: list[Any], replies: list[Any]) -> None:
+        for delta in deltas:
+            self._tell(before, delta)
+        for future, reply in replies:
+            if future is not None and not future.done():
+                future.set_result(reply)
+        self._busy = False
+        if self._events:
+            self._kick()
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self.controller.next_deadline_ms()
+        if deadline_ms is not None and not self._closed:
+            wait_s = max(0.0, (deadline_ms - self._broker.monotonic_ms()) / 1000)
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._kick)
+
+    # -- telling the brokers -----------------------------------------------------------------------------------
+
+    def _tell(self, before: ClusterImage, delta: ClusterDelta) -> None:
+        image = self.image
+        for broker_id in delta.changed_brokers:
+            registered, channel = image.brokers.get(broker_id), self._channels.get(broker_id)
+            if registered is None:
+                if channel is not None:
+                    self._channels.pop(broker_id).close()
+            elif channel is None or channel.broker_epoch != registered.epoch:
+                self._open_channel(broker_id)
+        outgoing = broadcast.plan(image, delta, offline=self.controller.offline_replicas())
+        for broker_id, requests in broadcast.build_requests(image, outgoing, self._broker.broker_id, self.epoch).items():
+            channel = self._channels.get(broker_id)
+            if channel is not None:
+                channel.send(requests)
+
+    def _open_channel(self, broker_id: int) -> None:
+        old = self._channels.pop(broker_id, None)
+        if old is not None:
+            old.close()
+        registered = self.image.brokers[broker_id]
+        self._channels[broker_id] = ControllerChannel(
+            broker_id,
+            registered.epoch,
+            registered.host,
+            registered.port,
+            full_state=lambda: broadcast.full_state_requests(
+                self.image, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
+            ),
+            on_answer=self._answered,
+            on_refused=self._refused,
+        )
+
+    def _answered(self, broker_id: int, request: Any, response: Any) -> None:
+        if request.__api_key__ != ApiKey.LEADER_AND_ISR or int(response.error_code):
+            return
+        names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+        lost = [
+            TopicPartition(names[topic.topic_id], p.partition_index)
+            for topic in response.topics
+            for p in topic.partition_errors
+            if int(p.error_code) == _STORAGE_ERROR
+        ]
+        if lost:
+            self.post(ReplicasOffline(broker_id=broker_id, partitions=tuple(lost)))
+
+    async def told_everybody(self, timeout_s: float) -> None:
+        """Return when every live broker has answered what was sent so far, or the time is up."""
+        waits = [
+            asyncio.ensure_future(channel.flushed())
+            for broker_id, channel in self._channels.items()
+            if (b := self.image.brokers.get(broker_id)) is not None and not b.fenced
+        ]
+        if waits:
+            _, pending = await asyncio.wait(waits, timeout=timeout_s)
+            for wait in pending:
+                wait.cancel()
+
+    # -- who is alive ------------------------------------------------------------------------------------------
+
+    def _refused(self, broker_id: int, broker_epoch: int) -> None:
+        """A channel's connection was refused: nothing listens there any more."""
+        registered = self.image.brokers.get(broker_id)
+        if registered is not None and registered.epoch == broker_epoch and not registered.fenced:
+            self.post(BrokerConnectionLost(broker_id=broker_id, broker_epoch=broker_epoch, refused=True))
+
+    def connection_closed(self, broker_id: int, broker_epoch: int) -> None:
+        """The connection over which a broker heartbeats has ended: ask its port whether it is dead."""
+        registered = self.image.brokers.get(broker_id)
+        if self._closed or registered is None or registered.epoch != broker_epoch or broker_id in self._probes:
+            return
+        task = asyncio.get_running_loop().create_task(self._probe(broker_id, broker_epoch))
+        self._probes[broker_id] = task
+        task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+
+    async def _probe(self, broker_id: int, broker_epoch: int) -> None:
+        registered = self.image.brokers[broker_id]
+        connection = BrokerConnection(registered.host, registered.port, "controller-probe")
+        try:
+            await connection.open(PROBE_TIMEOUT_S)
+        except BrokerUnreachable as e:
+            if e.refused:
+                self._refused(broker_id, broker_epoch)
+        finally:
+            connection.close()
+
+    # -- ending ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the reign: nobody is told anything any more."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for channel in self._channels.values():
+            channel.close()
+        for _, future in self._events:
+            if future is not None and not future.done():
+                future.set_result(NotControllerError("the controller lost its claim"))
+        self._events.clear()
+        self.ended.set()

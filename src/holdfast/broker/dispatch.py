@@ -1,0 +1,161 @@
+"""From a framed request to the handler of its API, and from its result to the answer's bytes.
+
+The one place that knows which module handles which API. Handlers are imported when their first request comes:
+a test broker that only produces and fetches never pays for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.handlers import fetch as fetch_handler
+from holdfast.broker.handlers import produce as produce_handler
+from holdfast.broker.handlers.base import Handler, RequestContext, error_response
+from holdfast.model.errors import HoldfastError, UnknownServerError
+from holdfast.protocol.apis import ApiKey, is_spoken
+from holdfast.protocol.framing import decode_request, encode_response
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.broker.connection import Exchange
+
+log = logging.getLogger(__name__)
+
+HANDLERS: dict[ApiKey, str] = {
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.METADATA: "metadata",
+    ApiKey.DESCRIBE_CLUSTER: "metadata",
+    ApiKey.LIST_OFFSETS: "offsets",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offsets",
+    ApiKey.DELETE_RECORDS: "offsets",
+    ApiKey.CREATE_TOPICS: "topics",
+    ApiKey.DELETE_TOPICS: "topics",
+    ApiKey.CREATE_PARTITIONS: "topics",
+    ApiKey.ELECT_LEADERS: "topics",
+    ApiKey.DESCRIBE_CONFIGS: "configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
+    ApiKey.DESCRIBE_QUORUM: "quorum",
+    ApiKey.INIT_PRODUCER_ID: "producer_ids",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "producer_ids",
+    ApiKey.FIND_COORDINATOR: "coordinator",
+    ApiKey.JOIN_GROUP: "groups",
+    ApiKey.SYNC_GROUP: "groups",
+    ApiKey.HEARTBEAT: "groups",
+    ApiKey.LEAVE_GROUP: "groups",
+    ApiKey.OFFSET_COMMIT: "groups",
+    ApiKey.OFFSET_FETCH: "groups",
+    ApiKey.LIST_GROUPS: "groups",
+    ApiKey.DESCRIBE_GROUPS: "groups",
+    ApiKey.DELETE_GROUPS: "groups",
+    ApiKey.OFFSET_DELETE: "groups",
+    ApiKey.LEADER_AND_ISR: "interbroker",
+    ApiKey.STOP_REPLICA: "interbroker",
+    ApiKey.UPDATE_METADATA: "interbroker",
+    ApiKey.BROKER_REGISTRATION: "controller_api",
+    ApiKey.BROKER_HEARTBEAT: "controller_api",
+    ApiKey.ALTER_PARTITION: "controller_api",
+}
+"""API -> module of broker/handlers with ``handle_<api name>``."""
+
+_PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
+
+
+class Dispatcher:
+    """Calls handlers. Owns the set of running handler tasks of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._handlers: dict[int, Handler] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._produce = produce_handler.ProduceHandler(broker)
+        self._fetch = fetch_handler.FetchHandler(broker)
+
+    def dispatch(self, exchange: Exchange) -> None:
+        """Start handling; the exchange is finished now or later. Closes the connection on what Kafka would."""
+        header = exchange.header
+        try:
+            if not is_spoken(header.api_key, header.api_version):
+                if header.api_key == _API_VERSIONS:
+                    from holdfast.broker.handlers.api_versions import unsupported_version_answer
+
+                    exchange.finish([unsupported_version_answer(header.correlation_id)])
+                    return
+                exchange.connection.close(
+                    f"API key {header.api_key} version {header.api_version} is not spoken here"
+                )
+            elif header.api_key == _PRODUCE:
+                self._produce.handle(exchange)
+            elif header.api_key == _FETCH:
+                self._fetch.handle(exchange)
+            else:
+                self._start(exchange)
+        except Exception as e:
+            self._unreadable(exchange, e)
+
+    def _unreadable(self, exchange: Exchange, error: Exception) -> None:
+        header = exchange.header
+        log.warning(
+            "API key %d version %d from %s:%s cannot be handled: %s: %s",
+            header.api_key, header.api_version, *exchange.connection.peer[:2], type(error).__name__, error,
+            exc_info=log.isEnabledFor(logging.DEBUG),
+        )  # fmt: skip
+        exchange.connection.close("unreadable request")
+
+    def _start(self, exchange: Exchange) -> None:
+        header = exchange.header
+        body = bytes(exchange.body)
+        request = decode_request(header.api_key, header.api_version, body)
+        ctx = RequestContext(
+            broker=self._broker, connection=exchange.connection, api_key=header.api_key,
+            version=header.api_version, correlation_id=header.correlation_id, client_id=header.client_id,
+            body=body,
+        )  # fmt: skip
+        task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
+        try:
+            response = await self._handler(ctx.api_key)(ctx, request)
+        except HoldfastError as e:
+            response = error_response(ctx.api_key, ctx.version, e)
+            if response is None:
+                log.warning("API key %d: %s: %s", ctx.api_key, type(e).__name__, e)
+        except asyncio.CancelledError:
+            exchange.connection.close(None)
+            raise
+        except Exception as e:
+            log.exception("API key %d version %d failed", ctx.api_key, ctx.version)
+            response = error_response(ctx.api_key, ctx.version, UnknownServerError(f"{type(e).__name__}: {e}"))
+        if response is None:
+            exchange.connection.close("request failed and its API has no field to say so")
+            return
+        if isinstance(response, (bytes, bytearray)):  # an answer that came from the controller as it is
+            exchange.finish([bytes(response)])
+            return
+        try:
+            answer = encode_response(exchange.header.correlation_id, response)
+        except Exception:
+            log.exception("API key %d version %d: the answer cannot be encoded", ctx.api_key, ctx.version)
+            exchange.connection.close("answer cannot be encoded")
+            return
+        exchange.finish([answer])
+
+    def _handler(self, api_key: int) -> Handler:
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            key = ApiKey(api_key)
+            module = importlib.import_module(f"holdfast.broker.handlers.{HANDLERS[key]}")
+            handler = getattr(module, f"handle_{key.name.lower()}")
+            self._handlers[api_key] = handler
+        return handler
+
+    async def drain(self) -> None:
+        """Cancel what still runs: the broker is ending."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

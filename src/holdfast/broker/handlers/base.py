@@ -1,0 +1,67 @@
+"""What every handler gets and gives.
+
+A handler is ``async def handle_x(ctx: RequestContext, request) -> response``: kio entities of one version in and
+out. It raises HoldfastError only where the response has a top-level error code; errors of single topics and
+partitions are its own affair (``per_partition``). Produce and Fetch bypass this: produce.py and fetch.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast.broker.handlers.entity import build
+from holdfast.model.errors import HoldfastError, NotControllerError
+from holdfast.protocol.apis import response_type
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.broker.connection import Connection
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One request's surroundings."""
+
+    broker: Broker
+    connection: Connection
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: bytes
+    """The request as it came, without its header: forwarded to the controller as it is."""
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka prints it."""
+        return f"/{self.connection.peer[0]}"
+
+    @property
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds."""
+        return self.broker.now_ms()
+
+    async def submit(self, event: Any) -> Any:
+        """An event to the controller that this broker is; NotControllerError when it is not."""
+        controller = self.broker.controller
+        if controller is None:
+            raise NotControllerError(f"broker {self.broker.broker_id} is not the controller")
+        return await controller.submit(event)
+
+
+Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[Any]]
+
+
+def error_response(api_key: int, version: int, error: HoldfastError) -> Any | None:
+    """A response of this API that carries just the error, or None where it has no top-level error code."""
+    kind = response_type(api_key, version)
+    if all(f.name != "error_code" for f in dataclasses.fields(kind)):
+        return None
+    return build(kind, {"error_code": error, "error_message": str(error)})
+
+
+def respond(ctx: RequestContext, **values: Any) -> Any:
+    """The response of the request's API and version with these fields (handlers/entity.py)."""
+    return build(response_type(ctx.api_key, ctx.version), values)

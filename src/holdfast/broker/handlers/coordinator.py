@@ -1,0 +1,62 @@
+"""FindCoordinator (API 10): which broker coordinates a group.
+
+Versions 0-6. The coordinator of a group is the leader of its partition of ``__consumer_offsets``, which is made
+when the first group is looked for. Transactional ids are not coordinated yet (docs/status.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.groups.partitioning import partition_for
+from holdfast.model.errors import (
+    CoordinatorNotAvailableError,
+    HoldfastError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+)
+from holdfast.model.types import TopicPartition
+
+GROUP, TRANSACTION = 0, 1
+OFFSETS_TOPIC = "__consumer_offsets"
+BATCHED_VERSION = 4
+
+
+async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
+    """One answer per key; before version 4 there is one key and the answer is flat."""
+    kind = getattr(request, "key_type", GROUP)
+    if ctx.version < BATCHED_VERSION:
+        return respond(ctx, **_find(ctx, kind, request.key))
+    return respond(ctx, coordinators=[_find(ctx, kind, key) for key in request.coordinator_keys])
+
+
+def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
+    answer: dict[str, Any] = {"key": key, "node_id": -1, "host": "", "port": -1, "error_message": None}
+    try:
+        broker = _coordinator(ctx, kind, key)
+        answer |= {"node_id": broker.id, "host": broker.host, "port": broker.port}
+        if ctx.version < BATCHED_VERSION:
+            answer["error_message"] = "NONE"
+    except HoldfastError as e:
+        answer |= {"error_code": e, "error_message": e.message or None}
+    return answer
+
+
+def _coordinator(ctx: RequestContext, kind: int, key: str) -> Any:
+    broker = ctx.broker
+    if kind == TRANSACTION:
+        raise CoordinatorNotAvailableError("transactions are not coordinated by this cluster")
+    if kind != GROUP:
+        raise InvalidRequestError(f"key type {kind}: expected {GROUP} (group) or {TRANSACTION} (transaction)")
+    if not key and ctx.version >= 1 and key is None:
+        raise InvalidGroupIdError("the group id is missing")
+    partitions = broker.metadata.topics.get(OFFSETS_TOPIC)
+    if partitions is None:
+        broker.topic_creation.auto_create([OFFSETS_TOPIC])
+        raise CoordinatorNotAvailableError("The coordinator is not available.")
+    info = broker.metadata.partition(TopicPartition(OFFSETS_TOPIC, partition_for(key, len(partitions))))
+    leader = None if info is None or info.leader is None else broker.metadata.brokers.get(info.leader)
+    if leader is None:
+        raise CoordinatorNotAvailableError("The coordinator is not available.")
+    return leader

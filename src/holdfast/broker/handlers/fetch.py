@@ -1,0 +1,284 @@
+"""Fetch (API 1): batches out, to consumers and to followers.
+
+Versions as protocol/apis.py lists them. Whole batches as they stand in the segment, from the page cache to the
+socket. Long poll as asked. Followers get a fetch session that lives with their connection (KIP-227), so that ten
+thousand idle partitions cost one small request; consumers always get session id 0, which tells them to send full
+requests. Difference from Kafka: a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.broker.connection import Exchange, SendSlice
+from holdfast.model.errors import (
+    FetchSessionIdNotFoundError,
+    HoldfastError,
+    InvalidFetchSessionEpochError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+)
+from holdfast.model.types import TopicPartition
+from holdfast.protocol.error_codes import code_of
+from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_request, encode_fetch_response
+from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.replication.local_replicas import FetchWait, FollowerSession
+
+log = logging.getLogger(__name__)
+
+STORAGE_ERROR_VERSION = 6
+"""First version whose clients know KAFKA_STORAGE_ERROR (K112-94)."""
+SESSION_VERSION = 7
+_NOT_LEADER_CODE = code_of(NotLeaderOrFollowerError)
+_Topics = list[tuple[str | UUID, list[FetchAnswer]]]
+
+
+class FetchHandler:
+    """One per broker; what it keeps between requests stands in the connection's session."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, exchange: Exchange) -> None:
+        """Answer now, or when enough bytes are there, or when max_wait has passed."""
+        version = exchange.header.api_version
+        request = decode_fetch_request(version, exchange.body)
+        if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
+            self._follower(exchange, request)
+            return
+        queries, order = _queries(self._broker, request)
+        query = FetchQuery(
+            replica=(request.replica_id, request.replica_epoch) if request.replica_id >= 0 else None,
+            max_wait_ms=request.max_wait_ms if len(queries) == len(order) else 0,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            isolation=Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED,
+            partitions=queries,
+        )
+        pending = _PendingFetch(self._broker, exchange, order)
+        wait = self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done)
+        if wait is not None and not pending.finished:
+            pending.wait = wait
+            exchange.connection.session["parked_fetch"] = pending
+
+    def _follower(self, exchange: Exchange, request: FetchData) -> None:
+        broker, session = self._broker, exchange.connection.session
+        follower: FollowerFetches | None = session.get("follower")
+        if request.session_epoch == 0:
+            if follower is not None:
+                follower.close()
+            follower = FollowerFetches(broker.replicas.open_session((request.replica_id, request.replica_epoch)))
+            session["follower"] = follower
+        elif follower is None or follower.session.id != request.session_id:
+            self._refuse(exchange, FetchSessionIdNotFoundError())
+            return
+        elif follower.epoch != request.session_epoch:
+            self._refuse(exchange, InvalidFetchSessionEpochError())
+            return
+        follower.epoch += 1
+        queries, order = _queries(broker, request)
+        for name_or_id, _, tp in order:
+            if tp is not None:
+                follower.names[tp.topic] = name_or_id
+        unknown = [(name_or_id, index) for name_or_id, index, tp in order if tp is None]
+        follower.fetch(broker, exchange, request, queries, unknown)
+
+    @staticmethod
+    def _refuse(exchange: Exchange, error: HoldfastError) -> None:
+        header = exchange.header
+        exchange.finish(
+            encode_fetch_response(
+                header.api_version, header.correlation_id, error_code=code_of(error), session_id=0, topics=[]
+            )
+        )
+
+
+def _queries(
+    broker: Broker, request: FetchData
+) -> tuple[list[FetchPartitionQuery], list[tuple[str | UUID, int, TopicPartition | None]]]:
+    """The partitions that we know, and the order of all that were asked for (None: topic id not known)."""
+    queries: list[FetchPartitionQuery] = []
+    order: list[tuple[str | UUID, int, TopicPartition | None]] = []
+    for name_or_id, partitions in request.topics:
+        name = broker.metadata.resolve(name_or_id)
+        for p in partitions:
+            if name is None:
+                order.append((name_or_id, p.partition, None))
+                continue
+            tp = TopicPartition(name, p.partition)
+            order.append((name_or_id, p.partition, tp))
+            queries.append(
+                FetchPartitionQuery(
+                    tp,
+                    p.fetch_offset,
+                    p.max_bytes,
+                    None if p.current_leader_epoch < 0 else p.current_leader_epoch,
+                    None if p.last_fetched_epoch < 0 else p.last_fetched_epoch,
+                    None if p.log_start_offset < 0 else p.log_start_offset,
+                )
+            )
+    return queries, order
+
+
+class FollowerFetches:
+    """The fetch session of one follower on one connection."""
+
+    __slots__ = ("epoch", "names", "session")
+
+    def __init__(self, session: FollowerSession) -> None:
+        self.session = session
+        self.epoch = 0
+        """The session epoch that the next request must carry."""
+        self.names: dict[str, str | UUID] = {}
+        """Topic name -> how this follower names it on the wire."""
+
+    def fetch(
+        self,
+        broker: Broker,
+        exchange: Exchange,
+        request: FetchData,
+        queries: Sequence[FetchPartitionQuery],
+        unknown: Sequence[tuple[str | UUID, int]],
+    ) -> None:
+        forgotten = [
+            TopicPartition(name, index)
+            for name_or_id, indexes in request.forgotten
+            if (name := broker.metadata.resolve(name_or_id)) is not None
+            for index in indexes
+        ]
+        version = exchange.header.api_version
+
+        def done(results: Sequence[FetchResult]) -> None:
+            exchange.hurry = None
+            moved: list[TopicPartition] = []
+            topics: _Topics = [(name, [_failed(index, code_of(UnknownTopicIdError))]) for name, index in unknown]
+            for result in results:
+                name_or_id = self.names.get(result.topic_partition.topic, result.topic_partition.topic)
+                if not topics or topics[-1][0] != name_or_id:
+                    topics.append((name_or_id, []))
+                topics[-1][1].append(answer_of(broker, version, result, moved))
+            _finish(broker, exchange, self.session.id, topics, moved)
+
+        exchange.hurry = self.session.flush
+        self.session.fetch(
+            queries, forgotten, max_wait_ms=0 if unknown else request.max_wait_ms, min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes, now_ms=broker.now_ms(), done=done,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """The connection ended or a new session replaces this one."""
+        self.session.close()
+
+
+class _PendingFetch:
+    """One Fetch request of a consumer under way."""
+
+    __slots__ = ("_broker", "_exchange", "_order", "finished", "wait")
+
+    def __init__(
+        self, broker: Broker, exchange: Exchange, order: list[tuple[str | UUID, int, TopicPartition | None]]
+    ) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._order = order
+        self.finished = False
+        self.wait: FetchWait | None = None
+
+    def close(self) -> None:
+        """The connection is gone."""
+        if self.wait is not None and not self.finished:
+            self.wait.cancel()
+
+    def done(self, results: Sequence[FetchResult]) -> None:
+        self.finished = True
+        version = self._exchange.header.api_version
+        found = iter(results)
+        topics: _Topics = []
+        moved: list[TopicPartition] = []
+        for name_or_id, index, tp in self._order:
+            if not topics or topics[-1][0] != name_or_id:
+                topics.append((name_or_id, []))
+            if tp is None:
+                topics[-1][1].append(_failed(index, code_of(UnknownTopicIdError)))
+            else:
+                topics[-1][1].append(answer_of(self._broker, version, next(found), moved))
+        _finish(self._broker, self._exchange, 0, topics, moved)
+
+
+def _finish(
+    broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[TopicPartition]
+) -> None:
+    nodes = [(b.id, b.host, b.port, b.rack) for b in broker.metadata.leader_endpoints(moved)] if moved else ()
+    header = exchange.header
+    exchange.finish(
+        encode_fetch_response(
+            header.api_version, header.correlation_id, error_code=0, session_id=session_id, topics=topics,
+            node_endpoints=nodes,
+        )  # fmt: skip
+    )
+
+
+def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[TopicPartition]) -> FetchAnswer:
+    """One partition's part of the answer. Partitions that moved away are added to ``moved``."""
+    index = result.topic_partition.partition
+    if result.error is not None:
+        return _error(broker, version, result, result.error, moved)
+    records: bytes | SendSlice = b""
+    data = result.data
+    if isinstance(data, bytes):
+        records = data
+    elif data is not None:
+        records = SendSlice(data)
+    return FetchAnswer(
+        partition=index,
+        error_code=0,
+        high_watermark=_wire(result.high_watermark),
+        last_stable_offset=_wire(result.last_stable_offset),
+        log_start_offset=_wire(result.log_start_offset),
+        diverging_epoch=result.diverging,
+        records=records,
+    )
+
+
+def _error(
+    broker: Broker, version: int, result: FetchResult, error: HoldfastError, moved: list[TopicPartition]
+) -> FetchAnswer:
+    tp = result.topic_partition
+    code = code_of(error)
+    if isinstance(error, KafkaStorageError) and version < STORAGE_ERROR_VERSION:
+        code = _NOT_LEADER_CODE
+    leader: tuple[int, int] | None = None
+    if isinstance(error, NotLeaderOrFollowerError):
+        info = broker.metadata.partition(tp)
+        if info is not None and info.leader is not None:
+            leader = (info.leader, info.leader_epoch)
+            moved.append(tp)
+    return FetchAnswer(
+        partition=tp.partition,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=_wire(result.log_start_offset),
+        diverging_epoch=None,
+        current_leader=leader,
+        records=b"",
+    )
+
+
+def _failed(index: int, code: int) -> FetchAnswer:
+    return FetchAnswer(
+        partition=index, error_code=code, high_watermark=-1, last_stable_offset=-1, log_start_offset=-1,
+        diverging_epoch=None, records=b"",
+    )  # fmt: skip
+
+
+def _wire(offset: int | None) -> int:
+    return -1 if offset is None else offset
+

@@ -1,0 +1,110 @@
+"""LeaderAndIsr (API 4), StopReplica (API 5) and UpdateMetadata (API 6): what the controller tells this broker.
+
+Requests are desired state: repeating one is success (SPEC C16). A request of an older controller, or one for an
+earlier incarnation of this broker, is refused whole. These versions are spoken between brokers only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.model.errors import (
+    ClusterAuthorizationFailedError,
+    HoldfastError,
+    StaleBrokerEpochError,
+    StaleControllerEpochError,
+)
+from holdfast.model.types import TopicPartition
+from holdfast.protocol.interbroker import partition_states
+from holdfast.replication.types import PartitionState, StopReplica
+
+
+def _check(ctx: RequestContext, request: Any) -> None:
+    """Refuse requests of another time."""
+    broker = ctx.broker
+    if request.controller_epoch < broker.metadata.controller_epoch:
+        raise StaleControllerEpochError(
+            f"controller epoch {request.controller_epoch}: {broker.metadata.controller_epoch} was seen already"
+        )
+    if 0 <= request.broker_epoch < broker.membership.broker_epoch:
+        raise StaleBrokerEpochError(
+            f"request for epoch {request.broker_epoch} of broker {broker.broker_id}, now {broker.membership.broker_epoch}"
+        )
+    broker.membership.controller_seen(request.controller_epoch)
+
+
+async def handle_leader_and_isr(ctx: RequestContext, request: Any) -> Any:
+    """Become leader or follower as told; the answer has one error per partition that could not."""
+    _check(ctx, request)
+    future: asyncio.Future[dict[TopicPartition, HoldfastError | None]] = asyncio.get_running_loop().create_future()
+    states = []
+    for tp, topic_id, wire in partition_states(request):
+        ctx.broker.metadata.learn(tp.topic, topic_id)
+        states.append(_state(tp, topic_id, wire))
+    ctx.broker.replicas.apply_leader_and_isr(
+        states, controller_epoch=request.controller_epoch, now_ms=ctx.now_ms, done=future.set_result
+    )
+    results = await future
+    topics: dict[Any, list[dict[str, Any]]] = {}
+    for state in states:
+        tp = state.topic_partition
+        topics.setdefault(state.topic_id, []).append(
+            {"partition_index": tp.partition, "error_code": results.get(tp)}
+        )
+    return respond(
+        ctx, topics=[{"topic_id": topic_id, "partition_errors": parts} for topic_id, parts in topics.items()]
+    )
+
+
+def _state(tp: TopicPartition, topic_id: UUID | None, wire: Any) -> PartitionState:
+    return PartitionState(
+        topic_partition=tp,
+        topic_id=topic_id or UUID(int=0),
+        leader=None if wire.leader < 0 else wire.leader,
+        leader_epoch=wire.leader_epoch,
+        isr=wire.isr,
+        partition_epoch=wire.partition_epoch,
+        replicas=wire.replicas,
+        adding_replicas=wire.adding_replicas,
+        removing_replicas=wire.removing_replicas,
+        is_new=wire.is_new,
+    )
+
+
+async def handle_stop_replica(ctx: RequestContext, request: Any) -> Any:
+    """Stop serving replicas, and delete those that are to be deleted."""
+    _check(ctx, request)
+    wanted = [
+        StopReplica(
+            TopicPartition(topic.topic_name, p.partition_index),
+            None if p.leader_epoch < 0 else p.leader_epoch,
+            p.delete_partition,
+        )
+        for topic in request.topic_states
+        for p in topic.partition_states
+    ]
+    future: asyncio.Future[dict[TopicPartition, HoldfastError | None]] = asyncio.get_running_loop().create_future()
+    ctx.broker.replicas.stop_replicas(
+        wanted, controller_epoch=request.controller_epoch, now_ms=ctx.now_ms, done=future.set_result
+    )
+    results = await future
+    return respond(
+        ctx,
+        partition_errors=[
+            {"topic_name": w.topic_partition.topic, "partition_index": w.topic_partition.partition,
+             "error_code": results.get(w.topic_partition)}
+            for w in wanted
+        ],
+    )
+
+
+async def handle_update_metadata(ctx: RequestContext, request: Any) -> Any:
+    """Remember who leads what."""
+    _check(ctx, request)
+    if request.cluster_id and request.cluster_id != ctx.broker.cluster_id:
+        raise ClusterAuthorizationFailedError(f"cluster {request.cluster_id}: this broker is of {ctx.broker.cluster_id}")
+    ctx.broker.apply_metadata(request)
+    return respond(ctx)

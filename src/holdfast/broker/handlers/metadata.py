@@ -1,0 +1,131 @@
+"""Metadata (API 3) and DescribeCluster (API 60): what the controller last told this broker.
+
+Metadata 0-13 makes topics that do not exist when ``auto.create.topics.enable`` and the request allow it; the first
+answer for such a topic is UNKNOWN_TOPIC_OR_PARTITION, as Apache Kafka 4.3 answers. Unlike there, the controller id
+is the active controller's, never a random broker's: the cluster has one role for all brokers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
+from holdfast.model.errors import (
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NO_AUTHORIZED_OPERATIONS = -(2**31)
+
+
+def legal_topic_name(name: str) -> bool:
+    """Kafka's rule for topic names."""
+    return bool(_LEGAL_NAME.fullmatch(name)) and name not in (".", "..")
+
+
+async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
+    """Brokers, controller, and the topics asked for (none named: all; from version 1 an empty list: none)."""
+    cache = ctx.broker.metadata
+    wanted = request.topics
+    topics: list[dict[str, Any]] = []
+    if wanted is None or (ctx.version == 0 and not wanted):
+        topics = [_topic(cache, name) for name in sorted(cache.topics)]
+    else:
+        missing = []
+        for topic in wanted:
+            name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+            entry, unknown = _wanted_topic(cache, name, topic_id)
+            topics.append(entry)
+            if unknown is not None:
+                missing.append(unknown)
+        allowed = getattr(request, "allow_auto_topic_creation", True)
+        if missing and allowed and ctx.broker.config.bool("auto.create.topics.enable"):
+            ctx.broker.topic_creation.auto_create(missing)
+    return respond(
+        ctx,
+        brokers=_brokers(cache),
+        cluster_id=cache.cluster_id or ctx.broker.cluster_id,
+        controller_id=-1 if cache.controller_id is None else cache.controller_id,
+        topics=topics,
+        cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+    )
+
+
+def _brokers(cache: MetadataCache) -> list[dict[str, Any]]:
+    return [
+        {"node_id": b.id, "broker_id": b.id, "host": b.host, "port": b.port, "rack": b.rack}
+        for b in cache.brokers.values()
+    ]
+
+
+def _wanted_topic(
+    cache: MetadataCache, name: str | None, topic_id: UUID | None
+) -> tuple[dict[str, Any], str | None]:
+    """The answer for one topic, and its name when it should perhaps be made."""
+    if name is None and topic_id is not None and topic_id.int:
+        name = cache.topic_names.get(topic_id)
+        if name is None:
+            return _failed(None, UnknownTopicIdError(), topic_id), None
+    if name is None or not legal_topic_name(name):
+        return _failed(name, InvalidTopicError()), None
+    if name not in cache.topics:
+        return _failed(name, UnknownTopicOrPartitionError()), name
+    return _topic(cache, name), None
+
+
+def _failed(name: str | None, error: Exception, topic_id: UUID | None = None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "name": name if name is not None else (None if topic_id else ""),
+        "topic_id": topic_id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
+    }
+
+
+def _topic(cache: MetadataCache, name: str) -> dict[str, Any]:
+    partitions = cache.topics[name]
+    return {
+        "name": name,
+        "topic_id": cache.topic_ids[name],
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [_partition(cache, index, partitions[index]) for index in sorted(partitions)],
+        "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
+    }
+
+
+def _partition(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[str, Any]:
+    alive = cache.brokers
+    leader = info.leader if info.leader in alive else None
+    # KIP-112: replicas on dead brokers and on dead disks of live ones, the same from every broker.
+    offline = [r for r in info.replicas if r not in alive or r in info.offline]
+    return {
+        "error_code": None if leader is not None else LeaderNotAvailableError(),
+        "partition_index": index,
+        "leader_id": -1 if leader is None else leader,
+        "leader_epoch": info.leader_epoch,
+        "replica_nodes": info.replicas,
+        "isr_nodes": info.isr,
+        "offline_replicas": offline,
+    }
+
+
+async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
+    """The live brokers and the controller."""
+    cache = ctx.broker.metadata
+    return respond(
+        ctx,
+        error_message=None,
+        endpoint_type=getattr(request, "endpoint_type", 1),
+        cluster_id=cache.cluster_id or ctx.broker.cluster_id,
+        controller_id=-1 if cache.controller_id is None else cache.controller_id,
+        brokers=_brokers(cache),
+        cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+    )

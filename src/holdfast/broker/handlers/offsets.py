@@ -1,0 +1,116 @@
+"""ListOffsets (API 2), OffsetForLeaderEpoch (API 23) and DeleteRecords (API 21).
+
+ListOffsets 1-11: earliest (-2), latest (-1), max timestamp (-3, from version 7), local log start (-4, 8), last
+tiered (-5, 9) and earliest pending upload (-6, 11); without tiered storage -5 and -6 answer "none". A timestamp
+that a version does not know answers UNSUPPORTED_VERSION for that partition, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from typing import Any
+
+from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError, UnsupportedVersionError
+from holdfast.model.types import TopicPartition
+from holdfast.replication.types import Isolation, OffsetResult, OffsetSpec
+
+_SINCE = {
+    OffsetSpec.MAX_TIMESTAMP.value: 7,
+    OffsetSpec.EARLIEST_LOCAL.value: 8,
+    OffsetSpec.LATEST_TIERED.value: 9,
+    OffsetSpec.EARLIEST_PENDING_UPLOAD.value: 11,
+}
+_LOWEST = min(_SINCE)
+
+
+def _wire_epoch(request_partition: Any) -> int | None:
+    epoch = getattr(request_partition, "current_leader_epoch", -1)
+    return None if epoch < 0 else epoch
+
+
+async def handle_list_offsets(ctx: RequestContext, request: Any) -> Any:
+    """One answer per partition; those that need the disk are asked for at once and awaited together."""
+    isolation = getattr(request, "isolation_level", 0)
+    topics = []
+    for topic in request.topics:
+        answers = [_list_offset(ctx, topic.name, p, isolation) for p in topic.partitions]
+        topics.append({"name": topic.name, "partitions": await asyncio.gather(*answers)})
+    return respond(ctx, topics=topics)
+
+
+async def _list_offset(ctx: RequestContext, topic: str, p: Any, isolation: int) -> dict[str, Any]:
+    none = {"partition_index": p.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    # kio has the timestamp as a number of milliseconds
+    timestamp = p.timestamp
+    if timestamp < _LOWEST or ctx.version < _SINCE.get(timestamp, 1):
+        return none | {"error_code": UnsupportedVersionError()}
+    future: asyncio.Future[OffsetResult | HoldfastError] = asyncio.get_running_loop().create_future()
+    ctx.broker.replicas.list_offset(
+        TopicPartition(topic, p.partition_index),
+        timestamp if timestamp >= 0 else OffsetSpec(timestamp),
+        isolation=Isolation.READ_COMMITTED if isolation else Isolation.READ_UNCOMMITTED,
+        current_leader_epoch=_wire_epoch(p),
+        done=future.set_result,
+    )
+    result = await future
+    if isinstance(result, HoldfastError):
+        return none | {"error_code": result}
+    return {
+        "partition_index": p.partition_index,
+        "timestamp": _wire(result.timestamp_ms),
+        "offset": _wire(result.offset),
+        "leader_epoch": _wire(result.leader_epoch),
+    }
+
+
+def _wire(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+async def handle_offset_for_leader_epoch(ctx: RequestContext, request: Any) -> Any:
+    """Where each asked epoch ends in the leader's log (KIP-101, KIP-279)."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for p in topic.partitions:
+            found = ctx.broker.replicas.offset_for_leader_epoch(
+                TopicPartition(topic.topic, p.partition), p.leader_epoch, current_leader_epoch=_wire_epoch(p)
+            )
+            answer: dict[str, Any] = {"partition": p.partition, "leader_epoch": -1, "end_offset": -1}
+            if isinstance(found, HoldfastError):
+                answer["error_code"] = found
+            else:
+                answer |= {"leader_epoch": _wire(found.leader_epoch), "end_offset": _wire(found.end_offset)}
+            partitions.append(answer)
+        topics.append({"topic": topic.topic, "partitions": partitions})
+    return respond(ctx, topics=topics)
+
+
+async def handle_delete_records(ctx: RequestContext, request: Any) -> Any:
+    """Raise the log start of each partition; -1 means up to the high watermark."""
+    timeout_ms = _milliseconds(request.timeout)
+    topics = []
+    for topic in request.topics:
+        answers = [_delete(ctx, TopicPartition(topic.name, p.partition_index), p.offset, timeout_ms) for p in topic.partitions]
+        topics.append({"name": topic.name, "partitions": await asyncio.gather(*answers)})
+    return respond(ctx, topics=topics)
+
+
+async def _delete(ctx: RequestContext, tp: TopicPartition, offset: int, timeout_ms: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {"partition_index": tp.partition, "low_watermark": -1}
+    if offset < -1:
+        return answer | {"error_code": OffsetOutOfRangeError()}
+    future: asyncio.Future[int | HoldfastError] = asyncio.get_running_loop().create_future()
+    ctx.broker.replicas.delete_records(
+        tp, None if offset == -1 else offset, timeout_ms=timeout_ms, now_ms=ctx.now_ms, done=future.set_result
+    )
+    result = await future
+    if isinstance(result, HoldfastError):
+        return answer | {"error_code": result}
+    return answer | {"low_watermark": result}
+
+
+def _milliseconds(value: datetime.timedelta) -> int:
+    return int(value.total_seconds() * 1000)

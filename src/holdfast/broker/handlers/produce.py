@@ -1,0 +1,176 @@
+"""Produce (API 0): batches in, base offsets out.
+
+Versions as protocol/apis.py lists them. Record bytes are not decoded here: they go from the receive buffer to the
+disk's thread, which checks their CRC, stamps and writes them. Differences from Kafka: none known; as there, a
+request with null records gets no answer, and acks=0 closes the connection when something fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from holdfast.broker.connection import Exchange
+from holdfast.model.errors import (
+    HoldfastError,
+    InvalidRequiredAcksError,
+    InvalidTopicError,
+    NotLeaderOrFollowerError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.model.types import TopicPartition
+from holdfast.protocol.error_codes import code_of
+from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.replication.types import ProduceResult
+
+log = logging.getLogger(__name__)
+
+LEADER_HINT_VERSION = 10
+_NO_OFFSET = -1
+
+
+class ProduceHandler:
+    """One per broker; keeps no state between requests."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handle(self, exchange: Exchange) -> None:
+        """Append every partition's batches; answer when the last one is done."""
+        version = exchange.header.api_version
+        request = decode_produce_request(version, exchange.own_body())
+        pending = _PendingProduce(self._broker, exchange, request.acks)
+        broker, now_ms = self._broker, self._broker.now_ms()
+        acks_error: HoldfastError | None = None
+        if request.acks not in (-1, 0, 1):
+            acks_error = InvalidRequiredAcksError(f"acks={request.acks}: expected -1, 0 or 1")
+        for name_or_id, partitions in request.topics:
+            name = broker.metadata.resolve(name_or_id)
+            for index, records in partitions:
+                if records is None:
+                    log.warning("Produce for %s-%d without records: not answered", name_or_id, index)
+                    pending.abandoned = True
+                    continue
+                place = pending.expect(name_or_id, index)
+                if acks_error is not None:
+                    pending.fail(place, acks_error)
+                elif name is None:
+                    pending.fail(place, UnknownTopicIdError(f"no topic has the id {name_or_id}"))
+                else:
+                    broker.replicas.append(
+                        TopicPartition(name, index), records, acks=request.acks,
+                        timeout_ms=request.timeout_ms, now_ms=now_ms, done=place,
+                    )  # fmt: skip
+        pending.all_started()
+
+
+class _Place:
+    """Where one partition's result goes; called with it once."""
+
+    __slots__ = ("index", "pending", "result", "topic")
+
+    def __init__(self, pending: _PendingProduce, topic: str | UUID, index: int) -> None:
+        self.pending = pending
+        self.topic = topic
+        self.index = index
+        self.result: ProduceResult | HoldfastError | None = None
+
+    def __call__(self, result: ProduceResult) -> None:
+        self.result = result
+        self.pending.one_done()
+
+
+class _PendingProduce:
+    """One Produce request under way."""
+
+    __slots__ = ("_acks", "_broker", "_exchange", "_left", "_places", "_started", "abandoned")
+
+    def __init__(self, broker: Broker, exchange: Exchange, acks: int) -> None:
+        self._broker = broker
+        self._exchange = exchange
+        self._acks = acks
+        self._places: list[_Place] = []
+        self._left = 0
+        self._started = False
+        self.abandoned = False
+
+    def expect(self, topic: str | UUID, index: int) -> _Place:
+        place = _Place(self, topic, index)
+        self._places.append(place)
+        self._left += 1
+        return place
+
+    def fail(self, place: _Place, error: HoldfastError) -> None:
+        place.result = error
+        self._left -= 1
+
+    def one_done(self) -> None:
+        self._left -= 1
+        if self._started and not self._left:
+            self._finish()
+
+    def all_started(self) -> None:
+        self._started = True
+        if not self._left:
+            self._finish()
+
+    def _finish(self) -> None:
+        exchange = self._exchange
+        if self.abandoned:
+            return
+        if self._acks == 0:
+            failed = any(_error_of(place) is not None for place in self._places)
+            exchange.finish(())
+            if failed:
+                exchange.connection.close("a Produce with acks=0 failed: closing so that the client notices")
+            return
+        answers: list[tuple[str | UUID, list[ProduceAnswer]]] = []
+        moved: list[TopicPartition] = []
+        for place in self._places:
+            if not answers or answers[-1][0] != place.topic:
+                answers.append((place.topic, []))
+            answers[-1][1].append(self._answer(place, moved))
+        header = exchange.header
+        nodes = [
+            (b.id, b.host, b.port, b.rack) for b in self._broker.metadata.leader_endpoints(moved)
+        ] if moved else ()
+        exchange.finish(
+            [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
+        )
+
+    def _answer(self, place: _Place, moved: list[TopicPartition]) -> ProduceAnswer:
+        error = _error_of(place)
+        result = place.result
+        if error is None:
+            assert result is not None and not isinstance(result, HoldfastError)
+            return ProduceAnswer(
+                partition=place.index, error_code=0, base_offset=result.base_offset,
+                log_append_time_ms=_NO_OFFSET if result.log_append_time_ms is None else result.log_append_time_ms,
+                log_start_offset=result.log_start_offset,
+            )  # fmt: skip
+        leader = None
+        name = self._broker.metadata.resolve(place.topic)
+        if isinstance(error, NotLeaderOrFollowerError) and name is not None:
+            tp = TopicPartition(name, place.index)
+            info = self._broker.metadata.partition(tp)
+            if info is not None and info.leader is not None:
+                leader = (info.leader, info.leader_epoch)
+                moved.append(tp)
+        quiet = isinstance(error, (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, InvalidTopicError))
+        return ProduceAnswer(
+            partition=place.index, error_code=code_of(error), base_offset=_NO_OFFSET,
+            log_append_time_ms=_NO_OFFSET, log_start_offset=_NO_OFFSET,
+            error_message=None if quiet else (error.message or None), current_leader=leader,
+        )  # fmt: skip
+
+
+def _error_of(place: _Place) -> HoldfastError | None:
+    result = place.result
+    if isinstance(result, HoldfastError):
+        return result
+    return None if result is None else result.error

@@ -1,0 +1,76 @@
+"""What a broker does now and then: retention, rolling, flushing, checkpoints, probes.
+
+Owns the timers. The work itself is the log manager's and runs on each disk's thread; a disk that is still busy with
+the last round is left out of the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+
+log = logging.getLogger(__name__)
+
+
+OFTEN_MS = 5_000
+"""How often rolled segments are synced and retired files removed."""
+
+
+class Housekeeping:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._closed = False
+        self._producer_expiration_ms = broker.config.int("producer.id.expiration.ms")
+
+    def start(self) -> None:
+        """Begin; intervals are those of the configuration."""
+        config = self._broker.config
+        self._every("checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint)
+        self._every("files", OFTEN_MS, self._often)
+        self._every("retention", config.int("log.retention.check.interval.ms"), self._retain)
+        self._every("probe", config.int("log.dir.probe.interval.ms"), self._probe)
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if self._closed:
+                return
+            try:
+                work()
+            except Exception:
+                log.exception("housekeeping: %s failed", name)
+            self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
+
+        self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
+
+    def _checkpoint(self) -> None:
+        self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
+
+    def _retain(self) -> None:
+        logs, now_ms = self._broker.logs, self._broker.now_ms()
+        logs.retain(now_ms, self._broker.replicas.high_watermarks())
+        logs.expire_producers(now_ms, self._producer_expiration_ms)
+
+    def _often(self) -> None:
+        logs, now_ms = self._broker.logs, self._broker.now_ms()
+        logs.roll_due(now_ms)
+        logs.flush_due(now_ms)
+        logs.purge(now_ms)
+
+    def _probe(self) -> None:
+        for log_dir in self._broker.logs.dirs:
+            if log_dir.is_online:
+                log_dir.queue.submit(log_dir.probe, lambda *_: None)
+
+    def close(self) -> None:
+        """Stop all timers."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()

@@ -1,0 +1,251 @@
+"""This broker's link to the active controller: registration, heartbeats, and what must be asked of it.
+
+Owns the one connection over which this broker registers, heartbeats, alters partitions and forwards requests of
+clients. Its end is news (DESIGN 11): the controller fences a broker whose connection closed and whose port
+refuses. Here the other half: when the controller's connection closes, the next controller is looked for at once.
+
+    locate -> connect -> register (or go on with the epoch we have) -> heartbeat ... -> closed -> locate
+
+Never decides anything about partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+from holdfast.broker.handlers.entity import build
+from holdfast.client.connection import BrokerConnection
+from holdfast.model.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    HoldfastError,
+    InconsistentClusterIdError,
+    NetworkError,
+    NotControllerError,
+    RequestTimedOutError,
+    StaleBrokerEpochError,
+)
+from holdfast.protocol.apis import ApiKey, request_type
+from holdfast.protocol.error_codes import error_of
+from holdfast.protocol.framing import encode_response_raw
+
+if TYPE_CHECKING:
+    from holdfast.metadata.store import MetadataStore
+
+log = logging.getLogger(__name__)
+
+LOCATE_INTERVAL_S = 0.02
+CONNECT_TIMEOUT_S = 1.0
+FORWARD_RETRY_S = 0.02
+REGISTRATION_VERSION = 4
+HEARTBEAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a broker says of itself when it registers."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    log_dirs: tuple[UUID, ...]
+    cluster_id: str
+    incarnation_id: UUID = dataclasses.field(default_factory=uuid4)
+
+
+class Membership:
+    """See the module's docstring. One task; everything on the loop."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: MetadataStore,
+        *,
+        heartbeat_interval_ms: int,
+        session_timeout_ms: int,
+        on_fatal: Callable[[str], None],
+        offline_dirs: Callable[[], tuple[UUID, ...]],
+    ) -> None:
+        self.identity = identity
+        self.broker_epoch = -1
+        self.unfenced = asyncio.Event()
+        """Set while the controller counts this broker as alive."""
+        self._store = store
+        self._interval_s = heartbeat_interval_ms / 1000
+        self._timeout_s = session_timeout_ms / 1000
+        self._on_fatal = on_fatal
+        self._offline_dirs = offline_dirs
+        self._connection: BrokerConnection | None = None
+        self._connected = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._controller: tuple[str, int, int] | None = None  # host, port, epoch
+        self._task: asyncio.Task[None] | None = None
+        self._beat_now = asyncio.Event()
+        self._want_shutdown = False
+        self.may_shut_down = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to look for the controller."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="membership")
+
+    async def close(self) -> None:
+        """Close the link. The controller sees the connection end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+
+    # -- the link ----------------------------------------------------------------------------------------------
+
+    def controller_seen(self, epoch: int) -> None:
+        """A request of a controller with this epoch arrived: if it is newer than ours, look it up again."""
+        if self._controller is not None and epoch > self._controller[2] and self._connection is not None:
+            self._connection.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._connect()
+                await self._stay()
+            except (HoldfastError, OSError) as e:
+                log.info("controller link: %s: %s", type(e).__name__, e)
+            finally:
+                self._connected.clear()
+                if self._connection is not None:
+                    self._connection.close()
+                    self._connection = None
+            await asyncio.sleep(LOCATE_INTERVAL_S)
+
+    async def _connect(self) -> None:
+        while True:
+            location = self._store.active()
+            if location is not None:
+                self._lost.clear()
+                connection = BrokerConnection(
+                    location.host, location.port, f"broker-{self.identity.broker_id}-to-controller",
+                    on_close=lambda _: self._lost.set(),
+                )  # fmt: skip
+                try:
+                    await connection.open(CONNECT_TIMEOUT_S)
+                except HoldfastError:
+                    await asyncio.sleep(LOCATE_INTERVAL_S)
+                    continue
+                self._connection = connection
+                self._controller = (location.host, location.port, location.epoch)
+                return
+            await asyncio.sleep(LOCATE_INTERVAL_S)
+
+    async def _stay(self) -> None:
+        assert self._connection is not None
+        if self.broker_epoch < 0:
+            await self._register()
+        while not self._lost.is_set():
+            self._beat_now.clear()
+            if not await self._heartbeat():
+                return
+            self._connected.set()
+            waiters = [asyncio.ensure_future(self._lost.wait()), asyncio.ensure_future(self._beat_now.wait())]
+            _, pending = await asyncio.wait(
+                waiters, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for waiter in pending:
+                waiter.cancel()
+
+    async def _register(self) -> None:
+        me = self.identity
+        response = await self._ask(
+            ApiKey.BROKER_REGISTRATION, REGISTRATION_VERSION, self._timeout_s,
+            broker_id=me.broker_id, cluster_id=me.cluster_id, incarnation_id=me.incarnation_id,
+            listeners=[{"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}],
+            rack=me.rack, log_dirs=me.log_dirs, previous_broker_epoch=-1,
+        )  # fmt: skip
+        error = error_of(int(response.error_code))
+        if isinstance(error, (DuplicateBrokerRegistrationError, InconsistentClusterIdError)):
+            self._on_fatal(
+                f"the controller refuses broker {me.broker_id} at {me.host}:{me.port}: {type(error).__name__}: "
+                f"node.id is in use by a live broker, or the log directories are of another cluster"
+            )
+            raise error
+        if error is not None:
+            raise error
+        self.broker_epoch = response.broker_epoch
+        log.info("registered as broker %d with epoch %d", me.broker_id, self.broker_epoch)
+
+    async def _heartbeat(self) -> bool:
+        """One heartbeat. False when this link is of no more use."""
+        response = await self._ask(
+            ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
+            broker_id=self.identity.broker_id, broker_epoch=self.broker_epoch,
+            current_metadata_offset=max(self.broker_epoch, 0), want_fence=False,
+            want_shut_down=self._want_shutdown, offline_log_dirs=self._offline_dirs(),
+        )  # fmt: skip
+        error = error_of(int(response.error_code))
+        if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
+            self.broker_epoch = -1
+            self.unfenced.clear()
+            await self._register()
+            self._beat_now.set()
+            return True
+        if error is not None:
+            raise error
+        if response.is_fenced:
+            self.unfenced.clear()
+        else:
+            self.unfenced.set()
+        if response.should_shut_down:
+            self.may_shut_down.set()
+        return True
+
+    def beat(self) -> None:
+        """Send a heartbeat now: something changed that the controller should know."""
+        self._beat_now.set()
+
+    def want_shutdown(self) -> None:
+        """Ask for a controlled shutdown; ``may_shut_down`` is set when the leaders are gone."""
+        self._want_shutdown = True
+        self._beat_now.set()
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    async def _ask(self, api: ApiKey, version: int, timeout_s: float, **values: Any) -> Any:
+        if self._connection is None:
+            raise NotControllerError("no controller is known now")
+        return await self._connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
+
+    async def ask(self, api: ApiKey, version: int, timeout_s: float, **values: Any) -> Any:
+        """One request to the active controller, once. Raises NetworkError, RequestTimedOutError or NotControllerError."""
+        if not self._connected.is_set():
+            raise NotControllerError("no controller is known now")
+        return await self._ask(api, version, timeout_s, **values)
+
+    async def forward(
+        self, api_key: int, version: int, correlation_id: int, body: bytes, timeout_s: float
+    ) -> bytes:
+        """A client's request as it is to the controller; the answer frame for the client.
+
+        Tries until the time is up while there is no controller or it has just changed; raises RequestTimedOutError.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while (left := deadline - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self._connected.wait()
+                connection = self._connection
+                if connection is not None:
+                    answer = await connection.request_raw(api_key, version, body, timeout_s=left)
+                    return encode_response_raw(api_key, version, correlation_id, answer)
+            except TimeoutError:
+                break
+            except NetworkError as e:
+                log.info("forwarding API key %d: %s", api_key, e)
+            await asyncio.sleep(FORWARD_RETRY_S)
+        raise RequestTimedOutError(f"no controller answered within {timeout_s:.1f} s")
+

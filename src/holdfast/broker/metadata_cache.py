@@ -1,0 +1,154 @@
+"""What the controller last told this broker about the cluster (UpdateMetadata).
+
+Owns the broker's view: live brokers, topics, leaders, configs. Changed only by ``update``; read by every handler.
+Never asks anybody. Requests of an older controller are refused by the caller (handlers/interbroker.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.protocol.interbroker import DEFAULT_BROKER, DELETED_LEADER, TYPE_FULL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that the controller counts as alive."""
+
+    id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition as clients see it."""
+
+    leader: BrokerId | None
+    leader_epoch: int
+    isr: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...]
+
+
+class MetadataCache:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id: BrokerId | None = None
+        self.controller_epoch = -1
+        self.brokers: dict[BrokerId, LiveBroker] = {}
+        self.topics: dict[str, dict[int, PartitionInfo]] = {}
+        self.topic_ids: dict[str, UUID] = {}
+        self.topic_names: dict[UUID, str] = {}
+        self.topic_configs: dict[str, Mapping[str, str]] = {}
+        self.broker_configs: dict[BrokerId | None, Mapping[str, str]] = {}
+        """Dynamic configurations; None is the cluster-wide default."""
+        self.updates = 0
+        """Number of updates applied; waiters compare it."""
+        self._waiters: list[Callable[[], None]] = []
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        """What is known of a partition, or None."""
+        topic = self.topics.get(tp.topic)
+        return None if topic is None else topic.get(tp.partition)
+
+    def resolve(self, topic: str | UUID) -> str | None:
+        """Topic name of a name or id; None when the id is not known."""
+        return topic if isinstance(topic, str) else self.topic_names.get(topic)
+
+    def update(self, request: Any) -> set[str]:
+        """Apply one UpdateMetadata request (protocol/interbroker.py). Returns the topics whose configs changed."""
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        if request.cluster_id:
+            self.cluster_id = request.cluster_id
+        self.brokers = {}
+        for broker in request.live_brokers:
+            endpoint = broker.endpoints[0]
+            self.brokers[broker.id] = LiveBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+        if request.type == TYPE_FULL:
+            named = {topic.topic_name for topic in request.topic_states}
+            for name in [n for n in self.topics if n not in named]:
+                self._forget(name)
+        for topic in request.topic_states:
+            self._update_topic(topic)
+        changed = set()
+        for config in request.topic_configs:
+            new = {entry.key: entry.value for entry in config.configs}
+            if self.topic_configs.get(config.topic, {}) != new:
+                changed.add(config.topic)
+            self.topic_configs[config.topic] = new
+        for config in request.broker_configs:
+            broker = None if config.broker == DEFAULT_BROKER else config.broker
+            self.broker_configs[broker] = {entry.key: entry.value for entry in config.configs}
+        self.updates += 1
+        waiters, self._waiters = self._waiters, []
+        for wake in waiters:
+            wake()
+        return changed
+
+    def _update_topic(self, topic: Any) -> None:
+        name = topic.topic_name
+        partitions = dict(self.topics.get(name, {}))
+        known_id = self.topic_ids.get(name)
+        deleting = [p for p in topic.partition_states if p.leader == DELETED_LEADER]
+        if deleting and known_id is not None and topic.topic_id != known_id:
+            return  # an earlier topic of the same name
+        if known_id is not None and topic.topic_id != known_id:
+            partitions.clear()
+            self.topic_names.pop(known_id, None)
+        for p in topic.partition_states:
+            if p.leader == DELETED_LEADER:
+                partitions.pop(p.partition_index, None)
+                continue
+            partitions[p.partition_index] = PartitionInfo(
+                leader=None if p.leader < 0 else p.leader,
+                leader_epoch=p.leader_epoch,
+                isr=tuple(p.isr),
+                replicas=tuple(p.replicas),
+                offline=tuple(p.offline_replicas),
+            )
+        if partitions:
+            self.topics[name] = partitions
+            self.topic_ids[name] = topic.topic_id
+            self.topic_names[topic.topic_id] = name
+        else:
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self.topics.pop(name, None)
+        self.topic_configs.pop(name, None)
+        topic_id = self.topic_ids.pop(name, None)
+        if topic_id is not None:
+            self.topic_names.pop(topic_id, None)
+
+    def learn(self, name: str, topic_id: UUID | None) -> None:
+        """A topic's id from LeaderAndIsr, which comes before the metadata that has it."""
+        if topic_id is not None and self.topic_ids.get(name) != topic_id:
+            self.topic_names[topic_id] = name
+            if name not in self.topics:
+                self.topic_ids[name] = topic_id
+
+    def leader_endpoints(self, partitions: Iterable[TopicPartition]) -> list[LiveBroker]:
+        """The brokers that lead these partitions, for answers that say who leads now (KIP-951)."""
+        found = {}
+        for tp in partitions:
+            info = self.partition(tp)
+            if info is not None and info.leader is not None and info.leader in self.brokers:
+                found[info.leader] = self.brokers[info.leader]
+        return list(found.values())
+
+    def on_next_update(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` once, after the next update."""
+        self._waiters.append(wake)

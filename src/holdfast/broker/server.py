@@ -1,0 +1,116 @@
+"""The listening socket: accepts connections, limits them, closes idle ones.
+
+Kafka's SocketServer; here one loop does what its acceptor and processors do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from holdfast.broker.connection import BufferPool, Connection, Exchange
+from holdfast.model.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+ACCEPT_BATCH = 64
+IDLE_CHECK_S = 30.0
+
+
+class Server:
+    """One listener of a broker.
+
+    ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        dispatch: Callable[[Exchange], None],
+        on_close: Callable[[Connection], None],
+        max_frame_bytes: int,
+        max_connections: int,
+        max_idle_ms: int,
+    ) -> None:
+        self._dispatch = dispatch
+        self._on_close = on_close
+        self._max_frame_bytes = max_frame_bytes
+        self._max_connections = max_connections
+        self._max_idle_s = max_idle_ms / 1000
+        self._pool = BufferPool()
+        self._sock: socket.socket | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self.connections: set[Connection] = set()
+
+    def bind(self, host: str, port: int) -> int:
+        """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as e:
+            sock.close()
+            raise ConfigError(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
+        sock.listen(512)
+        sock.setblocking(False)
+        self._sock = sock
+        return int(sock.getsockname()[1])
+
+    def start(self) -> None:
+        """Accept from now on."""
+        assert self._sock is not None, "bind first"
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._sock.fileno(), self._accept)
+        self._idle_timer = loop.call_later(IDLE_CHECK_S, self._close_idle)
+
+    def _accept(self) -> None:
+        assert self._sock is not None
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as e:  # out of file descriptors: the pending connection waits, we live on
+                log.warning("accept failed: %s", e)
+                return
+            if len(self.connections) >= self._max_connections:
+                log.warning("refused %s: max.connections=%d reached", peer, self._max_connections)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = Connection(
+                sock, peer[:2], loop, self._pool, self._dispatch, self._closed, self._max_frame_bytes
+            )
+            self.connections.add(connection)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._on_close(connection)
+
+    def _close_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for connection in list(self.connections):
+            if connection.is_idle and now - connection.idle_since > self._max_idle_s:
+                connection.close(None)
+        self._idle_timer = loop.call_later(IDLE_CHECK_S, self._close_idle)
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket: new connections are refused from here on."""
+        if self._sock is not None:
+            asyncio.get_running_loop().remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+
+    def close(self) -> None:
+        """Stop accepting and close every connection."""
+        self.stop_accepting()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in list(self.connections):
+            connection.close(None)

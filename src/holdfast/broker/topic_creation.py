@@ -1,0 +1,78 @@
+"""Topics that come into being by being asked for: automatic creation and ``__consumer_offsets``.
+
+Owns the set of names under way, so that a client that asks a hundred times makes one request to the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.handlers.entity import build
+from holdfast.model.errors import HoldfastError
+from holdfast.protocol.apis import ApiKey, request_type
+from holdfast.protocol.error_codes import error_of
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+
+log = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+CREATE_VERSION = 7
+CREATE_TIMEOUT_S = 10.0
+MAX_UNDER_WAY = 1000
+
+
+class TopicCreation:
+    """See the module's docstring."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._under_way: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def auto_create(self, names: Iterable[str]) -> None:
+        """Ask the controller for these topics, unless that is under way already. Failures are logged."""
+        new = [n for n in names if n not in self._under_way][: MAX_UNDER_WAY - len(self._under_way)]
+        if not new:
+            return
+        self._under_way.update(new)
+        task = asyncio.get_running_loop().create_task(self._create(new))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _create(self, names: list[str]) -> None:
+        request = build(
+            request_type(ApiKey.CREATE_TOPICS, CREATE_VERSION),
+            {"topics": [self._topic(n) for n in names], "timeout": 5000, "validate_only": False},
+        )
+        try:
+            answer = await self._broker.ask_controller(ApiKey.CREATE_TOPICS, CREATE_VERSION, request, CREATE_TIMEOUT_S)
+            for topic in answer.topics:
+                error = error_of(int(topic.error_code), topic.error_message or "")
+                if error is not None:
+                    log.info("topic %s was not made: %s", topic.name, error)
+        except HoldfastError as e:
+            log.warning("topics %s were not made: %s", ", ".join(names), e)
+        finally:
+            self._under_way.difference_update(names)
+
+    def _topic(self, name: str) -> dict[str, Any]:
+        config = self._broker.config
+        if name != OFFSETS_TOPIC:
+            return {"name": name, "num_partitions": -1, "replication_factor": -1}
+        # Kafka waits for offsets.topic.replication.factor brokers; a small cluster gets what it can hold.
+        factor = min(config.int("offsets.topic.replication.factor"), max(1, len(self._broker.metadata.brokers)))
+        return {
+            "name": name,
+            "num_partitions": config.int("offsets.topic.num.partitions"),
+            "replication_factor": factor,
+            "configs": [
+                {"name": "cleanup.policy", "value": "compact"},
+                {"name": "segment.bytes", "value": str(config.int("offsets.topic.segment.bytes"))},
+                {"name": "compression.type", "value": "producer"},
+            ],
+        }
