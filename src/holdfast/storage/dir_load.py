@@ -59,9 +59,7 @@ def load_dir(
     return found
 
 
-def _load(
-    directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogConfig], now_ms: TimestampMs
-) -> None:
+def _load(directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogConfig], now_ms: TimestampMs) -> None:
     files, path = directory.files, directory.path
     with directory.guard():
         mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
@@ -114,9 +112,7 @@ def _load_log(
     except HoldfastError as e:
         # The mark or the checkpoint promised too much: believe nothing but the batches.
         log.warning("%s/%s: %s; all of it is checked", directory.path, tp, e)
-        return Log.open(
-            directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start
-        )
+        return Log.open(directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start)
 
 
 def _bytes_in(directory: LogDir, path: str) -> int:

@@ -16,21 +16,19 @@ from typing import NamedTuple
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
-    CorruptRecordError,
-    InconsistentTopicIdError,
     LogAppendError,
     LogReadError,
     OffsetOutOfRangeError,
-    OffsetsOutOfOrderError,
     RecordListTooLargeError,
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.records.batch import BatchHeader, crc_ok, iter_headers, stamp
+from holdfast.records.batch import BatchHeader, stamp
 from holdfast.storage import partition_metadata
-from holdfast.storage.files import Buffer, FileSystem
+from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_view import FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, load_parts, new_parts, rebuild_producers
+from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import (
     MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
@@ -39,7 +37,7 @@ from holdfast.storage.segment import (
     Placed,
     Segment,
 )
-from holdfast.storage.validation import check_batches
+from holdfast.storage.validation import check_batches, place_fetched
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
@@ -133,7 +131,7 @@ class Log:
             try:
                 files.mkdir(path)
             except FileExistsError:
-                topic_id = _check_topic_id(files, path, topic_id)
+                topic_id = partition_metadata.check(files, path, topic_id)
                 parts = load_parts(
                     files,
                     path,
@@ -145,14 +143,14 @@ class Log:
                 )
             else:
                 if topic_id is not None:
-                    _write_topic_id(files, path, topic_id)
+                    partition_metadata.write(files, path, topic_id)
                 parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
         return cls(directory, path, topic_partition, topic_id, config, parts)
 
     def adopt_topic_id(self, topic_id: TopicId) -> None:
         """The log had none (it was made by an older version, or a crash took the file)."""
         with self.dir.guard():
-            _write_topic_id(self.dir.files, self.path, topic_id)
+            partition_metadata.write(self.dir.files, self.path, topic_id)
         self.topic_id = topic_id
 
     # -- append --------------------------------------------------------------------------------------------
@@ -181,8 +179,8 @@ class Log:
                 return AppendInfo(
                     written.base_offset, written.last_offset, written.timestamp, view.start_offset, leader_epoch, True
                 )
-        placed = []
         base_offset = offset = view.end_offset
+        placed = []
         max_timestamp = NO_TIMESTAMP
         end = 0
         for position, header in checked:
@@ -212,47 +210,26 @@ class Log:
         OffsetsOutOfOrderError unless they follow the end of the log (a gap is fine: compaction leaves them).
         """
         view = self.view
-        offset = view.end_offset
-        placed = []
-        epochs: list[tuple[LeaderEpoch, Offset]] = []
-        producers: list[BatchHeader] = []
-        max_timestamp, end = NO_TIMESTAMP, 0
-        epoch = -1 if view.last_epoch is None else view.last_epoch
-        for position, header in iter_headers(batches):
-            base_offset, length, batch_epoch, _, _, _, delta, _, newest, producer_id, _, _, _ = header
-            if base_offset < offset or delta < 0:
-                raise OffsetsOutOfOrderError(
-                    f"{self.topic_partition}: batch of offsets {base_offset} to {header.last_offset}: "
-                    f"expected {offset} or later"
-                )
-            if not crc_ok(batches, position, header):
-                raise CorruptRecordError(
-                    f"{self.topic_partition}: fetched batch at offset {base_offset}: the CRC is not {header.crc:#010x}"
-                )
-            if batch_epoch > epoch:
-                epoch = batch_epoch
-                epochs.append((batch_epoch, base_offset))
-            if producer_id >= 0:
-                producers.append(header)
-            last_offset = base_offset + delta
-            placed.append(Placed(position, length + 12, base_offset, last_offset, newest))
-            max_timestamp = max(max_timestamp, newest)
-            offset = last_offset + 1
-            end = position + length + 12
+        fetched = place_fetched(batches, view.end_offset, view.last_epoch, self.topic_partition)
+        placed = fetched.placed
         if not placed:
             return None
-        first_offset = placed[0].base_offset
         with self.dir.guard(LogAppendError):
-            for new_epoch, start in epochs:
-                self.epochs.assign(new_epoch, start)
-            data = batches if end == len(batches) else memoryview(batches)[:end]
-            self._write(data, placed, max_timestamp, now_ms)
-        for header in producers:
+            for epoch, start in fetched.epochs:
+                self.epochs.assign(epoch, start)
+            size = placed[-1].at + placed[-1].size
+            data = batches if size == len(batches) else memoryview(batches)[:size]
+            self._write(data, placed, fetched.max_timestamp, now_ms)
+        for header in fetched.producers:
             self.producers.update(header, header.base_offset)
-        self._publish(view.start_offset, offset)
-        if offset - self.recovery_point >= self.config.flush_messages:
+        end_offset = placed[-1].last_offset + 1
+        self._publish(view.start_offset, end_offset)
+        if end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
-        return AppendInfo(first_offset, offset - 1, None, view.start_offset, epoch, False)
+        last = self.view.last_epoch
+        return AppendInfo(
+            placed[0].base_offset, end_offset - 1, None, view.start_offset, -1 if last is None else last, False
+        )
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leadership begins here: what comes next is of ``epoch``."""
@@ -507,60 +484,21 @@ class Log:
 
     def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
         """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
-        count = 0
+        config, end = self.config, self.view.end_offset
         with self.dir.guard():
-            count += self._retire_leading(self._below_start(), now_ms, roll=False)
-            if self.config.delete:
-                count += self._retire_leading(self._too_old(now_ms, high_watermark), now_ms, roll=True)
-                count += self._retire_leading(self._too_many_bytes(high_watermark), now_ms, roll=True)
+            count = self._retire_leading(below_start(self._segments, self.view.start_offset), now_ms)
+            if config.delete:
+                old = too_old(self.dir.files, self._segments, end, high_watermark, now_ms, config.retention_ms)
+                count += self._retire_leading(old, now_ms)
+                large = too_many_bytes(self._segments, end, high_watermark, config.retention_bytes)
+                count += self._retire_leading(large, now_ms)
         return count
 
-    def _below_start(self) -> int:
-        segments, start = self._segments, self.view.start_offset
-        count = 0
-        while count + 1 < len(segments) and segments[count + 1].base_offset <= start:
-            count += 1
-        return count
-
-    def _too_old(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
-        retention_ms = self.config.retention_ms
-        if retention_ms is None:
-            return 0
-        count = 0
-        for segment, end_offset in self._with_ends():
-            if not segment.size or end_offset > high_watermark:
-                break
-            newest = segment.largest_timestamp()
-            if newest < 0:
-                newest = self.dir.files.modified_ms(segment.path(".log"))
-            if now_ms - newest <= retention_ms:
-                break
-            count += 1
-        return count
-
-    def _too_many_bytes(self, high_watermark: Offset) -> int:
-        if self.config.retention_bytes is None:
-            return 0
-        excess = sum(s.size for s in self._segments) - self.config.retention_bytes
-        count = 0
-        for segment, end_offset in self._with_ends():
-            if not segment.size or end_offset > high_watermark or excess < segment.size:
-                break
-            excess -= segment.size
-            count += 1
-        return count
-
-    def _with_ends(self) -> Iterator[tuple[Segment, Offset]]:
-        segments = self._segments
-        for i, segment in enumerate(segments):
-            yield segment, segments[i + 1].base_offset if i + 1 < len(segments) else self.view.end_offset
-
-    def _retire_leading(self, count: int, now_ms: TimestampMs, *, roll: bool) -> int:
+    def _retire_leading(self, count: int, now_ms: TimestampMs) -> int:
         """The first ``count`` segments go; a new active one comes first if that is all of them."""
         if not count:
             return 0
         if count == len(self._segments):
-            assert roll, "the active segment never lies before the log's start"
             self._roll(self.view.end_offset, now_ms)
         going, self._segments = self._segments[:count], self._segments[count:]
         start_offset = max(self.view.start_offset, self._segments[0].base_offset)
@@ -628,7 +566,11 @@ class Log:
                 self._warm.remove(segment)
             # Readers see the end first, then the bytes go.
             self.view = LogView(
-                view.start_offset, end_offset, position, self._segments, view.last_epoch,
+                view.start_offset,
+                end_offset,
+                position,
+                self._segments,
+                view.last_epoch,
                 sum(s.size for s in self._segments[:-1]) + position,
             )
             self._retire(going, now_ms)
@@ -696,25 +638,3 @@ class Log:
             for segment in self._segments:
                 segment.release()
             self.dir.files.rmtree(self.path)
-
-
-def _check_topic_id(files: FileSystem, path: str, topic_id: TopicId | None) -> TopicId | None:
-    """The topic id of an existing log: the stored one, which must be the expected one if there are both."""
-    try:
-        stored = partition_metadata.read(files, f"{path}/{partition_metadata.FILE_NAME}")
-    except ValueError as e:
-        raise InconsistentTopicIdError(f"{path}/{partition_metadata.FILE_NAME}: {e}") from e
-    if stored is None:
-        if topic_id is not None:
-            _write_topic_id(files, path, topic_id)
-        return topic_id
-    if topic_id is not None and topic_id != stored:
-        raise InconsistentTopicIdError(f"{path} is of topic id {stored}: expected {topic_id}")
-    return stored
-
-
-def _write_topic_id(files: FileSystem, path: str, topic_id: TopicId) -> None:
-    """Not synced: thousands of logs are made at once. The first flush of data syncs it."""
-    handle = files.open(f"{path}/{partition_metadata.FILE_NAME}", create=True)
-    handle.pwritev((partition_metadata.encode(topic_id),), 0)
-    handle.close()

@@ -265,9 +265,7 @@ def read_meta_properties(files: FileSystem, path: str) -> dict[str, str] | None:
     return found
 
 
-def encode_meta_properties(
-    node_id: BrokerId, directory_id: DirectoryId, cluster_id: str, now_ms: TimestampMs
-) -> bytes:
+def encode_meta_properties(node_id: BrokerId, directory_id: DirectoryId, cluster_id: str, now_ms: TimestampMs) -> bytes:
     """The text of a meta.properties file, version 1."""
     written = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
     return (

@@ -296,9 +296,7 @@ class LogManager:
         for done in self._creating.pop(tp):
             done(made, error)
 
-    def delete(
-        self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]
-    ) -> None:
+    def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
         going = self._logs.get(tp)
         if going is None:
@@ -422,9 +420,7 @@ class LogManager:
         """Forget idempotent producers that were silent for long."""
         self._for_each_log(lambda each: each.producers.expire(now_ms, after_ms), lambda e: bool(e.producers.entries))
 
-    def _for_each_log(
-        self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True
-    ) -> None:
+    def _for_each_log(self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True) -> None:
         """Run ``work`` on each log of the online dirs, a number of them at a time."""
         for directory in self.dirs:
             if not directory.is_online:

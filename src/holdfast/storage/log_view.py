@@ -59,9 +59,7 @@ class FileSlice:
 
     __slots__ = ("base_offset", "dir", "handle", "position", "size")
 
-    def __init__(
-        self, directory: LogDir, handle: FileHandle, position: int, size: int, base_offset: Offset
-    ) -> None:
+    def __init__(self, directory: LogDir, handle: FileHandle, position: int, size: int, base_offset: Offset) -> None:
         self.dir = directory
         self.handle = handle
         self.position = position

@@ -7,6 +7,7 @@ now belongs to a topic that was deleted while the disk was away (KIP-516).
 import base64
 from uuid import UUID
 
+from holdfast.model.errors import InconsistentTopicIdError
 from holdfast.model.types import TopicId
 from holdfast.storage.files import FileSystem
 
@@ -46,3 +47,26 @@ def read(files: FileSystem, path: str) -> TopicId | None:
     except FileNotFoundError:
         return None
     return decode(data) if data.strip() else None
+
+
+def check(files: FileSystem, directory: str, topic_id: TopicId | None) -> TopicId | None:
+    """The topic id of an existing replica: the stored one, which must be the expected one if there are both."""
+    path = f"{directory}/{FILE_NAME}"
+    try:
+        stored = read(files, path)
+    except ValueError as e:
+        raise InconsistentTopicIdError(f"{path}: {e}") from e
+    if stored is None:
+        if topic_id is not None:
+            write(files, directory, topic_id)
+        return topic_id
+    if topic_id is not None and topic_id != stored:
+        raise InconsistentTopicIdError(f"{directory} is of topic id {stored}: expected {topic_id}")
+    return stored
+
+
+def write(files: FileSystem, directory: str, topic_id: TopicId) -> None:
+    """Not synced: thousands of replicas are made at once. The first sync of data syncs it as well."""
+    handle = files.open(f"{directory}/{FILE_NAME}", create=True)
+    handle.pwritev((encode(topic_id),), 0)
+    handle.close()

@@ -91,9 +91,7 @@ class ProducerStates:
         if entry.batches:
             expected = (entry.batches[-1].last_sequence + 1) & _MAX_SEQUENCE
             if first != expected:
-                raise OutOfOrderSequenceError(
-                    f"producer {header.producer_id}: sequence {first}, expected {expected}"
-                )
+                raise OutOfOrderSequenceError(f"producer {header.producer_id}: sequence {first}, expected {expected}")
         return None
 
     def update(self, header: BatchHeader, base_offset: Offset) -> None:

@@ -152,9 +152,7 @@ def _recover(
     for i in range(first, len(segments)):
         segment = segments[i]
         size = segment.size
-        good, end_offset = segment.recover(
-            size=size, now_ms=now_ms, interval=config.index_interval_bytes, seen=seen
-        )
+        good, end_offset = segment.recover(size=size, now_ms=now_ms, interval=config.index_interval_bytes, seen=seen)
         if good < size:
             log.warning(
                 "%s: %d bytes from position %d (offset %d) on are no whole batches: cut off, with %d later segments",

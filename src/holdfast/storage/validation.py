@@ -1,4 +1,4 @@
-"""What a leader takes from a producer: the checks on batches before they get their offsets.
+"""What a log takes: the checks on batches from a producer before they get offsets, and on batches from a leader.
 
 Owns the rules and their errors; changes bytes only where the topic's configuration says so (time of append,
 compression). Looks at headers; decodes records only for a compacted topic, whose records need keys, and to
@@ -7,6 +7,7 @@ them is the producer's business with us, and found by whoever decodes them.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.model.config import LogConfig
@@ -15,8 +16,9 @@ from holdfast.model.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     MessageTooLargeError,
+    OffsetsOutOfOrderError,
 )
-from holdfast.model.types import TimestampMs
+from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from holdfast.records.batch import (
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
@@ -27,6 +29,8 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
+from holdfast.storage.files import Buffer
+from holdfast.storage.segment import NO_TIMESTAMP, Placed
 
 Writable = bytearray | memoryview
 _ATTRIBUTES_LOW_BYTE: Final = 22
@@ -94,3 +98,38 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: TimestampMs) ->
                 f"timestamp {timestamp} of a batch: expected between {earliest} and {latest} "
                 "(message.timestamp.before.max.ms and message.timestamp.after.max.ms)"
             )
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Batches from a leader, checked. ``epochs``: the leader epochs that begin in them, with their offsets."""
+
+    placed: list[Placed] = field(default_factory=list)
+    epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
+    producers: list[BatchHeader] = field(default_factory=list)
+    max_timestamp: TimestampMs = NO_TIMESTAMP
+
+
+def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch | None, tp: TopicPartition) -> Fetched:
+    """The whole batches in what a follower fetched; they must follow the end of its log."""
+    fetched = Fetched()
+    offset, epoch = end_offset, last_epoch
+    for position, header in iter_headers(batches):
+        base_offset, length, batch_epoch, _, _, _, delta, _, newest, producer_id, _, _, _ = header
+        if base_offset < offset or delta < 0:
+            raise OffsetsOutOfOrderError(
+                f"{tp}: batch of offsets {base_offset} to {header.last_offset}: expected {offset} or later"
+            )
+        if not crc_ok(batches, position, header):
+            raise CorruptRecordError(f"{tp}: fetched batch at offset {base_offset}: the CRC is not {header.crc:#010x}")
+        if epoch is None or batch_epoch > epoch:
+            epoch = batch_epoch
+            fetched.epochs.append((batch_epoch, base_offset))
+        if producer_id >= 0:
+            fetched.producers.append(header)
+        last_offset = base_offset + delta
+        fetched.placed.append(Placed(position, length + 12, base_offset, last_offset, newest))
+        if newest > fetched.max_timestamp:
+            fetched.max_timestamp = newest
+        offset = last_offset + 1
+    return fetched
