@@ -21,6 +21,7 @@ from holdfast.protocol.apis import (
     response_header_version,
     response_type,
 )
+from holdfast.protocol.wire import skip_tags
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -91,7 +92,7 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
             raise InvalidRequestError(f"client id of {length} bytes in a frame of {len(frame)}")
         if is_flexible(api_key, version):
             if frame[pos]:
-                pos = _skip_tags(frame, pos)
+                pos = skip_tags(frame, pos)
             else:
                 pos += 1
     except (StructError, IndexError, ValueError) as e:
@@ -99,30 +100,15 @@ def parse_request_header(frame: Buffer) -> RequestHeader:
     return RequestHeader(api_key, version, correlation_id, client_id, pos)
 
 
-def _skip_tags(frame: Buffer, pos: int) -> int:
-    count, pos = guard.varint(frame, pos)
-    for _ in range(count):
-        _, pos = guard.varint(frame, pos)
-        size, pos = guard.varint(frame, pos)
-        pos += size
-        if pos > len(frame):
-            raise InvalidRequestError(f"tagged field of {size} bytes in a frame of {len(frame)}")
-    return pos
-
-
 # -- requests ------------------------------------------------------------------------------------------------
 
 
-def encode_request(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, entity: Any
-) -> bytes:
+def encode_request(api_key: int, version: int, correlation_id: int, client_id: str | None, entity: Any) -> bytes:
     """A request of a kio entity, its 4-byte size included."""
     return encode_request_raw(api_key, version, correlation_id, client_id, encode_body(entity))
 
 
-def encode_request_raw(
-    api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer
-) -> bytes:
+def encode_request_raw(api_key: int, version: int, correlation_id: int, client_id: str | None, body: Buffer) -> bytes:
     """A request of an encoded body, its 4-byte size included."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
@@ -144,9 +130,7 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
 
 def encode_response(correlation_id: int, entity: Any) -> bytes:
     """A response of a kio entity, its 4-byte size included; API and version are the entity's."""
-    return encode_response_raw(
-        int(entity.__api_key__), int(entity.__version__), correlation_id, encode_body(entity)
-    )
+    return encode_response_raw(int(entity.__api_key__), int(entity.__version__), correlation_id, encode_body(entity))
 
 
 def encode_response_raw(api_key: int, version: int, correlation_id: int, body: Buffer) -> bytes:
@@ -162,7 +146,7 @@ def parse_response_header(api_key: int, version: int, frame: Buffer) -> tuple[in
         correlation_id: int = SIZE.unpack_from(frame, 0)[0]
         if not response_header_version(api_key, version):
             return correlation_id, 4
-        return correlation_id, 5 if not frame[4] else _skip_tags(frame, 4)
+        return correlation_id, 5 if not frame[4] else skip_tags(frame, 4)
     except (StructError, IndexError, ValueError) as e:
         raise InvalidRequestError(f"response header of a frame of {len(frame)} bytes: {e}") from None
 

@@ -14,6 +14,7 @@ from types import NoneType
 from typing import Any, Final, TypeAlias, get_args, get_origin
 
 from holdfast.model.errors import InvalidRequestError
+from holdfast.protocol.wire import varint
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 _Walk: TypeAlias = Callable[[Buffer, int, int], int]
@@ -44,23 +45,6 @@ def check(entity_type: Any, buf: Buffer, pos: int = 0) -> None:
         _entity(entity_type)(buf, pos, len(buf))
     except (IndexError, ValueError, OverflowError) as e:
         raise InvalidRequestError(f"{entity_type.__name__} is cut short or wrong: {e}") from None
-
-
-def varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and the position after it. IndexError beyond the buffer."""
-    byte = buf[pos]
-    if byte < 0x80:
-        return byte, pos + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        pos += 1
-        byte = buf[pos]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, pos + 1
-        shift += 7
-        if shift > 28:
-            raise ValueError(f"varint at byte {pos} is longer than five bytes")
 
 
 def _advance(pos: int, size: int, end: int) -> int:
