@@ -181,7 +181,8 @@ class ControllerLoop:
             elif channel is None or channel.broker_epoch != registered.epoch:
                 self._open_channel(broker_id)
         outgoing = broadcast.plan(image, delta, offline=self.controller.offline_replicas())
-        for broker_id, requests in broadcast.build_requests(image, outgoing, self._broker.broker_id, self.epoch).items():
+        built = broadcast.build_requests(image, outgoing, self._broker.broker_id, self.epoch)
+        for broker_id, requests in built.items():
             channel = self._channels.get(broker_id)
             if channel is not None:
                 channel.send(requests)

@@ -220,7 +220,7 @@ class Membership:
         return await self._connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
     async def ask(self, api: ApiKey, version: int, timeout_s: float, **values: Any) -> Any:
-        """One request to the active controller, once. Raises NetworkError, RequestTimedOutError or NotControllerError."""
+        """One request to the active controller, once; NetworkError, RequestTimedOutError or NotControllerError."""
         if not self._connected.is_set():
             raise NotControllerError("no controller is known now")
         return await self._ask(api, version, timeout_s, **values)

@@ -20,6 +20,7 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.fetch_codec import (
     INTERBROKER_FETCH_VERSION,
+    FetchData,
     FetchPartitionData,
     FetchResponseData,
     decode_fetch_response,
@@ -131,8 +132,7 @@ class _Link:
 
     def _send(self, connection: BrokerConnection, plan: FetchPlan) -> None:
         broker = self._broker
-        body = encode_fetch_request(
-            INTERBROKER_FETCH_VERSION,
+        data = FetchData(
             replica_id=broker.broker_id,
             replica_epoch=broker.membership.broker_epoch,
             max_wait_ms=plan.max_wait_ms,
@@ -144,6 +144,7 @@ class _Link:
             topics=self._topics(plan),
             forgotten=self._forgotten(plan.forgotten),
         )
+        body = encode_fetch_request(INTERBROKER_FETCH_VERSION, data)
         try:
             connection.request_raw_cb(
                 _FETCH, INTERBROKER_FETCH_VERSION, body, self._answered, timeout_s=ANSWER_TIMEOUT_S

@@ -219,9 +219,8 @@ def _finish(
     header = exchange.header
     exchange.finish(
         encode_fetch_response(
-            header.api_version, header.correlation_id, error_code=0, session_id=session_id, topics=topics,
-            node_endpoints=nodes,
-        )  # fmt: skip
+            header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes
+        )
     )
 
 
@@ -274,9 +273,14 @@ def _error(
 
 def _failed(index: int, code: int) -> FetchAnswer:
     return FetchAnswer(
-        partition=index, error_code=code, high_watermark=-1, last_stable_offset=-1, log_start_offset=-1,
-        diverging_epoch=None, records=b"",
-    )  # fmt: skip
+        partition=index,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        diverging_epoch=None,
+        records=b"",
+    )
 
 
 def _wire(offset: int | None) -> int:

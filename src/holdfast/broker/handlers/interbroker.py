@@ -31,7 +31,8 @@ def _check(ctx: RequestContext, request: Any) -> None:
         )
     if 0 <= request.broker_epoch < broker.membership.broker_epoch:
         raise StaleBrokerEpochError(
-            f"request for epoch {request.broker_epoch} of broker {broker.broker_id}, now {broker.membership.broker_epoch}"
+            f"request for epoch {request.broker_epoch} of broker {broker.broker_id}, "
+            f"which is now {broker.membership.broker_epoch}"
         )
     broker.membership.controller_seen(request.controller_epoch)
 
@@ -105,6 +106,8 @@ async def handle_update_metadata(ctx: RequestContext, request: Any) -> Any:
     """Remember who leads what."""
     _check(ctx, request)
     if request.cluster_id and request.cluster_id != ctx.broker.cluster_id:
-        raise ClusterAuthorizationFailedError(f"cluster {request.cluster_id}: this broker is of {ctx.broker.cluster_id}")
+        raise ClusterAuthorizationFailedError(
+            f"cluster {request.cluster_id}: this broker is of {ctx.broker.cluster_id}"
+        )
     ctx.broker.apply_metadata(request)
     return respond(ctx)

@@ -93,7 +93,10 @@ async def handle_delete_records(ctx: RequestContext, request: Any) -> Any:
     timeout_ms = _milliseconds(request.timeout)
     topics = []
     for topic in request.topics:
-        answers = [_delete(ctx, TopicPartition(topic.name, p.partition_index), p.offset, timeout_ms) for p in topic.partitions]
+        name = topic.name
+        answers = [
+            _delete(ctx, TopicPartition(name, p.partition_index), p.offset, timeout_ms) for p in topic.partitions
+        ]
         topics.append({"name": topic.name, "partitions": await asyncio.gather(*answers)})
     return respond(ctx, topics=topics)
 

@@ -81,9 +81,8 @@ async def handle_delete_topics(ctx: RequestContext, request: Any) -> Any:
         wanted = tuple((name, None) for name in request.topic_names)
     if not ctx.broker.config.bool("delete.topic.enable"):
         error = TopicDeletionDisabledError("delete.topic.enable is false")
-        return respond(
-            ctx, responses=[{"name": n, "topic_id": i, "error_code": error, "error_message": str(error)} for n, i in wanted]
-        )
+        failed = {"error_code": error, "error_message": str(error)}
+        return respond(ctx, responses=[{"name": n, "topic_id": i} | failed for n, i in wanted])
     reply = await ctx.submit(events.DeleteTopics(topics=wanted))
     await _tell(ctx, milliseconds(request.timeout))
     return respond(

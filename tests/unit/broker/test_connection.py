@@ -1,0 +1,225 @@
+"""A connection's promises: order of answers, overlap of Produce only, limits, and what bad frames do."""
+
+import asyncio
+import functools
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holdfast.broker.connection import BufferPool, Connection, Exchange, SendSlice
+from holdfast.protocol.apis import ApiKey
+from holdfast.storage.files import OsFiles
+from holdfast.storage.log_dir import InlineQueue, LogDir
+from holdfast.storage.log_view import FileSlice
+
+
+def on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    """Run an async test to its end."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+MAX_FRAME = 1 << 20
+DEADLINE_S = 10
+
+
+def frame(api: int, correlation: int, body: bytes = b"") -> bytes:
+    """A request with a version 1 header and the client id "t"."""
+    content = struct.pack(">hhih", api, 3, correlation, 1) + b"t" + body
+    return struct.pack(">i", len(content)) + content
+
+
+def answer(correlation: int, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(body), correlation) + body
+
+
+class Peer:
+    """The client's side, and the requests that reached the broker's side."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.requests: list[Exchange] = []
+        self.closed = asyncio.Event()
+        self.connection: Connection
+        self.on_request: Callable[[Exchange], None] | None = None
+
+    def dispatch(self, exchange: Exchange) -> None:
+        self.requests.append(exchange)
+        if self.on_request is not None:
+            self.on_request(exchange)
+
+    async def send(self, data: bytes) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def receive(self, size: int) -> bytes:
+        data = b""
+        async with asyncio.timeout(DEADLINE_S):
+            while len(data) < size:
+                part = await asyncio.get_running_loop().sock_recv(self.sock, size - len(data))
+                assert part, f"closed after {data!r}"
+                data += part
+        return data
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition():  # noqa: ASYNC110 - it is the code under test that has no event to wait for
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[Peer]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    peer = Peer(ours)
+    peer.connection = Connection(
+        theirs,
+        ("local", 0),
+        asyncio.get_running_loop(),
+        BufferPool(),
+        peer.dispatch,
+        lambda _: peer.closed.set(),
+        MAX_FRAME,
+    )
+    try:
+        yield peer
+    finally:
+        peer.connection.close(None)
+        ours.close()
+
+
+@on_a_loop
+async def test_produce_requests_overlap_and_answers_keep_their_order() -> None:
+    async with connected() as peer:
+        await peer.send(b"".join(frame(ApiKey.PRODUCE, i) for i in range(3)))
+        await peer.until(lambda: len(peer.requests) == 3)
+        for exchange in reversed(peer.requests):
+            exchange.finish([answer(exchange.header.correlation_id)])
+        assert await peer.receive(24) == answer(0) + answer(1) + answer(2)
+
+
+@on_a_loop
+async def test_other_requests_wait_for_those_before_them() -> None:
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.PRODUCE, 1) + frame(ApiKey.METADATA, 2) + frame(ApiKey.PRODUCE, 3))
+        await peer.until(lambda: len(peer.requests) == 1)
+        for expected in (1, 2, 3):
+            exchange = peer.requests[-1]
+            assert exchange.header.correlation_id == expected
+            exchange.finish([answer(expected)])
+            assert await peer.receive(8) == answer(expected)
+            if expected < 3:
+                await peer.until(lambda expected=expected: len(peer.requests) == expected + 1)
+
+
+@on_a_loop
+async def test_a_parked_request_is_hurried_by_the_one_behind_it() -> None:
+    def park(exchange: Exchange) -> None:
+        if exchange.header.correlation_id == 1:
+            exchange.hurry = lambda: exchange.finish([answer(1, b"hurried")])
+
+    async with connected() as peer:
+        peer.on_request = park
+        await peer.send(frame(ApiKey.FETCH, 1))
+        await peer.until(lambda: len(peer.requests) == 1)
+        await peer.send(frame(ApiKey.FETCH, 2))
+        assert await peer.receive(15) == answer(1, b"hurried")
+        await peer.until(lambda: len(peer.requests) == 2)
+        peer.requests[1].finish([answer(2)])
+        assert await peer.receive(8) == answer(2)
+
+
+@on_a_loop
+async def test_large_frames_arrive_whole_in_a_pooled_buffer_that_comes_back() -> None:
+    body = bytes(range(256)) * 2000
+    async with connected() as peer:
+        seen = []
+        peer.on_request = lambda exchange: seen.append(bytes(exchange.body))
+        for i in range(3):
+            sending = asyncio.create_task(peer.send(frame(ApiKey.PRODUCE, i, body)))
+            await peer.until(lambda i=i: len(peer.requests) == i + 1)
+            await sending
+            peer.requests[i].finish([answer(i)])
+            assert await peer.receive(8) == answer(i)
+        assert seen == [body] * 3
+        assert peer.connection.pool.take(len(body)) is not None
+
+
+@on_a_loop
+async def test_small_frames_cut_anywhere() -> None:
+    stream = b"".join(frame(ApiKey.PRODUCE, i, bytes(i)) for i in range(40))
+    async with connected() as peer:
+        bodies: list[int] = []
+        peer.on_request = lambda exchange: (bodies.append(len(exchange.body)), exchange.finish([]))  # type: ignore[func-returns-value]
+        for at in range(0, len(stream), 7):
+            await peer.send(stream[at : at + 7])
+            await asyncio.sleep(0)
+        await peer.until(lambda: len(bodies) == 40)
+        assert bodies == list(range(40))
+
+
+@on_a_loop
+async def test_frames_of_impossible_size_close_the_connection() -> None:
+    for size in (-1, 0, MAX_FRAME + 1):
+        async with connected() as peer:
+            await peer.send(struct.pack(">i", size))
+            async with asyncio.timeout(DEADLINE_S):
+                await peer.closed.wait()
+            assert not peer.requests
+
+
+@on_a_loop
+async def test_a_header_that_cannot_be_read_closes_the_connection() -> None:
+    async with connected() as peer:
+        await peer.send(struct.pack(">i", 3) + b"abc")
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
+
+
+@on_a_loop
+async def test_the_client_closing_is_told_once() -> None:
+    async with connected() as peer:
+        peer.sock.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
+        assert peer.connection.closed
+        peer.connection.close(None)
+
+
+@on_a_loop
+async def test_slices_of_a_file_are_sent_between_other_chunks(tmp_path: object) -> None:
+    content = bytes(range(256)) * 8192
+    path = f"{tmp_path}/segment"
+    files = OsFiles()
+    handle = files.open(path, create=True)
+    handle.pwritev((content,), 0)
+    directory = LogDir(str(tmp_path), files, InlineQueue())
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.FETCH, 7))
+        await peer.until(lambda: len(peer.requests) == 1)
+        small = SendSlice(FileSlice(directory, handle, 100, 50, 0))
+        large = SendSlice(FileSlice(directory, handle, 0, len(content), 0))
+        peer.requests[0].finish([b"head", small, b"between", large, b"tail"])
+        expected = b"head" + content[100:150] + b"between" + content + b"tail"
+        assert await peer.receive(len(expected)) == expected
+
+
+@on_a_loop
+async def test_a_slice_beyond_the_file_closes_the_connection(tmp_path: object) -> None:
+    files = OsFiles()
+    handle = files.open(f"{tmp_path}/segment", create=True)
+    handle.pwritev((b"short",), 0)
+    directory = LogDir(str(tmp_path), files, InlineQueue())
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.FETCH, 7))
+        await peer.until(lambda: len(peer.requests) == 1)
+        peer.requests[0].finish([b"head", SendSlice(FileSlice(directory, handle, 0, 1000, 0))])
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
