@@ -8,11 +8,12 @@ mapped read with SIGBUS and the process is gone.
 The fault layer of the tests is another FileSystem around this one.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -23,6 +24,12 @@ _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _COLD_ERRORS = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _IOV_MAX = 512
 """Buffers handed to one pwritev; the kernel's own limit is 1024."""
+
+
+def _syncfs() -> Callable[[int], int] | None:
+    """Linux's syncfs, which Python does not have; None elsewhere."""
+    found: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +113,9 @@ class FileSystem(Protocol):
         """Number of the device that holds the path: changes when something is mounted over or away."""
 
     def fsync_dir(self, path: str) -> None: ...
+
+    def sync_all(self, path: str) -> None:
+        """Bring everything on the file system that holds ``path`` to the device: one call for many files."""
 
     def statvfs(self, path: str) -> DiskSpace: ...
 
@@ -283,6 +293,19 @@ class OsFiles:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        syncfs = _syncfs()
+        if syncfs is None:
+            os.sync()
+            return
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if syncfs(fd):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), path)
         finally:
             os.close(fd)
 

@@ -9,6 +9,7 @@ moves.
 """
 
 import logging
+import os.path
 from array import array
 from bisect import bisect_right
 
@@ -156,5 +157,8 @@ class LeaderEpochs:
     def flush(self) -> None:
         """The file is on the device when this returns."""
         if self._dirty:
-            self._files.write_atomic(self._path, self.encode(), durable=True)
+            handle = self._files.open(self._path)
+            handle.fsync()
+            handle.close()
+            self._files.fsync_dir(os.path.dirname(self._path))
             self._dirty = False

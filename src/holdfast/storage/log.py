@@ -11,7 +11,7 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.model.config import LogConfig
@@ -37,14 +37,12 @@ from holdfast.storage.segment import (
     Placed,
     Segment,
 )
+from holdfast.storage.segment_list import SegmentList
 from holdfast.storage.validation import check_batches, place_fetched
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
 log = logging.getLogger(__name__)
-
-_WARM_SEGMENTS = 2
-"""Older segments of one log that keep their file and index open after a read."""
 
 
 class AppendInfo(NamedTuple):
@@ -55,7 +53,7 @@ class AppendInfo(NamedTuple):
     last_offset: Offset
     log_append_time_ms: TimestampMs | None
     log_start_offset: Offset
-    leader_epoch: LeaderEpoch
+    leader_epoch: LeaderEpoch | None
     duplicate: bool
 
 
@@ -64,11 +62,8 @@ class Log:
 
     __slots__ = (
         "_metadata_is_synced",
-        "_retired",
-        "_rolled",
         "_segments",
         "_snapshot_offset",
-        "_warm",
         "config",
         "dir",
         "epochs",
@@ -99,12 +94,9 @@ class Log:
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
-        self._segments = parts.segments
+        self._segments = SegmentList(directory.files, parts.segments, parts.rolled)
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
-        self._rolled = parts.rolled  # inactive, not synced yet
-        self._retired: list[tuple[TimestampMs, list[str]]] = []  # renamed to .deleted: when, which
-        self._warm: list[Segment] = []
-        self._metadata_is_synced = False
+        self._metadata_is_synced = parts.clean
         self.view: LogView
         self._publish(parts.start_offset, parts.end_offset)
 
@@ -226,10 +218,7 @@ class Log:
         self._publish(view.start_offset, end_offset)
         if end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
-        last = self.view.last_epoch
-        return AppendInfo(
-            placed[0].base_offset, end_offset - 1, None, view.start_offset, -1 if last is None else last, False
-        )
+        return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, self.view.last_epoch, False)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leadership begins here: what comes next is of ``epoch``."""
@@ -242,10 +231,11 @@ class Log:
         """To the active segment, after rolling if they do not belong there any more."""
         config = self.config
         size = len(data)
-        active = self._segments[-1]
+        active = self._segments.active
+        too_far = placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
         if (
-            active.size + size > config.segment_bytes
-            or placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+            too_far
+            or active.size + size > config.segment_bytes
             or (active.size and self._is_old(active, max_timestamp, now_ms))
             or self._index_is_full(active)
         ):
@@ -257,7 +247,7 @@ class Log:
                     f"{self.topic_partition}: batch of {size} bytes: expected at most "
                     f"segment.bytes={config.segment_bytes}"
                 )
-            if active.size:
+            if active.size or too_far:
                 active = self._roll(placed[0].base_offset, now_ms)
         if not active.size:
             active.first_timestamp = placed[0].max_timestamp
@@ -297,7 +287,7 @@ class Log:
 
     def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
         """The new picture for the loop."""
-        segments = self._segments
+        segments = self._segments.all
         active = segments[-1]
         old = getattr(self, "view", None)
         if old is not None and old.segments is segments:
@@ -341,19 +331,8 @@ class Log:
                 raise ColdRead from None
         with self.dir.guard(LogReadError):
             found = read_view(self.dir, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=False)
-            self._keep_warm(view, offset)
+            self._segments.touch(view.segment_for(offset))
             return found
-
-    def _keep_warm(self, view: LogView, offset: Offset) -> None:
-        """Remember the older segment that was read; let go of the one that was not read for longest."""
-        segment = view.segment_for(offset)
-        if segment is view.segments[-1]:
-            return
-        if segment in self._warm:
-            self._warm.remove(segment)
-        self._warm.append(segment)
-        if len(self._warm) > _WARM_SEGMENTS:
-            self._warm.pop(0).release()
 
     def epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
         """Where ``epoch`` ends in this log, by the largest known epoch not above it (KIP-101, KIP-279)."""
@@ -375,7 +354,7 @@ class Log:
 
     def roll_if_due(self, now_ms: TimestampMs) -> bool:
         """Begin a new segment if the active one is older than segment.ms by the clock."""
-        active = self._segments[-1]
+        active = self._segments.active
         if not active.size:
             return False
         with self.dir.guard():
@@ -386,16 +365,9 @@ class Log:
         return True
 
     def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
-        """A new active segment. The old one is synced by ``flush`` or ``flush_rolled``, not here: an append
-        would wait for it."""
-        active = self._segments[-1]
-        active.become_inactive()
+        """A new active segment. The old one is synced by ``flush`` or ``flush_rolled``, not here."""
+        segment = self._segments.roll(self.path, base_offset, now_ms)
         self._write_snapshot(base_offset)
-        segment = Segment.create(self.dir.files, self.path, base_offset, now_ms=now_ms)
-        # A new list: pictures that the loop holds keep theirs.
-        self._segments = [*self._segments, segment]
-        active.tail = None
-        self._rolled.append(active)
         return segment
 
     def _write_snapshot(self, offset: Offset) -> None:
@@ -407,38 +379,26 @@ class Log:
     @property
     def has_retired(self) -> bool:
         """There are retired files: ``purge`` will have work."""
-        return bool(self._retired)
+        return self._segments.has_retired
 
     @property
     def has_rolled(self) -> bool:
         """There are rolled segments that are not synced: ``flush_rolled`` has work."""
-        return bool(self._rolled)
+        return bool(self._segments.rolled)
 
     def flush_rolled(self) -> None:
         """Sync the segments that were rolled and move the recovery point to the active one."""
         with self.dir.guard():
             self._flush_rolled()
-        self.recovery_point = max(self.recovery_point, self._segments[-1].base_offset)
+        self.recovery_point = max(self.recovery_point, self._segments.active.base_offset)
 
     def _flush_rolled(self) -> None:
-        if not self._metadata_is_synced:
-            self._sync_metadata()
-        for segment in self._rolled:
-            segment.flush()
-            segment.write_indexes(preallocate=None, durable=True)
-            if segment not in self._warm:
-                segment.release()
-        self._rolled.clear()
+        if not self._metadata_is_synced:  # before the first data counts as safe, so must the directory
+            partition_metadata.sync(self.dir.files, self.path, self.topic_id)
+            self.dir.files.fsync_dir(self.dir.path)
+            self._metadata_is_synced = True
+        self._segments.sync_rolled()
         self.epochs.flush()
-
-    def _sync_metadata(self) -> None:
-        """Before the first data counts as safe, so does the directory that it is in."""
-        if self.topic_id is not None:
-            path = f"{self.path}/{partition_metadata.FILE_NAME}"
-            self.dir.files.write_atomic(path, partition_metadata.encode(self.topic_id))
-        self.dir.files.fsync_dir(self.path)
-        self.dir.files.fsync_dir(self.dir.path)
-        self._metadata_is_synced = True
 
     def flush(self) -> None:
         """All that was appended is on the device when this returns."""
@@ -447,7 +407,7 @@ class Log:
             return
         with self.dir.guard():
             self._flush_rolled()
-            self._segments[-1].flush()
+            self._segments.active.flush()
         self.recovery_point = end_offset
 
     def flush_if_due(self, now_ms: TimestampMs) -> None:
@@ -460,37 +420,38 @@ class Log:
 
     def write_indexes(self) -> None:
         """Show in the active segment's index files what is in memory: for people who look at a running log."""
-        active = self._segments[-1]
+        active = self._segments.active
         if active.index_is_behind():
             with self.dir.guard():
                 active.write_indexes(preallocate=self.config.segment_index_bytes)
 
-    def close(self, *, clean: bool) -> None:
-        """Give the files back. ``clean``: all on the device, so that the next start need not look."""
+    def close(self, *, clean: bool, sync: bool = True) -> None:
+        """Give the files back. ``clean``: all is as the next start need not look; on the device too, if ``sync``
+        (else the caller brings it there, for many logs at once, before anybody is told)."""
         if clean:
-            self.flush()
+            if sync:
+                self.flush()
             with self.dir.guard():
-                active = self._segments[-1]
-                if active.tail is not None or not self.dir.files.exists(active.path(".index")):
+                active = self._segments.active
+                if active.changed:
                     active.become_inactive()
                 end_offset = self.view.end_offset
-                if self._snapshot_offset != end_offset and end_offset > self._segments[0].base_offset:
+                if self._snapshot_offset != end_offset and end_offset > self._segments.all[0].base_offset:
                     self._write_snapshot(end_offset)
-        for segment in self._segments:
-            segment.tail = None
-            segment.release()
+            self.recovery_point = end_offset
+        self._segments.release()
 
     # -- retention -----------------------------------------------------------------------------------------
 
     def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
         """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
-        config, end = self.config, self.view.end_offset
+        config, segments, end = self.config, self._segments, self.view.end_offset
         with self.dir.guard():
-            count = self._retire_leading(below_start(self._segments, self.view.start_offset), now_ms)
+            count = self._retire_leading(below_start(segments.all, self.view.start_offset), now_ms)
             if config.delete:
-                old = too_old(self.dir.files, self._segments, end, high_watermark, now_ms, config.retention_ms)
+                old = too_old(self.dir.files, segments.all, end, high_watermark, now_ms, config.retention_ms)
                 count += self._retire_leading(old, now_ms)
-                large = too_many_bytes(self._segments, end, high_watermark, config.retention_bytes)
+                large = too_many_bytes(segments.all, end, high_watermark, config.retention_bytes)
                 count += self._retire_leading(large, now_ms)
         return count
 
@@ -498,34 +459,20 @@ class Log:
         """The first ``count`` segments go; a new active one comes first if that is all of them."""
         if not count:
             return 0
-        if count == len(self._segments):
+        if count == len(self._segments.all):
             self._roll(self.view.end_offset, now_ms)
-        going, self._segments = self._segments[:count], self._segments[count:]
-        start_offset = max(self.view.start_offset, self._segments[0].base_offset)
+        going = self._segments.drop_first(count)
+        start_offset = max(self.view.start_offset, self._segments.all[0].base_offset)
         self._publish(start_offset, self.view.end_offset)
         self.epochs.truncate_from_start(start_offset)
-        self._retire(going, now_ms)
+        self._segments.retire(going, now_ms)
+        log.info("%s: %d segments deleted, it starts at %d", self.topic_partition, count, start_offset)
         return count
-
-    def _retire(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
-        for segment in segments:
-            if segment in self._warm:
-                self._warm.remove(segment)
-            if segment in self._rolled:
-                self._rolled.remove(segment)
-            self._retired.append((now_ms, segment.delete_files()))
-            log.info("%s: segment %d deleted", self.topic_partition, segment.base_offset)
 
     def purge(self, now_ms: TimestampMs) -> int:
         """Remove retired files after file.delete.delay.ms; how many segments still wait."""
-        due = [r for r in self._retired if now_ms - r[0] >= self.config.file_delete_delay_ms]
-        if due:
-            self._retired = [r for r in self._retired if r not in due]
-            with self.dir.guard():
-                for _, paths in due:
-                    for path in paths:
-                        self.dir.files.unlink(path)
-        return len(self._retired)
+        with self.dir.guard():
+            return self._segments.purge(now_ms - self.config.file_delete_delay_ms)
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Move the log's start (DeleteRecords, or a leader's start); the start then. Never backwards."""
@@ -548,36 +495,25 @@ class Log:
         view = self.view
         if offset >= view.end_offset:
             return
-        if offset < view.start_offset or offset <= self._segments[0].base_offset:
+        segments = self._segments
+        if offset < view.start_offset or offset <= segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
-        files = self.dir.files
         with self.dir.guard():
-            keep = len(self._segments)
-            while self._segments[keep - 1].base_offset >= offset:
-                keep -= 1
-            segment = self._segments[keep - 1]
+            going = segments.drop_from(offset)
+            segment = segments.active
             position, base_offset = self._cut_point(segment, offset)
             end_offset = min(offset, base_offset)
-            going, self._segments = self._segments[keep:], self._segments[:keep]
-            if segment in self._rolled:
-                self._rolled.remove(segment)
-            if segment in self._warm:
-                self._warm.remove(segment)
-            # Readers see the end first, then the bytes go.
-            self.view = LogView(
-                view.start_offset,
-                end_offset,
-                position,
-                self._segments,
-                view.last_epoch,
-                sum(s.size for s in self._segments[:-1]) + position,
+            older_size = sum(s.size for s in segments.all[:-1])
+            # Readers see the new end first, then the bytes go.
+            self.view = view._replace(
+                end_offset=end_offset, end_position=position, segments=segments.all, size=older_size + position
             )
-            self._retire(going, now_ms)
+            segments.retire(going, now_ms)
             segment.truncate(position, end_offset)
             self.epochs.truncate_from_end(end_offset)
             self._drop_snapshots_after(end_offset)
-            self.producers = rebuild_producers(files, self.path, self._segments, end_offset)
+            self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
         self._publish(view.start_offset, end_offset)
         self._lower_recovery_point(end_offset)
 
@@ -592,10 +528,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         with self.dir.guard():
-            going = self._segments
-            # The old files make room first: the new segment may have the name of one of them.
-            self._retire(going, now_ms)
-            self._segments = [Segment.create(self.dir.files, self.path, offset, now_ms=now_ms)]
+            self._segments.restart(self.path, offset, now_ms)
             self.epochs.clear()
             self._drop_snapshots_after(-1)
             self.producers.clear(offset)
@@ -628,13 +561,11 @@ class Log:
             self.dir.files.rename(self.path, path)
         self.path = path
         self.epochs.moved(f"{path}/leader-epoch-checkpoint")
-        for segment in self._segments:
-            segment.moved(path)
+        self._segments.moved(path)
         return path
 
     def remove(self) -> None:
         """Delete the directory and all in it."""
         with self.dir.guard():
-            for segment in self._segments:
-                segment.release()
+            self._segments.release()
             self.dir.files.rmtree(self.path)

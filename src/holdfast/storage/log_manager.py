@@ -185,8 +185,10 @@ class LogManager:
             return
         logs = self.logs_in(directory)
         for each in logs:
-            each.close(clean=clean)
+            each.close(clean=clean, sync=False)
         if clean and directory.path in self._loaded:
+            with directory.guard():
+                directory.files.sync_all(directory.path)
             self._write_checkpoints(directory, self._checkpoint_values(directory, high_watermarks))
             with directory.guard():
                 directory.files.write_atomic(

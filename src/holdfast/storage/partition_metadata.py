@@ -70,3 +70,13 @@ def write(files: FileSystem, directory: str, topic_id: TopicId) -> None:
     handle = files.open(f"{directory}/{FILE_NAME}", create=True)
     handle.pwritev((encode(topic_id),), 0)
     handle.close()
+
+
+def sync(files: FileSystem, directory: str, topic_id: TopicId | None) -> None:
+    """Bring the file and the names in the directory to the device."""
+    if topic_id is not None:
+        handle = files.open(f"{directory}/{FILE_NAME}", create=True)
+        handle.pwritev((encode(topic_id),), 0)
+        handle.fsync()
+        handle.close()
+    files.fsync_dir(directory)

@@ -10,7 +10,7 @@ Runs on the dir's queue, inside a guard.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.config import LogConfig
@@ -30,7 +30,9 @@ _GARBAGE = (DELETED, ".tmp", ".cleaned", ".swap")
 
 @dataclass(slots=True, kw_only=True)
 class LogParts:
-    """What a log is made of. ``rolled``: inactive segments that are not known to be synced."""
+    """What a log is made of.
+
+    ``clean``: it was on the device when it was last closed. ``rolled``: inactive segments that are not known to be synced."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -38,6 +40,7 @@ class LogParts:
     start_offset: Offset
     end_offset: Offset
     recovery_point: Offset
+    clean: bool
     snapshot_offset: Offset | None = None
     rolled: list[Segment] = field(default_factory=list)
 
@@ -51,6 +54,7 @@ def new_parts(files: FileSystem, path: str, *, start_offset: Offset, now_ms: Tim
         start_offset=start_offset,
         end_offset=start_offset,
         recovery_point=start_offset,
+        clean=False,
     )
 
 
@@ -100,6 +104,7 @@ def load_parts(
         start_offset=start_offset,
         end_offset=end_offset,
         recovery_point=min(recovery_point, end_offset),
+        clean=clean,
         snapshot_offset=snapshot,
         rolled=[s for s in segments[:-1] if s.offsets is not None],
     )
@@ -188,7 +193,7 @@ def _fit_epochs(
         epochs.rewrite()
 
 
-def _headers_from(segments: list[Segment], offset: Offset) -> Iterator[BatchHeader]:
+def _headers_from(segments: Sequence[Segment], offset: Offset) -> Iterator[BatchHeader]:
     for i, segment in enumerate(segments):
         if i + 1 < len(segments) and segments[i + 1].base_offset <= offset:
             continue
@@ -224,7 +229,7 @@ def _load_producers(
     return producers, snapshot
 
 
-def rebuild_producers(files: FileSystem, path: str, segments: list[Segment], end_offset: Offset) -> ProducerStates:
+def rebuild_producers(files: FileSystem, path: str, segments: Sequence[Segment], end_offset: Offset) -> ProducerStates:
     """The producers at ``end_offset`` of a log that was cut there."""
     usable = [o for o in _snapshot_offsets(files.listdir(path)) if o <= end_offset]
     producers = _read_snapshot(files, path, usable, segments[0].base_offset)

@@ -82,7 +82,8 @@ class Segment:
     """Batches from ``base_offset`` on.
 
     ``size``: bytes that hold batches. ``max_timestamp``: of all batches, None when not looked up yet (an older
-    segment after a start). ``tail``: of the active segment once it was written to.
+    segment after a start). ``tail``: of the active segment once it was written to. ``changed``: the index files
+    are not as ``become_inactive`` leaves them.
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class Segment:
         "_stem",
         "base_offset",
         "bytes_since_index",
+        "changed",
         "created_ms",
         "first_timestamp",
         "max_timestamp",
@@ -112,6 +114,7 @@ class Segment:
         self.max_timestamp: TimestampMs | None = None
         self.max_timestamp_offset: Offset = base_offset
         self.bytes_since_index = 0
+        self.changed = False
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.tail: Tail | None = None
@@ -122,6 +125,7 @@ class Segment:
         segment = cls(files, directory, base_offset, created_ms=now_ms)
         segment.max_timestamp = NO_TIMESTAMP
         segment.offsets, segment.times = OffsetIndex(base_offset), TimeIndex(base_offset)
+        segment.changed = True
         files.open(segment.path(LOG), create=True).close()
         return segment
 
@@ -196,6 +200,7 @@ class Segment:
         self.bytes_since_index = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp = None
+        self.changed = True
 
     def write_indexes(self, *, preallocate: int | None, durable: bool = False) -> None:
         """Bring the index files up to what is in memory. ``preallocate``: bytes, while the segment is active."""
@@ -216,6 +221,7 @@ class Segment:
         if self.largest_timestamp() >= 0:
             times.maybe_append(self.largest_timestamp(), self.max_timestamp_offset)
         self.write_indexes(preallocate=None)
+        self.changed = False
 
     def flush(self) -> None:
         """The batches are on the device when this returns."""
@@ -254,6 +260,7 @@ class Segment:
         tail = self.tail
         if tail is None:
             tail = self.tail = Tail(batches[0].base_offset)
+            self.changed = True
         for at, size, _, last_offset, max_timestamp in batches:
             start = position + at
             tail.positions.append(start)
@@ -283,6 +290,7 @@ class Segment:
         """Cut the file at ``position``, the start of a batch; the segment ends at ``end_offset`` then."""
         offsets, times = self.load_indexes()
         self.tail = None
+        self.changed = True
         offsets.truncate_to_position(position)
         times.truncate_to_offset(end_offset)
         self.handle().truncate(position)
@@ -308,6 +316,7 @@ class Segment:
         self.size, self.created_ms = size, now_ms
         if not size:
             self._forget()
+            self.changed = False
             return self.base_offset
         offsets, times = self.load_indexes()
         position = offsets.position_at_most(size)
