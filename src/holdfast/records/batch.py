@@ -94,11 +94,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return (
-            TimestampType.LOG_APPEND_TIME
-            if self.attributes & TIMESTAMP_TYPE_BIT
-            else TimestampType.CREATE_TIME
-        )
+        return TimestampType.LOG_APPEND_TIME if self.attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     @property
     def is_transactional(self) -> bool:
@@ -124,16 +120,12 @@ def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     """The header at ``pos``. CorruptRecordError if there are too few bytes, the magic is not 2 or the
     length is one that no batch can have. Whether the whole batch is there is not looked at."""
     if len(buf) - pos < HEADER_SIZE:
-        raise CorruptRecordError(
-            f"{len(buf) - pos} bytes at position {pos}: a batch header has {HEADER_SIZE}"
-        )
+        raise CorruptRecordError(f"{len(buf) - pos} bytes at position {pos}: a batch header has {HEADER_SIZE}")
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
     if header[3] != MAGIC:
         raise CorruptRecordError(f"magic {header[3]} at position {pos}: expected {MAGIC}")
     if header[1] < _MIN_LENGTH:
-        raise CorruptRecordError(
-            f"batch length {header[1]} at position {pos}: expected {_MIN_LENGTH} or more"
-        )
+        raise CorruptRecordError(f"batch length {header[1]} at position {pos}: expected {_MIN_LENGTH} or more")
     return header
 
 
@@ -155,9 +147,7 @@ def complete_size(buf: Buffer) -> int:
     while end - pos >= HEADER_SIZE:
         length: int = _OFFSET_AND_LENGTH.unpack_from(buf, pos)[1]
         if length < _MIN_LENGTH:
-            raise CorruptRecordError(
-                f"batch length {length} at position {pos}: expected {_MIN_LENGTH} or more"
-            )
+            raise CorruptRecordError(f"batch length {length} at position {pos}: expected {_MIN_LENGTH} or more")
         if pos + length + LENGTH_OVERHEAD > end:
             break
         pos += length + LENGTH_OVERHEAD

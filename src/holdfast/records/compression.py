@@ -1,0 +1,164 @@
+"""The four codecs of record batches, each in the framing that Kafka's clients read.
+
+Owns bytes in, bytes out; knows no batch. ``decompress`` never makes more than ``limit`` bytes, whatever the input
+claims: a few hundred bytes can otherwise ask for gigabytes.
+
+* gzip: members as gzip writes them.
+* snappy: written in the blocks of snappy-java (Java and librdkafka read them), read in these and raw.
+* lz4: the frame format with independent blocks of 64 KiB, which is all that the Java client reads; cramjam's own
+  frames have dependent blocks, so the frame is written here around its block compressor.
+* zstd: frames.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from struct import error as StructError
+from typing import Final, TypeAlias
+
+import cramjam
+
+from holdfast.model.errors import CorruptRecordError, MessageTooLargeError, UnsupportedCompressionTypeError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+DEFAULT_LIMIT: Final = 128 * 1024 * 1024
+"""Bytes that one batch may decompress to when the caller has no limit of its own."""
+
+
+class Codec(IntEnum):
+    """The numbers in a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def named(cls, name: str) -> "Codec":
+        """The codec of a value of compression.type; ``producer`` has none."""
+        try:
+            return cls.NONE if name in ("uncompressed", "none") else cls[name.upper()]
+        except KeyError:
+            raise UnsupportedCompressionTypeError(
+                f"compression type {name!r}: expected uncompressed, gzip, snappy, lz4 or zstd"
+            ) from None
+
+    @classmethod
+    def numbered(cls, number: int) -> "Codec":
+        try:
+            return cls(number)
+        except ValueError:
+            raise UnsupportedCompressionTypeError(f"compression codec {number}: expected 0 to 4") from None
+
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
+_XERIAL_HEAD: Final = Struct(">8sii")
+_XERIAL_BLOCK: Final = 32 * 1024
+_BLOCK_SIZE: Final = Struct(">i")
+
+# Frame version 1, independent blocks of at most 64 KiB, no checksums; the last byte is the header's own checksum.
+_LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK: Final = 64 * 1024
+_LZ4_SIZE: Final = Struct("<I")
+_LZ4_STORED: Final = 0x80000000
+_LZ4_END: Final = b"\0\0\0\0"
+
+_ZSTD_LEVEL: Final = 3
+_FIRST_GUESS: Final = 16 * 1024
+
+
+def compress(codec: Codec, data: Buffer) -> bytes:
+    """``data`` by ``codec`` at the level that Kafka takes by default."""
+    if codec is Codec.NONE:
+        return bytes(data)
+    if codec is Codec.GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec is Codec.SNAPPY:
+        return _compress_snappy(data)
+    if codec is Codec.LZ4:
+        return _compress_lz4(data)
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, data: Buffer, limit: int = DEFAULT_LIMIT) -> Buffer:
+    """What was compressed. CorruptRecordError if it cannot be read, MessageTooLargeError beyond ``limit``."""
+    if codec is Codec.NONE:
+        return data
+    try:
+        if codec is Codec.SNAPPY:
+            return _decompress_snappy(data, limit)
+        return _decompress_growing(codec, data, limit)
+    except (cramjam.DecompressionError, StructError) as e:
+        raise CorruptRecordError(f"{codec.name.lower()} data of {len(data)} bytes: {e}") from None
+
+
+def _decompress_growing(codec: Codec, data: Buffer, limit: int) -> Buffer:
+    """Into a buffer of a guessed size, four times as large after each miss, up to the limit."""
+    module = {Codec.GZIP: cramjam.gzip, Codec.LZ4: cramjam.lz4, Codec.ZSTD: cramjam.zstd}[codec]
+    source = memoryview(data)
+    room = min(limit, max(_FIRST_GUESS, 4 * len(source)))
+    while True:
+        out = bytearray(room)
+        try:
+            size: int = module.decompress_into(source, out)
+            return memoryview(out)[:size].toreadonly()
+        except cramjam.DecompressionError as e:
+            # The only message that means "more room": everything else is bad input.
+            if "write whole buffer" not in str(e):
+                raise
+        if room >= limit:
+            raise _too_large(codec, len(source), limit)
+        room = min(limit, room * 4)
+
+
+def _too_large(codec: Codec, size: int, limit: int) -> MessageTooLargeError:
+    return MessageTooLargeError(f"{codec.name.lower()} data of {size} bytes decompresses to more than {limit} bytes")
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = [_XERIAL_HEAD.pack(_XERIAL_MAGIC, 1, 1)]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        out += (_BLOCK_SIZE.pack(len(block)), block)
+    return b"".join(out)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _snappy_block(view, limit, len(view))
+    pos, end = _XERIAL_HEAD.size, len(view)
+    out: list[bytes] = []
+    left = limit
+    while pos < end:
+        size: int = _BLOCK_SIZE.unpack_from(view, pos)[0]
+        pos += 4
+        if not 0 <= size <= end - pos:
+            raise CorruptRecordError(f"a snappy block of {size} bytes where {end - pos} are left")
+        block = _snappy_block(view[pos : pos + size], left, end)
+        left -= len(block)
+        out.append(block)
+        pos += size
+    return b"".join(out)
+
+
+def _snappy_block(block: memoryview, limit: int, whole: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > limit:
+        raise _too_large(Codec.SNAPPY, whole, limit)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = [_LZ4_HEAD]
+    for start in range(0, len(view), _LZ4_BLOCK):
+        plain = view[start : start + _LZ4_BLOCK]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            out += (_LZ4_SIZE.pack(len(block)), block)
+        else:
+            out += (_LZ4_SIZE.pack(len(plain) | _LZ4_STORED), bytes(plain))
+    out.append(_LZ4_END)
+    return b"".join(out)
