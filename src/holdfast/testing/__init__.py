@@ -1,1 +1,13 @@
-"""Public: a real cluster inside a test."""
+"""For other people's tests: a real cluster as a context manager, and a deadline to wait with.
+
+>>> from holdfast.testing import Cluster
+>>> with Cluster(brokers=3) as cluster:              # doctest: +SKIP
+...     client = SomeKafkaClient(cluster.bootstrap)
+...     cluster.kill(cluster.describe().controller_id)
+"""
+
+from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, PartitionView
+from holdfast.testing.ports import free_port
+from holdfast.testing.waiting import wait_for
+
+__all__ = ["Cluster", "ClusterError", "ClusterView", "PartitionView", "free_port", "wait_for"]

@@ -1,0 +1,238 @@
+"""A real cluster in child processes: what ``holdfast up`` starts, as a context manager.
+
+Owns the ``up`` process and, where none was given, a temporary data directory. It never looks inside a
+broker: all it knows is the contract of ``up`` (one ``ready:`` line, ``pids.json``, SIGTERM, SIGUSR1) and
+the wire, so that it drives any broker with such a command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from holdfast.testing.ports import free_port
+from holdfast.testing.view import ClusterView, PartitionView, ask
+from holdfast.testing.waiting import wait_for
+
+__all__ = ["Cluster", "ClusterError", "ClusterView", "PartitionView"]
+
+READY = "ready: bootstrap.servers="
+
+
+class ClusterError(Exception):
+    """The cluster did not do what was asked; the message ends with what it last wrote to standard error."""
+
+
+class Cluster:
+    """``with Cluster(brokers=3) as cluster:`` starts brokers 1..3 with two log directories each.
+
+    * ``data_dir``: kept afterwards if given; otherwise a temporary directory that is removed.
+    * ``settings``: broker settings, Kafka's keys (``{"min.insync.replicas": "2"}``).
+    * ``up``: the command that starts a cluster; options as ``holdfast up`` takes them are added to it.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        log_dirs: int = 2,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        up: Sequence[str] | None = None,
+        ready_timeout_s: float = 60.0,
+    ) -> None:
+        self._temporary = data_dir is None
+        self.data_dir = Path(tempfile.mkdtemp(prefix="holdfast-") if data_dir is None else data_dir).resolve()
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.brokers, self.log_dirs = brokers, log_dirs
+        self.port = free_port(brokers) if port is None else port
+        self.settings = dict(settings or {})
+        self._command = list(up or [sys.executable, "-m", "holdfast.cli.main", "up"])
+        self._ready_timeout_s = ready_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = self.data_dir / "up.log"
+        self.bootstrap = ""
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.running:
+                self.stop()
+        finally:
+            self._end()
+
+    @property
+    def running(self) -> bool:
+        """Whether the ``up`` process lives; brokers may be down all the same."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the ``up`` process."""
+        if self._process is None:
+            raise ClusterError("the cluster was not started")
+        return self._process.pid
+
+    def start(self) -> str:
+        """Starts the whole cluster and waits until it takes writes; returns bootstrap.servers."""
+        if self.running:
+            raise ClusterError(f"already running as process {self.pid}")
+        command = [*self._command, "--brokers", str(self.brokers), "--log-dirs", str(self.log_dirs)]
+        command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        (self.data_dir / "pids.json").unlink(missing_ok=True)
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
+        line = self._first_line()
+        if not line.startswith(READY):
+            raise ClusterError(f"up wrote {line!r}, expected '{READY}...'\n{self.log_tail()}")
+        self.bootstrap = line.removeprefix(READY).strip()
+        return self.bootstrap
+
+    def stop(self, *, timeout_s: float = 60.0) -> None:
+        """Stops all brokers cleanly (SIGTERM); raises if ``up`` did not end with exit code 0 in time."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            raise ClusterError(f"up did not stop within {timeout_s:g} s\n{self.log_tail()}") from None
+        if code != 0:
+            raise ClusterError(f"up ended with exit code {code}\n{self.log_tail()}")
+
+    def kill(self, broker: int) -> None:
+        """``kill -9`` of one broker; returns when the process is gone."""
+        pid = self.pids()[broker]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not _lives(pid), f"the end of broker {broker}, process {pid}", timeout_s=10)
+
+    def kill_all(self) -> None:
+        """``kill -9`` of every broker and of ``up`` itself: a power cut without the disks."""
+        pids = [*self.pids().values()] if (self.data_dir / "pids.json").exists() else []
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        for pid in pids:
+            if _lives(pid):
+                os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not any(map(_lives, pids)), "the end of all brokers", timeout_s=10)
+
+    def revive(self, *, timeout_s: float = 30.0) -> None:
+        """Starts every broker that is down (SIGUSR1 to ``up``) and waits until each listens again."""
+
+        def all_run() -> bool:
+            os.kill(self.pid, signal.SIGUSR1)
+            return len(self.live()) == self.brokers
+
+        wait_for(all_run, "all brokers to run again", timeout_s=timeout_s, interval_s=0.2)
+        for host, port in self.addresses():
+            wait_for(lambda h=host, p=port: ask(h, p, []), f"broker at {host}:{port}", timeout_s=timeout_s)  # type: ignore[misc]
+
+    def pids(self) -> dict[int, int]:
+        """Process id by broker id, as ``up`` last wrote them; some may be dead."""
+        written = json.loads((self.data_dir / "pids.json").read_text())
+        return {int(broker): int(pid) for broker, pid in written.items()}
+
+    def live(self) -> dict[int, int]:
+        """The part of ``pids()`` that runs."""
+        return {broker: pid for broker, pid in self.pids().items() if _lives(pid)}
+
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every broker, in order of broker id."""
+        pairs = (part.rsplit(":", 1) for part in self.bootstrap.split(","))
+        return [(host, int(port)) for host, port in pairs]
+
+    def describe(self, topics: Iterable[str] | None = None, *, broker: int | None = None) -> ClusterView:
+        """Metadata of the first broker that answers, or of ``broker``; all topics when none is named."""
+        names = None if topics is None else list(topics)
+        addresses = self.addresses() if broker is None else [self.addresses()[broker - 1]]
+        trouble: OSError | None = None
+        for host, port in addresses:
+            try:
+                return ask(host, port, names)
+            except OSError as error:
+                trouble = error
+        raise ConnectionError(f"none of {addresses} answers") from trouble
+
+    def wait_in_sync(self, topics: Iterable[str] | None = None, *, timeout_s: float = 60.0) -> ClusterView:
+        """Until every live broker shows every replica of the topics in its ISR; returns the last view."""
+        names = None if topics is None else list(topics)
+
+        def full() -> ClusterView | None:
+            views = [self.describe(names, broker=broker) for broker in self.live()]
+            complete = [v for v in views if v.partitions and not v.under_replicated]
+            there = [v for v in complete if len(v.brokers) == self.brokers]
+            return views[-1] if views and len(there) == len(views) else None
+
+        view = wait_for(full, f"all replicas of {names or 'all topics'} to be in sync", timeout_s=timeout_s)
+        assert view is not None
+        return view
+
+    def log_tail(self, size: int = 2000) -> str:
+        """The end of what ``up`` and its brokers wrote to standard error."""
+        return self._log.read_bytes()[-size:].decode(errors="replace") if self._log.exists() else ""
+
+    def _first_line(self) -> str:
+        assert self._process is not None and self._process.stdout is not None
+        pipe, received = self._process.stdout, bytearray()
+        deadline = time.monotonic() + self._ready_timeout_s
+        while b"\n" not in received:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ClusterError(f"not ready after {self._ready_timeout_s:g} s\n{self.log_tail()}")
+            if select.select([pipe], [], [], left)[0]:
+                chunk = os.read(pipe.fileno(), 4096)
+                if not chunk:
+                    raise ClusterError(f"up ended with code {self._process.wait()}\n{self.log_tail()}")
+                received += chunk
+        return received.decode().splitlines()[0]
+
+    def _end(self) -> None:
+        if self.running:
+            self.kill_all()
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+
+def _lives(pid: int) -> bool:
+    """Whether the process runs; a zombie that waits for its parent does not.
+
+    The first thread of a killed process is a zombie while the others still go; their files and ports are
+    free only when they are gone too.
+    """
+    try:
+        os.kill(pid, 0)
+        with open(f"/proc/{pid}/stat") as stat:
+            ended = stat.read().rpartition(")")[2].split()[0] in "ZX"
+        return not ended or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not os.path.isdir("/proc/self")
