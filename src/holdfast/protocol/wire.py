@@ -84,7 +84,7 @@ def read_topic(buf: memoryview, pos: int, flexible: bool, by_id: bool) -> tuple[
     """A topic's id or name."""
     if by_id:
         end = pos + 16
-        return uuid_of(bytes(buf[pos:end])), end
+        return uuid_of(bytes(buf[pos:end])), end  # ValueError if that is not 16 bytes
     name, pos = read_string(buf, pos, flexible)
     if name is None:
         raise ValueError(f"no topic name at byte {pos}")
@@ -97,7 +97,7 @@ def uuid_of(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-def skip_tags(buf: memoryview, pos: int) -> int:
+def skip_tags(buf: memoryview | bytes | bytearray, pos: int) -> int:
     """The position after the tagged fields at ``pos``."""
     count, pos = varint(buf, pos)
     for _ in range(count):
