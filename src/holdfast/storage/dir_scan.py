@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints, log_dir
+from holdfast.storage import checkpoints
 
 DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
 
@@ -17,9 +17,9 @@ _REPLICA = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,1
 _MARKED = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]+)\.[0-9a-f]{32}(?P<mark>-[a-z]+)")
 _OWN_FILES = frozenset(
     {
-        log_dir.LOCK,
-        log_dir.META_PROPERTIES,
-        log_dir.PROBE,
+        ".lock",
+        ".probe",
+        "meta.properties",
         checkpoints.RECOVERY_POINT,
         checkpoints.LOG_START,
         checkpoints.HIGH_WATERMARK,
@@ -29,6 +29,13 @@ _OWN_FILES = frozenset(
         "__cluster_metadata-0",
     }
 )
+
+
+def marked_name(tp: TopicPartition, unique: str, suffix: str) -> str:
+    """The name of a replica's directory with a mark; ``unique``: 32 hex digits."""
+    end = f"-{tp.partition}.{unique}{suffix}"
+    # A topic's name may be long: a file's name may not be longer than 255.
+    return tp.topic[: 255 - len(end)] + end
 
 
 class NameKind(Enum):

@@ -19,25 +19,25 @@ from holdfast.model.errors import (
     LogAppendError,
     LogReadError,
     OffsetOutOfRangeError,
-    RecordListTooLargeError,
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.batch import BatchHeader, stamp
 from holdfast.storage import partition_metadata
+from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
 from holdfast.storage.log_view import FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import (
-    MAX_RELATIVE_OFFSET,
     NO_TIMESTAMP,
     SNAPSHOT,
     ColdRead,
     Placed,
     Segment,
 )
-from holdfast.storage.segment_list import SegmentList
+from holdfast.storage.segment_list import SegmentList, is_old
 from holdfast.storage.validation import check_batches, place_fetched
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
@@ -94,7 +94,7 @@ class Log:
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
-        self._segments = SegmentList(directory.files, parts.segments, parts.rolled)
+        self._segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
         self._metadata_is_synced = parts.clean
         self.view: LogView
@@ -161,7 +161,7 @@ class Log:
         written: the answer names the first one.
         """
         config = self.config
-        checked = check_batches(batches, config, now_ms, trusted=trusted)
+        batches, checked = check_batches(batches, config, now_ms, self.topic_partition, trusted=trusted)
         view = self.view
         header = checked[0][1]
         has_producer = header.producer_id >= 0
@@ -187,7 +187,7 @@ class Log:
             if leader_epoch != view.last_epoch:
                 self.epochs.assign(leader_epoch, base_offset)
             data = batches if end == len(batches) else memoryview(batches)[:end]
-            self._write(data, placed, max_timestamp, now_ms)
+            self._segments.write(data, placed, max_timestamp, now_ms, config, self._rolled)
         if has_producer:
             self.producers.update(checked[0][1], base_offset)
         self._publish(view.start_offset, offset)
@@ -211,7 +211,7 @@ class Log:
                 self.epochs.assign(epoch, start)
             size = placed[-1].at + placed[-1].size
             data = batches if size == len(batches) else memoryview(batches)[:size]
-            self._write(data, placed, fetched.max_timestamp, now_ms)
+            self._segments.write(data, placed, fetched.max_timestamp, now_ms, self.config, self._rolled)
         for header in fetched.producers:
             self.producers.update(header, header.base_offset)
         end_offset = placed[-1].last_offset + 1
@@ -226,64 +226,6 @@ class Log:
             with self.dir.guard():
                 self.epochs.assign(epoch, self.view.end_offset)
             self._publish(self.view.start_offset, self.view.end_offset)
-
-    def _write(self, data: Buffer, placed: list[Placed], max_timestamp: TimestampMs, now_ms: TimestampMs) -> None:
-        """To the active segment, after rolling if they do not belong there any more."""
-        config = self.config
-        size = len(data)
-        active = self._segments.active
-        too_far = placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
-        if (
-            too_far
-            or active.size + size > config.segment_bytes
-            or (active.size and self._is_old(active, max_timestamp, now_ms))
-            or self._index_is_full(active)
-        ):
-            if size > config.segment_bytes and len(placed) > 1:
-                self._write_in_parts(data, placed, now_ms)
-                return
-            if size > config.segment_bytes:
-                raise RecordListTooLargeError(
-                    f"{self.topic_partition}: batch of {size} bytes: expected at most "
-                    f"segment.bytes={config.segment_bytes}"
-                )
-            if active.size or too_far:
-                active = self._roll(placed[0].base_offset, now_ms)
-        if not active.size:
-            active.first_timestamp = placed[0].max_timestamp
-            active.created_ms = now_ms
-        active.append(data, placed, config.index_interval_bytes)
-
-    def _write_in_parts(self, data: Buffer, placed: list[Placed], now_ms: TimestampMs) -> None:
-        """More than fits in one segment: as many batches at a time as do fit."""
-        view = memoryview(data)
-        start = 0
-        while start < len(placed):
-            first = placed[start].at
-            stop = start + 1
-            while stop < len(placed) and placed[stop].at + placed[stop].size - first <= self.config.segment_bytes:
-                stop += 1
-            part = [p._replace(at=p.at - first) for p in placed[start:stop]]
-            end = placed[stop - 1].at + placed[stop - 1].size
-            self._write(view[first:end], part, max(p.max_timestamp for p in part), now_ms)
-            start = stop
-
-    def _is_old(self, segment: Segment, timestamp: TimestampMs, now_ms: TimestampMs) -> bool:
-        """Older than segment.ms: by the records' own time where they have one, by the clock otherwise."""
-        limit = self.config.segment_ms - self.config.segment_jitter_ms
-        first = segment.rolling_timestamp()
-        if first >= 0 and timestamp >= 0:
-            return timestamp - first > limit
-        return now_ms - segment.created_ms > limit
-
-    def _index_is_full(self, segment: Segment) -> bool:
-        index = segment.offsets
-        if index is None:
-            return False
-        # The time index has the larger entries; Kafka keeps room there for the entry of the roll.
-        return len(index) >= self.config.segment_index_bytes // 8 or (
-            segment.times is not None and len(segment.times) >= self.config.segment_index_bytes // 12 - 1
-        )
 
     def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
         """The new picture for the loop."""
@@ -342,6 +284,16 @@ class Log:
         """The epoch that wrote ``offset``."""
         return self.epochs.epoch_at(offset)
 
+    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
+        """The first record that is not older than ``timestamp``; blocking."""
+        with self.dir.guard(LogReadError):
+            return first_at_or_after(self.view, timestamp, self._segments.touch)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp; blocking."""
+        with self.dir.guard(LogReadError):
+            return newest(self.view, self._segments.touch)
+
     def batches_from(self, offset: Offset) -> Iterator[tuple[Segment, int, BatchHeader]]:
         """Segment, position and header of each batch from the one with ``offset`` on; blocking."""
         view = self.view
@@ -358,19 +310,19 @@ class Log:
         if not active.size:
             return False
         with self.dir.guard():
-            if not self._is_old(active, now_ms, now_ms):
+            if not is_old(active, self.config, now_ms, now_ms):
                 return False
             self._roll(self.view.end_offset, now_ms)
         self._publish(self.view.start_offset, self.view.end_offset)
         return True
 
-    def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
+    def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
         """A new active segment. The old one is synced by ``flush`` or ``flush_rolled``, not here."""
-        segment = self._segments.roll(self.path, base_offset, now_ms)
-        self._write_snapshot(base_offset)
-        return segment
+        self._segments.roll(base_offset, now_ms)
+        self._rolled(base_offset)
 
-    def _write_snapshot(self, offset: Offset) -> None:
+    def _rolled(self, offset: Offset) -> None:
+        """A segment begins at ``offset``, or the log is closed there: keep what is known of the producers."""
         self.producers.end_offset = offset
         path = f"{self.path}/{offset:020d}{SNAPSHOT}"
         self.dir.files.write_atomic(path, self.producers.encode(), durable=False)
@@ -437,7 +389,7 @@ class Log:
                     active.become_inactive()
                 end_offset = self.view.end_offset
                 if self._snapshot_offset != end_offset and end_offset > self._segments.all[0].base_offset:
-                    self._write_snapshot(end_offset)
+                    self._rolled(end_offset)
             self.recovery_point = end_offset
         self._segments.release()
 
@@ -528,7 +480,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         with self.dir.guard():
-            self._segments.restart(self.path, offset, now_ms)
+            self._segments.restart(offset, now_ms)
             self.epochs.clear()
             self._drop_snapshots_after(-1)
             self.producers.clear(offset)
@@ -553,10 +505,7 @@ class Log:
 
     def rename_for_delete(self, unique: str) -> str:
         """Move the directory to ``<topic>-<partition>.<unique>-delete``; the new path. It is no log any more."""
-        suffix = f"-{self.topic_partition.partition}.{unique}-delete"
-        # A topic's name may be long: the directory's may not be longer than a file name.
-        name = self.topic_partition.topic[: 255 - len(suffix)] + suffix
-        path = f"{self.dir.path}/{name}"
+        path = f"{self.dir.path}/{marked_name(self.topic_partition, unique, DELETE_SUFFIX)}"
         with self.dir.guard():
             self.dir.files.rename(self.path, path)
         self.path = path

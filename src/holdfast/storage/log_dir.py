@@ -25,7 +25,6 @@ from holdfast.model.errors import (
     HoldfastError,
     InconsistentMetaPropertiesError,
     KafkaStorageError,
-    StorageError,
 )
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs
 from holdfast.storage.files import DiskSpace, FileLock, FileSystem
@@ -47,7 +46,7 @@ _GONE_ERRORS = frozenset({errno.ENOENT, errno.ESTALE})
 class DiskQueue(Protocol):
     """Where the work of one disk is queued (broker/disk_io.py has the thread)."""
 
-    def submit(self, work: Callable[[], T], done: Callable[[T | None, StorageError | None], None]) -> None:
+    def submit(self, work: Callable[[], T], done: Callable[[T | None, HoldfastError | None], None]) -> None:
         """Run ``work`` in turn on the disk's thread, then ``done(result, error)`` on the loop, exactly once."""
 
 

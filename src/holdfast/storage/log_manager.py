@@ -95,7 +95,7 @@ class LogManager:
         waiting = {d.path for d in self.dirs}
         found: list[LoadedDir] = []
 
-        def loaded(directory: LogDir, result: LoadedDir | None, error: StorageError | None) -> None:
+        def loaded(directory: LogDir, result: LoadedDir | None, error: HoldfastError | None) -> None:
             waiting.discard(directory.path)
             if result is not None:
                 found.append(result)
@@ -162,7 +162,7 @@ class LogManager:
         """Close all logs, write the checkpoints and, if ``clean``, the mark that makes the next start quick."""
         waiting = {d.path for d in self.dirs}
 
-        def closed(directory: LogDir, _result: object, error: StorageError | None) -> None:
+        def closed(directory: LogDir, _result: object, error: HoldfastError | None) -> None:
             directory.close()
             waiting.discard(directory.path)
             if error is not None:
@@ -258,7 +258,7 @@ class LogManager:
         elif topic_id is not None and existing.topic_id is None:
             existing.config = config
 
-            def adopted(_: None, error: StorageError | None) -> None:
+            def adopted(_: None, error: HoldfastError | None) -> None:
                 done(None if error else existing, error)
 
             existing.dir.queue.submit(partial(existing.adopt_topic_id, topic_id), adopted)
@@ -281,7 +281,7 @@ class LogManager:
         directory = dirs[0]
         self._counts[directory.path] += 1
 
-        def opened(made: Log | None, error: StorageError | None) -> None:
+        def opened(made: Log | None, error: HoldfastError | None) -> None:
             if made is not None:
                 self._created(tp, made, None)
                 return
@@ -311,7 +311,7 @@ class LogManager:
         del self._logs[tp]
         self._counts[directory.path] -= 1
 
-        def renamed(_: str | None, error: StorageError | None) -> None:
+        def renamed(_: str | None, error: HoldfastError | None) -> None:
             if error is None:
                 self._deleted.append((now_ms, going))
                 self._rewrite_soon(directory, tp)
@@ -434,7 +434,7 @@ class LogManager:
     def _submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None:
         """Work that nobody waits for: its failure is the dir's, and told by the dir."""
 
-        def ended(_: object, error: StorageError | None) -> None:
+        def ended(_: object, error: HoldfastError | None) -> None:
             if error is not None and directory.is_online:
                 log.warning("%s: housekeeping failed: %s", directory.path, error)
 

@@ -32,7 +32,8 @@ _GARBAGE = (DELETED, ".tmp", ".cleaned", ".swap")
 class LogParts:
     """What a log is made of.
 
-    ``clean``: it was on the device when it was last closed. ``rolled``: inactive segments that are not known to be synced."""
+    ``clean``: it was on the device when it was last closed. ``rolled``: inactive segments that are not
+    known to be synced."""
 
     segments: list[Segment]
     epochs: LeaderEpochs

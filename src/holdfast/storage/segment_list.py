@@ -1,15 +1,16 @@
 """The segments of one log: which there are, which are synced, which are on their way out, which are kept open.
 
-Owns rolling, retiring and purging of segments and the rule which older ones keep a file open. Does not know of
-epochs, producers or offsets to serve: log.py does. On the dir's thread, inside a guard; only ``touch`` and
-``all`` matter to others.
+Owns the rules when a segment is full, rolling, retiring and purging, and which older segments keep a file open.
+Does not know of epochs, producers or offsets to serve: log.py does. On the dir's thread, inside a guard.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from holdfast.model.types import Offset, TimestampMs
-from holdfast.storage.files import FileSystem
-from holdfast.storage.segment import Segment
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import RecordListTooLargeError
+from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.storage.files import Buffer, FileSystem
+from holdfast.storage.segment import MAX_RELATIVE_OFFSET, Placed, Segment
 
 _WARM = 2
 """Older segments of one log that keep their file and index open after a read."""
@@ -19,10 +20,14 @@ class SegmentList:
     """``all``: in offset order, the last one is active. Replaced on a change, never changed in place: pictures
     that the loop holds keep theirs. ``rolled``: inactive ones that are not known to be synced."""
 
-    __slots__ = ("_files", "_retired", "_warm", "all", "rolled")
+    __slots__ = ("_files", "_path", "_retired", "_tp", "_warm", "all", "rolled")
 
-    def __init__(self, files: FileSystem, segments: list[Segment], rolled: list[Segment]) -> None:
+    def __init__(
+        self, files: FileSystem, path: str, tp: TopicPartition, segments: list[Segment], rolled: list[Segment]
+    ) -> None:
         self._files = files
+        self._path = path
+        self._tp = tp
         self.all: Sequence[Segment] = segments
         self.rolled = rolled
         self._retired: list[tuple[TimestampMs, list[str]]] = []  # renamed to .deleted: when, which
@@ -36,11 +41,67 @@ class SegmentList:
     def has_retired(self) -> bool:
         return bool(self._retired)
 
-    def roll(self, path: str, base_offset: Offset, now_ms: TimestampMs) -> Segment:
+    def write(
+        self,
+        data: Buffer,
+        placed: Sequence[Placed],
+        max_timestamp: TimestampMs,
+        now_ms: TimestampMs,
+        config: LogConfig,
+        rolled: Callable[[Offset], None],
+    ) -> None:
+        """Append to the active segment; to a new one if they do not belong there (then ``rolled`` is called)."""
+        size = len(data)
+        active = self.all[-1]
+        too_far = placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+        if (
+            too_far
+            or active.size + size > config.segment_bytes
+            or (active.size and is_old(active, config, max_timestamp, now_ms))
+            or _index_is_full(active, config)
+        ):
+            if size > config.segment_bytes:
+                self._write_in_parts(data, placed, now_ms, config, rolled)
+                return
+            if active.size or too_far:
+                active = self.roll(placed[0].base_offset, now_ms)
+                rolled(active.base_offset)
+        if not active.size:
+            active.first_timestamp = placed[0].max_timestamp
+            active.created_ms = now_ms
+        active.append(data, placed, config.index_interval_bytes)
+
+    def _write_in_parts(
+        self,
+        data: Buffer,
+        placed: Sequence[Placed],
+        now_ms: TimestampMs,
+        config: LogConfig,
+        rolled: Callable[[Offset], None],
+    ) -> None:
+        """More than fits in one segment: as many batches at a time as do fit."""
+        largest = max(p.size for p in placed)
+        if largest > config.segment_bytes:
+            raise RecordListTooLargeError(
+                f"{self._tp}: batch of {largest} bytes: expected at most segment.bytes={config.segment_bytes}"
+            )
+        view = memoryview(data)
+        start = 0
+        while start < len(placed):
+            first = placed[start].at
+            stop = start + 1
+            while stop < len(placed) and placed[stop].at + placed[stop].size - first <= config.segment_bytes:
+                stop += 1
+            part = [p._replace(at=p.at - first) for p in placed[start:stop]]
+            end = placed[stop - 1].at + placed[stop - 1].size
+            self.write(view[first:end], part, max(p.max_timestamp for p in part), now_ms, config, rolled)
+            start = stop
+
+    def roll(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:
         """A new active segment. The old one is not synced here: an append would wait for it."""
         old = self.all[-1]
         old.become_inactive()
-        segment = Segment.create(self._files, path, base_offset, now_ms=now_ms)
+        segment = Segment.create(self._files, self._path, base_offset, now_ms=now_ms)
         self.all = [*self.all, segment]
         old.tail = None
         self.rolled.append(old)
@@ -69,11 +130,11 @@ class SegmentList:
         self._forget(self.all[-1])
         return going
 
-    def restart(self, path: str, base_offset: Offset, now_ms: TimestampMs) -> None:
+    def restart(self, base_offset: Offset, now_ms: TimestampMs) -> None:
         """Retire all; one empty segment at ``base_offset``."""
         # The old files make room first: the new segment may have the name of one of them.
         self.retire(self.all, now_ms)
-        self.all = [Segment.create(self._files, path, base_offset, now_ms=now_ms)]
+        self.all = [Segment.create(self._files, self._path, base_offset, now_ms=now_ms)]
 
     def retire(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
         """Rename the files of segments that are in the list no more; ``purge`` removes them."""
@@ -108,6 +169,7 @@ class SegmentList:
 
     def moved(self, path: str) -> None:
         """The log's directory has another name now."""
+        self._path = path
         for segment in self.all:
             segment.moved(path)
 
@@ -116,3 +178,24 @@ class SegmentList:
         for segment in self.all:
             segment.tail = None
             segment.release()
+
+
+def is_old(segment: Segment, config: LogConfig, timestamp: TimestampMs, now_ms: TimestampMs) -> bool:
+    """Older than segment.ms when a batch of time ``timestamp`` comes: by the records' own times where they have
+    some, by the clock otherwise."""
+    limit = config.segment_ms - config.segment_jitter_ms
+    first = segment.rolling_timestamp()
+    if first >= 0 and timestamp >= 0:
+        return timestamp - first > limit
+    return now_ms - segment.created_ms > limit
+
+
+def _index_is_full(segment: Segment, config: LogConfig) -> bool:
+    offsets, times = segment.offsets, segment.times
+    if offsets is None or times is None:
+        return False
+    # The time index keeps room for the entry of the roll.
+    return (
+        len(offsets) >= config.segment_index_bytes // offsets.ENTRY_SIZE
+        or len(times) >= config.segment_index_bytes // times.ENTRY_SIZE - 1
+    )

@@ -1,9 +1,9 @@
 """What a log takes: the checks on batches from a producer before they get offsets, and on batches from a leader.
 
 Owns the rules and their errors; changes bytes only where the topic's configuration says so (time of append,
-compression). Looks at headers; decodes records only for a compacted topic, whose records need keys, and to
-compress anew. Kafka decodes every record of every batch here; that a batch's records are as its header counts
-them is the producer's business with us, and found by whoever decodes them.
+compression). Looks at headers; decodes records only for a compacted topic, whose records need keys, and
+decompresses only to compress anew. Kafka decodes every record of every batch here; that a batch's records are as
+its header counts them is the producer's business with us, and found by whoever decodes them.
 """
 
 from collections.abc import Sequence
@@ -17,9 +17,11 @@ from holdfast.model.errors import (
     InvalidTimestampError,
     MessageTooLargeError,
     OffsetsOutOfOrderError,
+    UnsupportedCompressionTypeError,
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from holdfast.records.batch import (
+    COMPRESSION_MASK,
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -29,6 +31,8 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
+from holdfast.records.compression import Codec
+from holdfast.records.record import decode_batch, recompress
 from holdfast.storage.files import Buffer
 from holdfast.storage.segment import NO_TIMESTAMP, Placed
 
@@ -36,13 +40,30 @@ Writable = bytearray | memoryview
 _ATTRIBUTES_LOW_BYTE: Final = 22
 
 
-def check_batches(
-    buf: Writable, config: LogConfig, now_ms: TimestampMs, *, trusted: bool
-) -> Sequence[tuple[int, BatchHeader]]:
-    """Position and header of each batch that a leader may append.
+class RejectedRecordsError(InvalidRecordError):
+    """Some records of a batch are not acceptable. ``record_errors``: (number of the record in the batch, why)."""
 
-    Bytes after the last whole batch are ignored. ``trusted``: the broker itself made them (offsets, markers), so
-    control batches pass and times are not looked at.
+    def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class RejectedTimestampsError(InvalidTimestampError):
+    """A batch has records of a time that the topic does not allow. ``record_errors`` as above."""
+
+    def __init__(self, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+def check_batches(
+    buf: Writable, config: LogConfig, now_ms: TimestampMs, tp: TopicPartition, *, trusted: bool
+) -> tuple[Writable, Sequence[tuple[int, BatchHeader]]]:
+    """The bytes that a leader may append, with position and header of each batch.
+
+    Usually ``buf`` itself; another buffer if the topic has a compression of its own. Bytes after the last whole
+    batch are ignored. ``trusted``: the broker itself made them (offsets, markers), so control batches pass and
+    times and keys are not looked at.
     """
     batches = list(iter_headers(buf))
     if not batches:
@@ -59,13 +80,48 @@ def check_batches(
             rewritten = True
         elif not trusted:
             _check_times(header, config, now_ms)
+            if config.compact:
+                _check_keys(buf, position, header, tp)
             if header.attributes & TIMESTAMP_TYPE_BIT:  # a client cannot say that it was the broker's clock
                 buf[position + _ATTRIBUTES_LOW_BYTE] &= ~TIMESTAMP_TYPE_BIT & 0xFF
                 stamp_crc(buf, position)
                 rewritten = True
     if rewritten:
-        return [(position, parse_header(buf, position)) for position, _ in batches]
-    return batches
+        batches = [(position, parse_header(buf, position)) for position, _ in batches]
+    if config.compression_type != "producer":
+        return _recompressed(buf, batches, config)
+    return buf, batches
+
+
+def _recompressed(
+    buf: Writable, batches: list[tuple[int, BatchHeader]], config: LogConfig
+) -> tuple[Writable, list[tuple[int, BatchHeader]]]:
+    """The batches with the topic's own compression, where they have another."""
+    codec = Codec.named(config.compression_type)
+    if all(header.compression == codec or header.is_control for _, header in batches):
+        return buf, batches
+    out = bytearray()
+    placed = []
+    for position, header in batches:
+        batch: Buffer = memoryview(buf)[position : position + header.size]
+        if header.compression != codec and not header.is_control:
+            batch = recompress(batch, codec)
+        if len(batch) > config.max_message_bytes:
+            raise MessageTooLargeError(
+                f"batch of {len(batch)} bytes with {config.compression_type}: expected at most "
+                f"max.message.bytes={config.max_message_bytes}"
+            )
+        placed.append((len(out), parse_header(batch)))
+        out += batch
+    return out, placed
+
+
+def _check_keys(buf: Writable, position: int, header: BatchHeader, tp: TopicPartition) -> None:
+    records = decode_batch(memoryview(buf)[position : position + header.size])
+    why = f"record without a key in compacted topic partition {tp}"
+    keyless = [(i, why) for i, record in enumerate(records) if record.key is None]
+    if keyless:
+        raise RejectedRecordsError(f"{len(keyless)} of {len(records)} records are without a key: {tp}", keyless)
 
 
 def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted: bool) -> None:
@@ -74,6 +130,8 @@ def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted
         raise MessageTooLargeError(
             f"batch of {length + 12} bytes: expected at most max.message.bytes={config.max_message_bytes}"
         )
+    if attributes & COMPRESSION_MASK > Codec.ZSTD:
+        raise UnsupportedCompressionTypeError(f"compression codec {attributes & COMPRESSION_MASK}: expected 0 to 4")
     if records <= 0 or delta != records - 1:
         raise InvalidRecordError(
             f"batch of {records} records with last offset delta {delta}: expected one or more, and {records - 1}"
@@ -94,9 +152,9 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: TimestampMs) ->
     earliest, latest = now_ms - config.timestamp_before_max_ms, now_ms + config.timestamp_after_max_ms
     for timestamp in (header.base_timestamp, header.max_timestamp):
         if timestamp >= 0 and not earliest <= timestamp <= latest:
-            raise InvalidTimestampError(
-                f"timestamp {timestamp} of a batch: expected between {earliest} and {latest} "
-                "(message.timestamp.before.max.ms and message.timestamp.after.max.ms)"
+            why = f"timestamp {timestamp}: expected between {earliest} and {latest}"
+            raise RejectedTimestampsError(
+                f"{why} (message.timestamp.before.max.ms and message.timestamp.after.max.ms)", [(0, why)]
             )
 
 

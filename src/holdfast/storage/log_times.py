@@ -1,0 +1,73 @@
+"""Offsets by time: which record was the first at or after a time, which one is the newest.
+
+Owns the search for ListOffsets; reads batches and decodes the one that holds the answer. Blocking: on the dir's
+queue, inside a guard.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from holdfast.model.errors import RecordError
+from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
+from holdfast.records.batch import BatchHeader
+from holdfast.records.record import decode_batch
+from holdfast.storage.log_view import LogView
+from holdfast.storage.segment import Segment
+
+
+class TimestampOffset(NamedTuple):
+    """A record's time and offset, and the epoch of the leader that took it."""
+
+    timestamp: TimestampMs
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
+
+
+def first_at_or_after(
+    view: LogView, timestamp: TimestampMs, touch: Callable[[Segment], None]
+) -> TimestampOffset | None:
+    """The first record, by offset, that is not older than ``timestamp``. ``touch``: called with segments read."""
+    for segment, end in view.segments_from(view.start_offset):
+        if not end or segment.largest_timestamp() < timestamp:
+            continue
+        touch(segment)
+        start = max(segment.load_indexes()[1].offset_before(timestamp), view.start_offset)
+        position, _ = segment.find(start, end, nowait=False)
+        for at, header in segment.headers(position, end):
+            if header.max_timestamp >= timestamp:
+                found = _first_record(segment, at, header, timestamp, view.start_offset)
+                if found is not None:
+                    return found
+    return None
+
+
+def newest(view: LogView, touch: Callable[[Segment], None]) -> TimestampOffset | None:
+    """The record with the largest timestamp, the first one of several; None when no record has one."""
+    best: tuple[TimestampMs, Segment, int] | None = None
+    for segment, end in view.segments_from(view.start_offset):
+        largest = segment.largest_timestamp() if end else -1
+        if largest >= 0 and (best is None or largest > best[0]):
+            best = largest, segment, end
+    if best is None:
+        return None
+    timestamp, segment, end = best
+    touch(segment)
+    position, _ = segment.find(max(segment.max_timestamp_offset, view.start_offset), end, nowait=False)
+    for at, header in segment.headers(position, end):
+        return _first_record(segment, at, header, timestamp, view.start_offset)
+    return None
+
+
+def _first_record(
+    segment: Segment, position: int, header: BatchHeader, timestamp: TimestampMs, start_offset: Offset
+) -> TimestampOffset | None:
+    """The first record in the batch that is not older than ``timestamp`` nor before the log's start."""
+    epoch = header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
+    try:
+        records = decode_batch(segment.handle().pread(header.size, position))
+    except RecordError:  # a producer's nonsense, stored as it came: the header is all there is to go by
+        return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
+    for record in records:
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return TimestampOffset(record.timestamp, record.offset, epoch)
+    return None
