@@ -1,6 +1,8 @@
 """All partitions that this broker holds: the one door to them.
 
-WIP signatures.
+Owns nothing itself but the way to the parts: orders of the controller (orders.py), appends and high watermarks
+(partition.py), reads (consumer_fetch.py, session.py), following (follower.py). Synchronous, on the loop thread;
+answers come by callbacks, at once or later, exactly once. The shell calls ``tick`` when ``next_deadline_ms`` says.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -18,14 +20,20 @@ from holdfast.model.types import (
     Offset,
     TopicPartition,
 )
+from holdfast.replication import isr_changes, offset_queries
+from holdfast.replication.consumer_fetch import FetchWait
+from holdfast.replication.follower import FetcherState
+from holdfast.replication.orders import Orders
+from holdfast.replication.partition import Partition
+from holdfast.replication.session import FollowerSession, SingleFetch
+from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import (
     EpochEnd,
-    FetchPartitionQuery,
     FetchQuery,
     FetchResult,
+    Isolation,
     IsrOutcome,
     IsrProposal,
-    Isolation,
     OffsetResult,
     OffsetSpec,
     OrderDone,
@@ -33,6 +41,7 @@ from holdfast.replication.types import (
     PartitionState,
     ProduceResult,
     ReplicationSettings,
+    Role,
     StopReplica,
 )
 
@@ -40,48 +49,14 @@ if TYPE_CHECKING:
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_manager import LogManager
 
+__all__ = ["FetchWait", "FollowerSession", "LocalReplicas", "SingleFetch"]
 
-class FetchWait:
-    """A parked fetch; ``fetch`` returns one when it did not answer at once."""
-
-    def cancel(self) -> None:
-        """The connection is gone: forget the request, ``done`` is not called."""
-
-    def flush(self) -> None:
-        """Answer now with what there is (another request came behind this one on its connection)."""
-
-
-class FollowerSession:
-    """A fetch session of a follower (KIP-227), kept by its connection: fetches cost what changed, not what exists.
-
-    On a follower's Fetch with session epoch 0: close the connection's old session, open a new one, answer its id.
-    Else check id and epoch against it (70, 71). When the connection ends: close.
-    """
-
-    id: int
-
-    def fetch(
-        self,
-        partitions: Sequence[FetchPartitionQuery],
-        forgotten: Sequence[TopicPartition],
-        *,
-        max_wait_ms: int,
-        min_bytes: int,
-        max_bytes: int,
-        now_ms: int,
-        done: Callable[[list[FetchResult]], None],
-    ) -> None:
-        """One fetch of the session: only changed partitions come in, only those with news go out."""
-
-    def flush(self) -> None:
-        """As FetchWait.flush."""
-
-    def close(self) -> None:
-        """Forget everything; ``done`` of a parked fetch is not called."""
+LAG_CHECKS = 4
+"""Lagging followers are looked for this many times per replica.lag.time.max.ms."""
 
 
 class LocalReplicas:
-    """See the module's docstring. Synchronous, on the loop thread only."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -97,31 +72,54 @@ class LocalReplicas:
         """``log_config`` tells the configuration of a topic's logs when one is created; ``is_known`` whether the
         metadata has a partition that is not here (6 instead of 3); ``clock`` is read when a disk has finished, in
         the milliseconds of ``now_ms``."""
+        self.settings = settings
+        self._around = Surroundings(broker_id, settings, outbox, clock)
+        self._orders = Orders(self._around, logs, log_config)
+        self._partitions = self._orders.partitions
+        self._is_known = is_known
+        self._next_lag_check_ms: int | None = None
+        # Followers that come back to a restarted leader must not find the session of another one.
+        self._next_session = clock() & 0x3FFFFFFF | 1
 
     # -- orders of the controller --------------------------------------------------------------------------------
 
     def apply_leader_and_isr(
-        self, partitions: Sequence[PartitionState], *, controller_epoch: ControllerEpoch, now_ms: int, done: OrderDone
-    ) -> None:
-        """Make the replicas what the controller says."""
-
-    def stop_replicas(
         self,
-        replicas: Sequence[StopReplica],
+        partitions: Sequence[PartitionState],
         *,
         controller_epoch: ControllerEpoch,
         now_ms: int,
         done: OrderDone,
     ) -> None:
-        """Stop serving; with ``delete`` also delete the log."""
+        """Make the replicas what the controller says. Per partition: None (also for a repeated order, C16),
+        StaleControllerEpochError for an older one, KafkaStorageError where there is no disk for it."""
+        self._orders.apply(partitions, controller_epoch, now_ms, done)
+
+    def stop_replicas(
+        self,
+        replicas: Sequence[StopReplica],
+        *,
+        controller_epoch: ControllerEpoch | None = None,
+        now_ms: int,
+        done: OrderDone,
+    ) -> None:
+        """Stop serving; with ``delete`` also delete the log. KafkaStorageError where it is offline (K112-71)."""
+        self._orders.stop(replicas, controller_epoch, now_ms, done)
 
     def log_dir_failed(self, log_dir: LogDir, now_ms: int) -> None:
         """A log directory died: its replicas are offline, and whoever waits for them is answered now."""
+        self._orders.log_dir_failed(log_dir)
 
     def resign(self, now_ms: int) -> None:
         """The broker is stopping: stop leading and following everything, answer every waiter."""
+        self._orders.resign()
 
     # -- clients and followers -----------------------------------------------------------------------------------
+
+    def _unknown(self, tp: TopicPartition) -> HoldfastError:
+        if self._is_known(tp):
+            return NotLeaderOrFollowerError(f"{tp}: broker {self._around.broker_id} has no replica of it")
+        return UnknownTopicOrPartitionError(f"{tp}: no such partition is known")
 
     def append(
         self,
@@ -133,16 +131,34 @@ class LocalReplicas:
         now_ms: int,
         done: Callable[[ProduceResult], None],
     ) -> None:
-        """Append as leader."""
+        """Append as leader. ``batches`` is stamped in place and belongs to us until ``done``.
+
+        acks 0 and 1: done when it is in our log. acks -1: done when the high watermark has passed it while we
+        still lead in the same epoch; NotEnoughReplicasError before the append, NotEnoughReplicasAfterAppendError
+        and RequestTimedOutError after it (the records may be committed all the same).
+        """
+        partition = self._partitions.get(tp)
+        if partition is None:
+            error = self._unknown(tp)
+            done(ProduceResult(error, error_message=error.message))
+            return
+        partition.append(batches, acks, timeout_ms, now_ms, done)
 
     def fetch(
         self, query: FetchQuery, now_ms: int, done: Callable[[list[FetchResult]], None]
-    ) -> FetchWait | None:
-        """Read; results in the order of the query."""
+    ) -> FetchWait | SingleFetch | None:
+        """Read; results in the order of the query. None when ``done`` has been called already."""
+        if query.replica is not None:
+            single = SingleFetch(self.open_session(query.replica), query, done)
+            single.start(query, now_ms)
+            return None if single.finished else single
+        wait = FetchWait(self._around, query, done)
+        return None if wait.start(self._partitions, self._unknown, query.max_wait_ms, now_ms) else wait
 
     def open_session(self, replica: tuple[BrokerId, BrokerEpoch | None]) -> FollowerSession:
         """A new fetch session for a follower's connection."""
-        raise NotImplementedError
+        self._next_session = self._next_session % 0x7FFFFFFF + 1
+        return FollowerSession(self._next_session, self._around, replica, self._partitions, self._unknown)
 
     def list_offset(
         self,
@@ -153,13 +169,21 @@ class LocalReplicas:
         current_leader_epoch: LeaderEpoch | None,
         done: Callable[[OffsetResult | HoldfastError], None],
     ) -> None:
-        """ListOffsets for one partition; an int is a timestamp."""
+        """ListOffsets for one partition; an int is a timestamp. Without transactions both isolations are equal."""
+        partition = self._partitions.get(tp)
+        if partition is None:
+            done(self._unknown(tp))
+        else:
+            offset_queries.list_offset(partition, what, current_leader_epoch, done)
 
     def offset_for_leader_epoch(
         self, tp: TopicPartition, epoch: LeaderEpoch, *, current_leader_epoch: LeaderEpoch | None
     ) -> EpochEnd | HoldfastError:
         """The end offset of a leader epoch."""
-        raise NotImplementedError
+        partition = self._partitions.get(tp)
+        if partition is None:
+            return self._unknown(tp)
+        return offset_queries.offset_for_leader_epoch(partition, epoch, current_leader_epoch)
 
     def delete_records(
         self,
@@ -171,24 +195,98 @@ class LocalReplicas:
         done: Callable[[Offset | HoldfastError], None],
     ) -> None:
         """Raise the log start offset (None: to the high watermark); done gets the new low watermark."""
+        partition = self._partitions.get(tp)
+        if partition is None:
+            done(self._unknown(tp))
+        else:
+            offset_queries.delete_records(partition, before, timeout_ms, now_ms, done)
 
-    # -- the controller's answers, the clock, and what others want to know ---------------------------------------
+    # -- the controller's answers and the clock ------------------------------------------------------------------
 
     def alter_partition_result(
         self, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int
     ) -> None:
-        """The answer to a proposal that went out by the outbox."""
+        """The answer to a proposal that went out by the outbox. Every proposal needs one: an error if none came."""
+        partition = self._partitions.get(proposal.topic_partition)
+        if partition is not None and partition.topic_id == proposal.topic_id:
+            isr_changes.on_result(partition, proposal, outcome, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due: expire waiters, check lagging followers, retry."""
+        """Do what is due: expire waiters, check lagging followers, retry. Costs nothing for idle partitions."""
+        around = self._around
+        around.deadlines.expire(now_ms)
+        for fetcher in self._orders.fetchers.values():
+            fetcher.tick(now_ms)
+        if around.retrying:
+            for partition in tuple(around.retrying):
+                if isr_changes.retry(partition, now_ms):
+                    around.retrying.pop(partition, None)
+        if not around.watched:
+            self._next_lag_check_ms = None
+        elif self._next_lag_check_ms is None:
+            self._next_lag_check_ms = now_ms + self._lag_check_interval_ms
+        elif now_ms >= self._next_lag_check_ms:
+            self._next_lag_check_ms = now_ms + self._lag_check_interval_ms
+            for partition in tuple(around.watched):
+                if not isr_changes.check_followers(partition, now_ms):
+                    around.watched.pop(partition, None)
+
+    @property
+    def _lag_check_interval_ms(self) -> int:
+        return max(1, self.settings.replica_lag_time_max_ms // LAG_CHECKS)
 
     def next_deadline_ms(self) -> int | None:
         """When ``tick`` has something to do; None: not before something else happens."""
+        around = self._around
+        times = [around.deadlines.next_ms()]
+        times += [fetcher.next_deadline_ms() for fetcher in self._orders.fetchers.values()]
+        times += [partition.isr.retry_at_ms for partition in around.retrying]
+        if around.watched:
+            times.append(self._next_lag_check_ms or around.clock())
+        return min((t for t in times if t is not None), default=None)
 
-    def high_watermarks(self) -> Mapping[TopicPartition, Offset]:
+    # -- what others want to know --------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Partition]:
+        """All partitions that are here, offline ones too."""
+        return self._partitions
+
+    @property
+    def fetchers(self) -> Mapping[tuple[BrokerId, str], FetcherState]:
+        """By source broker and path of the local log directory."""
+        return self._orders.fetchers
+
+    def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """For the checkpoint: of every partition with a log that is online."""
-        raise NotImplementedError
+        return {
+            tp: p.high_watermark
+            for tp, p in self._partitions.items()
+            if p.role is Role.LEADER or p.role is Role.FOLLOWER
+        }
 
     def is_leader(self, tp: TopicPartition) -> bool:
-        """True while this broker leads the partition."""
-        raise NotImplementedError
+        """True while this broker leads the partition and serves it."""
+        partition = self._partitions.get(tp)
+        return partition is not None and partition.is_open
+
+    def leader_epoch(self, tp: TopicPartition) -> LeaderEpoch | None:
+        """The epoch in which this broker leads the partition."""
+        partition = self._partitions.get(tp)
+        return partition.leader_epoch if partition is not None and partition.is_open else None
+
+    def high_watermark(self, tp: TopicPartition) -> Offset | None:
+        """The high watermark as far as it is known here."""
+        partition = self._partitions.get(tp)
+        return None if partition is None or partition.log is None else partition.high_watermark
+
+    def offset_lag(self, tp: TopicPartition) -> int:
+        """How far the local log is behind the high watermark (DescribeLogDirs); never negative."""
+        partition = self._partitions.get(tp)
+        if partition is None or partition.log is None:
+            return -1
+        return max(0, partition.high_watermark - partition.log.view.end_offset)
+
+    def offline_count(self) -> int:
+        """Partitions whose log is on a dead directory (K112-95)."""
+        return sum(p.role is Role.OFFLINE for p in self._partitions.values())

@@ -129,8 +129,6 @@ class FetchQuery(NamedTuple):
     max_bytes: int
     isolation: Isolation
     partitions: Sequence[FetchPartitionQuery]
-    allow_follower: bool = False
-    """A consumer whose version lets a follower answer (Fetch v11 up, KIP-392)."""
 
 
 class FetchResult(NamedTuple):

@@ -1,0 +1,138 @@
+"""One append as leader, from the disk's queue to the answer.
+
+Owns the order of things of a single Produce partition: written by the disk's thread, then (acks=all) waiting for
+the high watermark, then answered, exactly once. Decides nothing about replicas; partition.py does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import (
+    HoldfastError,
+    KafkaStorageError,
+    NotLeaderOrFollowerError,
+    RequestTimedOutError,
+)
+from holdfast.replication.types import ProduceResult, Role
+from holdfast.replication.waiters import Deadlines
+from holdfast.storage.log import AppendInfo, Log
+
+if TYPE_CHECKING:
+    from holdfast.replication.partition import Partition
+
+
+class AppendCall:
+    """One append as leader: the work for the disk, its completion, and then the wait for the high watermark.
+
+    The buffer belongs to the caller again when ``done`` is called, so that is never before the disk's thread is
+    through with it, except when the disk is dead.
+    """
+
+    __slots__ = (
+        "_batches",
+        "_deadline_ms",
+        "_done",
+        "_now_ms",
+        "_parked",
+        "acks",
+        "finished",
+        "info",
+        "leader_epoch",
+        "log",
+        "partition",
+        "required",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        log: Log,
+        batches: bytearray | memoryview,
+        acks: int,
+        timeout_ms: int,
+        now_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        self.partition = partition
+        self.log = log
+        self.leader_epoch = partition.leader_epoch
+        self.acks = acks
+        self.finished = False
+        self.info: AppendInfo | None = None
+        self.required = 0
+        """The high watermark that it waits for."""
+        self._batches: bytearray | memoryview | None = batches
+        self._now_ms = now_ms
+        self._deadline_ms = now_ms + timeout_ms
+        self._done: Callable[[ProduceResult], None] | None = done
+        self._parked = False
+
+    def run(self) -> AppendInfo:
+        """On the disk's thread. Reads the partition's epoch without a lock: it only has to be not older than
+        what the loop had decided when this began; whatever comes later waits for us to be settled."""
+        batches = self._batches
+        if batches is None or self.partition.leader_epoch != self.leader_epoch:
+            raise NotLeaderOrFollowerError(
+                f"{self.partition.topic_partition}: leader epoch {self.leader_epoch} is over"
+            )
+        return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms)
+
+    def completed(self, info: AppendInfo | None, error: HoldfastError | None) -> None:
+        """On the loop, when the disk is through."""
+        partition = self.partition
+        del partition.appends[self]
+        try:
+            if self.finished:
+                return
+            if error is not None or info is None:
+                self.fail(
+                    error or KafkaStorageError(f"{partition.topic_partition}: the append has no result")
+                )
+            elif partition.leader_epoch != self.leader_epoch or partition.role is not Role.LEADER:
+                self.fail(partition.not_leader())
+            else:
+                self._batches = None
+                self.info = info
+                partition.appended(self, info)
+        finally:
+            partition.disk_work_done()
+
+    def park(self, deadlines: Deadlines, now_ms: int) -> None:
+        """It is in the log and waits for the in-sync replicas."""
+        if now_ms >= self._deadline_ms:
+            self.expire(now_ms)
+            return
+        self._parked = True
+        deadlines.add(self._deadline_ms, self)
+
+    def succeed(self) -> None:
+        """Answer with where it is."""
+        info = self.info
+        assert info is not None, "succeeds only after its append"
+        self._finish(ProduceResult(None, info.base_offset, info.log_append_time_ms, info.log_start_offset))
+
+    def fail(self, error: HoldfastError) -> None:
+        """Answer with an error."""
+        self._finish(ProduceResult(error, error_message=error.message or None))
+
+    def expire(self, now_ms: int) -> None:
+        """The request's time is over: the records may still be replicated, or not."""
+        self._parked = False
+        waiting = self.partition.waiting
+        if self in waiting:
+            waiting.remove(self)
+        self.fail(
+            RequestTimedOutError(f"{self.partition.topic_partition}: not on all in-sync replicas in time")
+        )
+
+    def _finish(self, result: ProduceResult) -> None:
+        done = self._done
+        assert done is not None, "answered twice"
+        self.finished = True
+        self._batches = self._done = None
+        if self._parked:
+            self._parked = False
+            self.partition.around.deadlines.finished()
+        done(result)

@@ -1,0 +1,211 @@
+"""A consumer's fetch: read what is committed, or wait until there is enough of it.
+
+Owns one request. Each partition is read at most once per piece of news of it; what was read for the others is
+kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError, StorageError
+from holdfast.model.types import TopicPartition
+from holdfast.replication import reading
+from holdfast.replication.partition import Partition
+from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.types import FetchQuery, FetchResult
+from holdfast.storage.log import ColdRead, FileSlice
+
+Done = Callable[[list[FetchResult]], None]
+
+
+class FetchWait:
+    """See the module's docstring. ``start`` answers or parks."""
+
+    __slots__ = (
+        "_around",
+        "_budget",
+        "_cold",
+        "_done",
+        "_min_bytes",
+        "_parked",
+        "_partitions",
+        "_queries",
+        "_results",
+        "_settled",
+        "_sizes",
+        "_total",
+        "_waiting",
+        "finished",
+    )
+
+    def __init__(self, around: Surroundings, query: FetchQuery, done: Done) -> None:
+        self._around = around
+        self._budget = min(query.max_bytes, around.settings.fetch_max_bytes)
+        self._min_bytes = query.min_bytes
+        self._queries = query.partitions
+        self._done: Done | None = done
+        self._results: list[FetchResult] = []
+        self._sizes: list[int] = []
+        self._partitions: list[Partition | None] = []
+        self._total = 0
+        self._cold: set[int] = set()
+        """Partitions (by their place) that are being read on their disks."""
+        self._settled = False
+        """A partition failed or diverged: the answer must not wait for more."""
+        self._parked = False
+        """It stands in the heap of deadlines."""
+        self._waiting = False
+        """``start`` has returned without an answer."""
+        self.finished = False
+
+    def start(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        unknown: Callable[[TopicPartition], HoldfastError],
+        max_wait_ms: int,
+        now_ms: int,
+    ) -> bool:
+        """Read all; True when the answer has been given."""
+        self._results = [FetchResult(q.topic_partition, None) for q in self._queries]
+        self._sizes = [0] * len(self._queries)
+        self._partitions = [partitions.get(q.topic_partition) for q in self._queries]
+        for place, partition in enumerate(self._partitions):
+            if partition is None:
+                query = self._queries[place]
+                self._fail(place, reading.failed(query, unknown(query.topic_partition)))
+            else:
+                self._read(place, partition)
+        if self._is_due(max_wait_ms):
+            self._finish()
+            return True
+        for partition in self._partitions:
+            if partition is not None:
+                partition.consumer_waits[self] = None
+        self._parked = self._waiting = True
+        self._around.deadlines.add(now_ms + max_wait_ms, self)
+        return False
+
+    def _is_due(self, max_wait_ms: int = 1) -> bool:
+        if self._cold:
+            return False  # with what comes from the disk there may be enough
+        return self._settled or self._total >= self._min_bytes or max_wait_ms <= 0
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _read(self, place: int, partition: Partition) -> None:
+        query = self._queries[place]
+        problem = reading.check(partition, query, partition.not_leader())
+        if problem is not None:
+            self._fail(place, problem)
+            return
+        log = partition.log
+        assert log is not None, "checked"
+        mark, data = partition.high_watermark, None
+        room = self._budget - self._total
+        if query.offset < mark and (room > 0 or not self._total):
+            max_bytes = min(query.max_bytes, room)
+            try:
+                data = log.read(query.offset, max_bytes, mark, min_one=not self._total)
+            except ColdRead:
+                self._cold.add(place)
+                reading.read_cold(
+                    log, query.offset, max_bytes, mark, partial(self._cold_read, place, partition)
+                )
+                return
+            except (StorageError, OffsetOutOfRangeError) as e:
+                self._fail(place, reading.failed(query, e, partition))
+                return
+        self._store(place, partition, data)
+
+    def _store(self, place: int, partition: Partition, data: FileSlice | None) -> None:
+        log = partition.log
+        size = 0 if data is None else len(data)
+        self._total += size - self._sizes[place]
+        self._sizes[place] = size
+        mark = partition.high_watermark
+        self._results[place] = FetchResult(
+            self._queries[place].topic_partition,
+            None,
+            mark,
+            mark,
+            None if log is None else log.view.start_offset,
+            None,
+            None,
+            data,
+        )
+
+    def _fail(self, place: int, result: FetchResult) -> None:
+        self._total -= self._sizes[place]
+        self._sizes[place] = 0
+        self._results[place] = result
+        self._settled = True
+
+    def _cold_read(
+        self, place: int, partition: Partition, data: FileSlice | None, error: HoldfastError | None
+    ) -> None:
+        self._cold.discard(place)
+        if self.finished:
+            return
+        if error is not None:
+            self._fail(place, reading.failed(self._queries[place], error, partition))
+        else:
+            self._store(place, partition, data)
+        if self._waiting and self._is_due():
+            self._finish()
+
+    # -- news ----------------------------------------------------------------------------------------------------
+
+    def on_progress(self, partition: Partition) -> None:
+        """The high watermark of ``partition`` has moved."""
+        for place, one in enumerate(self._partitions):
+            if (
+                one is partition
+                and place not in self._cold
+                and self._sizes[place] < self._queries[place].max_bytes
+            ):
+                self._total -= self._sizes[place]
+                self._sizes[place] = 0
+                self._read(place, partition)
+        if not self.finished and self._is_due():
+            self._finish()
+
+    def lost(self, partition: Partition, error: HoldfastError) -> None:
+        """``partition`` does not lead here any more: answer with what there is."""
+        for place, one in enumerate(self._partitions):
+            if one is partition:
+                self._fail(place, reading.failed(self._queries[place], error, partition))
+        if not self.finished:
+            self._finish()
+
+    def expire(self, now_ms: int) -> None:
+        """max_wait has passed. What a disk is reading now is still waited for: it ends, or the disk is dead."""
+        self._parked = False
+        self._settled = True
+        if not self._cold:
+            self._finish()
+
+    def flush(self) -> None:
+        """Answer now with what there is: another request waits behind this one on its connection."""
+        if not self.finished:
+            self._finish()
+
+    def cancel(self) -> None:
+        """The connection is gone: forget the request, ``done`` is not called."""
+        if not self.finished:
+            self._done = None
+            self._finish()
+
+    def _finish(self) -> None:
+        self.finished = True
+        if self._parked:
+            self._parked = False
+            self._around.deadlines.finished()
+        for partition in self._partitions:
+            if partition is not None:
+                partition.consumer_waits.pop(self, None)
+        done, results = self._done, self._results
+        self._done, self._results, self._partitions = None, [], []
+        if done is not None:
+            done(results)

@@ -1,0 +1,126 @@
+"""Who is in sync: how far each follower of a led partition is, and which set of replicas the high watermark obeys.
+
+Pure bookkeeping of a leader; the partition asks it and sends the proposals.
+
+The ISR has two readings. ``committed`` is what the controller has stored: it decides whether a write has enough
+replicas. ``maximal`` adds who we have proposed to add and keeps who we have proposed to remove: the high watermark
+waits for all of them, since the controller may have stored the proposal before we hear of it (KIP-497, H-04).
+
+           propose                       outcome
+  settled ---------> pending ------------------------------> settled with the new ISR
+                       |  the controller refused for sure --> settled with the old ISR
+                       |  not known ------------------------> pending, proposed again later
+"""
+
+from __future__ import annotations
+
+from holdfast.model.types import BrokerEpoch, BrokerId, Offset, PartitionEpoch
+from holdfast.replication.types import IsrProposal
+
+
+class FollowerProgress:
+    """What the leader knows of one follower in this leader epoch.
+
+    ``end_offset`` None: it has not fetched yet. ``behind_since_ms`` None: it has all that we had when it last
+    asked and nothing was appended since; 0: it was never seen to catch up.
+    """
+
+    __slots__ = (
+        "behind_since_ms",
+        "broker_epoch",
+        "broker_id",
+        "end_offset",
+        "last_fetch_end",
+        "last_fetch_ms",
+        "log_start_offset",
+        "reading_since_ms",
+        "refused_until_ms",
+    )
+
+    def __init__(self, broker_id: BrokerId, behind_since_ms: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch: BrokerEpoch | None = None
+        self.end_offset: Offset | None = None
+        self.log_start_offset: Offset | None = None
+        self.last_fetch_end: Offset | None = None
+        self.last_fetch_ms = 0
+        self.behind_since_ms: int | None = behind_since_ms
+        self.reading_since_ms: int | None = None
+        """We are reading from our own disk for it since then: that is not its delay (H-15)."""
+        self.refused_until_ms = 0
+        """The controller does not want it in the ISR now; not proposed again before."""
+
+    def fetched(
+        self,
+        offset: Offset,
+        leader_end: Offset,
+        log_start_offset: Offset | None,
+        broker_epoch: BrokerEpoch | None,
+        now_ms: int,
+    ) -> None:
+        """It asked for ``offset``: it has everything before."""
+        self.end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.broker_epoch = broker_epoch
+        if offset >= leader_end:
+            self.behind_since_ms = None
+        elif self.behind_since_ms is None:
+            self.behind_since_ms = now_ms
+        elif self.last_fetch_end is not None and offset >= self.last_fetch_end:
+            # It has all that there was at its last fetch, so it was not behind before that.
+            self.behind_since_ms = max(self.behind_since_ms, self.last_fetch_ms)
+        self.last_fetch_end = leader_end
+        self.last_fetch_ms = now_ms
+
+    def reading(self, now_ms: int) -> None:
+        """Its fetch waits for our disk from now on."""
+        if self.reading_since_ms is None:
+            self.reading_since_ms = now_ms
+
+    def read(self, now_ms: int) -> None:
+        """Our disk has answered: the time that took is given back to the follower."""
+        if self.reading_since_ms is not None:
+            if self.behind_since_ms:
+                self.behind_since_ms = min(now_ms, self.behind_since_ms + now_ms - self.reading_since_ms)
+            self.reading_since_ms = None
+
+    def lags(self, now_ms: int, limit_ms: int) -> bool:
+        """It has been behind for longer than ``limit_ms``, by its own doing."""
+        since = self.behind_since_ms
+        return since is not None and self.reading_since_ms is None and now_ms - since > limit_ms
+
+
+class IsrState:
+    """The ISR of one partition as its leader sees it. See the module for its two readings."""
+
+    __slots__ = ("committed", "maximal", "partition_epoch", "pending", "retry_at_ms")
+
+    def __init__(self, committed: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> None:
+        self.committed = committed
+        self.maximal = frozenset(committed)
+        """Invariant: a superset of ``committed`` and of the pending proposal."""
+        self.partition_epoch = partition_epoch
+        self.pending: IsrProposal | None = None
+        self.retry_at_ms: int | None = None
+
+    def propose(self, proposal: IsrProposal) -> None:
+        """A proposal goes out. One at a time."""
+        assert self.pending is None, f"{self.pending} is not answered yet"
+        self.pending = proposal
+        self.maximal = frozenset(self.committed).union(member for member, _ in proposal.isr)
+
+    def commit(self, committed: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> None:
+        """The controller stored this; a proposal for an earlier partition epoch can no longer succeed."""
+        assert partition_epoch >= self.partition_epoch, f"{partition_epoch} after {self.partition_epoch}"
+        self.committed = committed
+        self.partition_epoch = partition_epoch
+        self._settle()
+
+    def revert(self) -> None:
+        """The controller has not stored the proposal and never will."""
+        self._settle()
+
+    def _settle(self) -> None:
+        self.pending = None
+        self.retry_at_ms = None
+        self.maximal = frozenset(self.committed)

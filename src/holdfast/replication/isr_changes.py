@@ -1,0 +1,139 @@
+"""A leader asks the controller to change the ISR of its partition, and obeys the answer (AlterPartition, KIP-497).
+
+Owns the rules: whom to propose and when, what an answer means. Works on the leader's Partition and its IsrState;
+one proposal per partition is under way at a time, and until its outcome is known the high watermark waits for
+both readings of the ISR (isr.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import HoldfastError, IneligibleReplicaError, OperationNotAttemptedError
+from holdfast.model.types import BrokerId
+from holdfast.replication.isr import FollowerProgress
+from holdfast.replication.types import IsrOutcome, IsrProposal, Role
+
+if TYPE_CHECKING:
+    from holdfast.replication.partition import Partition
+
+
+def maybe_expand(partition: Partition, follower: FollowerProgress, now_ms: int) -> None:
+    """Propose a follower once it has everything that is committed and everything from before our epoch."""
+    start, end_offset, isr = partition.epoch_start, follower.end_offset, partition.isr
+    if (
+        isr.pending is None
+        and start is not None
+        and end_offset is not None
+        and end_offset >= partition.high_watermark
+        and end_offset >= start
+        and follower.refused_until_ms <= now_ms
+        and follower.broker_id in partition.replicas
+        and follower.broker_id not in isr.committed
+    ):
+        _propose(partition, (*isr.committed, follower.broker_id))
+
+
+def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
+    followers = partition.followers
+    proposal = IsrProposal(
+        partition.topic_partition,
+        partition.topic_id,
+        partition.leader_epoch,
+        partition.isr.partition_epoch,
+        tuple((b, f.broker_epoch if (f := followers.get(b)) is not None else None) for b in members),
+    )
+    partition.isr.propose(proposal)
+    partition.choose_hw_followers()
+    partition.around.outbox.alter_partition((proposal,))
+
+
+def expand_any(partition: Partition, now_ms: int) -> None:
+    """Propose whoever may join. Only who is still connected: the offsets of the others are old news."""
+    for broker_id, follower in partition.followers.items():
+        if broker_id in partition.entries and broker_id not in partition.isr.maximal:
+            maybe_expand(partition, follower, now_ms)
+
+
+def on_result(
+    partition: Partition, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int
+) -> None:
+    """What the controller made of a proposal. Answers to what is no longer pending are ignored."""
+    isr = partition.isr
+    if partition.role is not Role.LEADER or isr.pending != proposal:
+        return
+    if isinstance(outcome, IsrOutcome):
+        if outcome.leader_epoch == partition.leader_epoch and outcome.partition_epoch >= isr.partition_epoch:
+            isr.commit(outcome.isr, outcome.partition_epoch)
+            changed(partition, now_ms)
+        else:
+            _retry_later(partition, now_ms)  # a LeaderAndIsr that explains it is on its way
+    elif isinstance(outcome, (IneligibleReplicaError, OperationNotAttemptedError)):
+        isr.revert()
+        refused(partition, [b for b, _ in proposal.isr if b not in isr.committed], now_ms)
+        changed(partition, now_ms)
+    else:
+        # It may have been stored or not: both readings of the ISR stay as they are.
+        _retry_later(partition, now_ms)
+
+
+def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:
+    """The controller does not want these in the ISR now: ask again in a while, not at once."""
+    for broker_id in brokers:
+        follower = partition.followers.get(broker_id)
+        if follower is not None:
+            follower.refused_until_ms = now_ms + partition.around.settings.alter_partition_retry_ms
+    _retry_later(partition, now_ms)
+
+
+def _retry_later(partition: Partition, now_ms: int) -> None:
+    partition.isr.retry_at_ms = now_ms + partition.around.settings.alter_partition_retry_ms
+    partition.around.retrying[partition] = None
+
+
+def changed(partition: Partition, now_ms: int) -> None:
+    """The ISR is another one: the high watermark may be free to move, others may join."""
+    partition.choose_hw_followers()
+    if len(partition.isr.committed) < len(partition.replicas):
+        partition.around.watched[partition] = None
+        expand_any(partition, now_ms)
+    partition.advance(now_ms)
+
+
+def retry(partition: Partition, now_ms: int) -> bool:
+    """Propose again what is due; True when nothing is left to be retried."""
+    isr = partition.isr
+    if partition.role is not Role.LEADER or isr.retry_at_ms is None:
+        return True
+    if now_ms < isr.retry_at_ms:
+        return False
+    isr.retry_at_ms = None
+    if isr.pending is not None:
+        partition.around.outbox.alter_partition((isr.pending,))
+    else:
+        expand_any(partition, now_ms)
+        partition.advance(now_ms)
+    return isr.retry_at_ms is None
+
+
+def check_followers(partition: Partition, now_ms: int) -> bool:
+    """Drop members that have been behind for too long. True while somebody is behind or missing."""
+    log, isr = partition.log, partition.isr
+    if partition.role is not Role.LEADER or log is None:
+        return False
+    limit, end_offset = partition.around.settings.replica_lag_time_max_ms, log.view.end_offset
+    followers = partition.followers
+    if isr.pending is None and partition.is_open:
+        lagging = {
+            b
+            for b in isr.committed
+            if b in followers and followers[b].end_offset != end_offset and followers[b].lags(now_ms, limit)
+        }
+        if lagging:
+            _propose(partition, tuple(b for b in isr.committed if b not in lagging))
+        else:
+            expand_any(partition, now_ms)
+        partition.advance(now_ms)
+    return len(isr.committed) < len(partition.replicas) or any(
+        f.end_offset != end_offset for f in followers.values()
+    )

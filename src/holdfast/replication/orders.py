@@ -1,0 +1,364 @@
+"""Obeying the controller: LeaderAndIsr and StopReplica for the partitions of this broker.
+
+Owns the way from "what the controller wants" to roles: checks epochs, has logs made and deleted, moves partitions
+between leading and following. Requests are desired state: repeating one is success (C16), an older one changes
+nothing. The answer to a request comes when every log that it needs is made (or cannot be); roles are taken on the
+way and do not wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    BrokerUnavailableError,
+    HoldfastError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+    StaleControllerEpochError,
+)
+from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
+from holdfast.replication.follower import FetcherState
+from holdfast.replication.partition import Partition
+from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.types import OrderDone, PartitionState, Role, StopReplica
+from holdfast.storage.log import Log
+
+if TYPE_CHECKING:
+    from holdfast.storage.log_dir import LogDir
+    from holdfast.storage.log_manager import LogManager
+
+Result = Callable[[HoldfastError | None], None]
+
+
+class _Answer:
+    """Collects one result per partition; calls ``done`` with all of them."""
+
+    __slots__ = ("_done", "_left", "_results")
+
+    def __init__(self, partitions: Sequence[TopicPartition], done: OrderDone) -> None:
+        self._results: dict[TopicPartition, HoldfastError | None] = {}
+        self._left = set(partitions)
+        self._done = done
+
+    def put(self, tp: TopicPartition, error: HoldfastError | None) -> None:
+        """The first result of a partition counts."""
+        if tp not in self._left:
+            return
+        self._left.discard(tp)
+        self._results[tp] = error
+        if not self._left:
+            self._done(self._results)
+
+
+class _Creation:
+    """A log that is being made, the newest order for it, and who waits. Its deadline keeps a disk that hangs from
+    holding up the answer for all other partitions of the request."""
+
+    __slots__ = ("_around", "_waiting", "finished", "state", "stopped")
+
+    def __init__(self, around: Surroundings, state: PartitionState, now_ms: int) -> None:
+        self.state = state
+        self.stopped: StopReplica | None = None
+        """StopReplica came before the log was there."""
+        self.finished = False
+        self._around = around
+        self._waiting: list[Result] = []
+        around.deadlines.add(now_ms + around.settings.create_timeout_ms, self)
+
+    def wait(self, result: Result) -> None:
+        self._waiting.append(result)
+
+    def expire(self, now_ms: int) -> None:
+        """The log may still come: then the next order finds it."""
+        tp = self.state.topic_partition
+        self._tell(
+            KafkaStorageError(
+                f"{tp}: its log was not made within {self._around.settings.create_timeout_ms} ms"
+            )
+        )
+
+    def end(self, error: HoldfastError | None) -> None:
+        if not self.finished:
+            self.finished = True
+            self._around.deadlines.finished()
+        self._tell(error)
+
+    def _tell(self, error: HoldfastError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for result in waiting:
+            result(error)
+
+
+class Orders:
+    """See the module's docstring. Owns the table of partitions and the fetchers."""
+
+    def __init__(
+        self, around: Surroundings, logs: LogManager, log_config: Callable[[str], LogConfig]
+    ) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.fetchers: dict[tuple[BrokerId, str], FetcherState] = {}
+        self.controller_epoch: ControllerEpoch = -1
+        self._around = around
+        self._logs = logs
+        self._log_config = log_config
+        self._creations: dict[TopicPartition, _Creation] = {}
+        self._followed: dict[TopicPartition, FetcherState] = {}
+        self._resigned = False
+
+    def _stale(self, controller_epoch: ControllerEpoch | None) -> HoldfastError | None:
+        if controller_epoch is None:
+            return None
+        if controller_epoch < self.controller_epoch:
+            return StaleControllerEpochError(
+                f"controller epoch {controller_epoch}: expected {self.controller_epoch} or later"
+            )
+        self.controller_epoch = controller_epoch
+        return None
+
+    # -- LeaderAndIsr --------------------------------------------------------------------------------------------
+
+    def apply(
+        self,
+        states: Sequence[PartitionState],
+        controller_epoch: ControllerEpoch,
+        now_ms: int,
+        done: OrderDone,
+    ) -> None:
+        """See LocalReplicas.apply_leader_and_isr."""
+        stale = self._stale(controller_epoch)
+        if stale is None and self._resigned:
+            stale = BrokerUnavailableError(f"broker {self._around.broker_id} is stopping")
+        if stale is not None or not states:
+            done({state.topic_partition: stale for state in states})
+            return
+        answer = _Answer([state.topic_partition for state in states], done)
+        for state in states:
+            self._apply_one(state, now_ms, partial(answer.put, state.topic_partition))
+
+    def _apply_one(self, state: PartitionState, now_ms: int, result: Result) -> None:
+        tp = state.topic_partition
+        partition = self.partitions.get(tp)
+        if partition is not None and partition.topic_id != state.topic_id:
+            self._replace(partition, state, now_ms, result)
+        elif partition is None:
+            self._create(state, now_ms, result)
+        elif partition.role is Role.CREATING:
+            creation = self._creations[tp]
+            creation.stopped = None
+            if _is_newer(state, creation.state):
+                creation.state = state
+            creation.wait(result)
+        elif partition.role is Role.OFFLINE:
+            result(KafkaStorageError(f"{tp}: its log directory is offline"))
+        else:
+            result(self._take_role(partition, state, now_ms))
+
+    def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
+        """The topic was deleted and made again while we did not hear of it: the old replica goes (H-24)."""
+        tp = partition.topic_partition
+        if partition.role is Role.CREATING:
+            result(
+                InconsistentTopicIdError(
+                    f"{tp}: its earlier log, of topic id {partition.topic_id}, is being made"
+                )
+            )
+            return
+        self._drop(partition, partition.not_leader())
+        self._delete_and_create(state, now_ms, result)
+
+    def _delete_and_create(self, state: PartitionState, now_ms: int, result: Result) -> None:
+        def deleted(error: HoldfastError | None) -> None:
+            if error is not None:
+                result(error)
+            else:
+                self._apply_one(state, now_ms, result)
+
+        self._logs.delete(state.topic_partition, now_ms=now_ms, done=deleted)
+
+    def _create(self, state: PartitionState, now_ms: int, result: Result) -> None:
+        tp = state.topic_partition
+        existing = self._logs.get(tp)
+        if (
+            existing is not None
+            and existing.topic_id not in (None, state.topic_id)
+            and existing.dir.is_online
+        ):
+            self._delete_and_create(state, now_ms, result)
+            return
+        self.partitions[tp] = Partition(self._around, tp, state.topic_id)
+        creation = self._creations[tp] = _Creation(self._around, state, now_ms)
+        creation.wait(result)
+        self._logs.create(
+            tp,
+            state.topic_id,
+            self._log_config(tp.topic),
+            is_new=state.is_new,
+            now_ms=now_ms,
+            done=partial(self._created, tp),
+        )
+
+    def _created(self, tp: TopicPartition, log: Log | None, error: HoldfastError | None) -> None:
+        creation, partition = self._creations.pop(tp), self.partitions[tp]
+        now_ms = self._around.clock()
+        if log is None:
+            del self.partitions[tp]
+            creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
+            return
+        partition.attach(log, self._logs.high_watermarks.get(tp))
+        stopped = creation.stopped
+        if stopped is not None:
+            self._drop(partition, partition.not_leader())
+            creation.end(partition.not_leader())
+            if stopped.delete:
+                self._logs.delete(tp, now_ms=now_ms, done=lambda _: None)
+            return
+        if not log.dir.is_online:
+            self._drop_offline(partition, KafkaStorageError(f"{tp}: its log directory is offline"))
+            creation.end(KafkaStorageError(f"{tp}: its log directory is offline"))
+            return
+        creation.end(self._take_role(partition, creation.state, now_ms))
+
+    def _take_role(self, partition: Partition, state: PartitionState, now_ms: int) -> HoldfastError | None:
+        if state.leader_epoch < partition.leader_epoch:
+            return StaleControllerEpochError(
+                f"{partition.topic_partition}: leader epoch {state.leader_epoch}: expected {partition.leader_epoch} "
+                "or later"
+            )
+        if state.leader_epoch == partition.leader_epoch and partition.leader == state.leader:
+            if state.partition_epoch > partition.isr.partition_epoch:
+                partition.refresh(state, now_ms)
+            return None
+        was_leader = partition.role is Role.LEADER
+        self._unfollow(partition.topic_partition)
+        if state.leader == self._around.broker_id:
+            partition.become_leader(state, now_ms, partial(self._leads, partition, state.leader_epoch))
+        else:
+            partition.become_follower(state, partial(self._follow, partition))
+            if was_leader:
+                self._around.outbox.leadership_changed(partition.topic_partition, False, state.leader_epoch)
+        return None
+
+    def _leads(self, partition: Partition, leader_epoch: int) -> None:
+        self._around.outbox.leadership_changed(partition.topic_partition, True, leader_epoch)
+
+    def _follow(self, partition: Partition) -> None:
+        """The log stands still: fetch from the leader, if there is one."""
+        if partition.leader is None or partition.log is None or partition.role is not Role.FOLLOWER:
+            return
+        directory = partition.log.dir.path
+        key = (partition.leader, directory)
+        fetcher = self.fetchers.get(key)
+        if fetcher is None:
+            fetcher = self.fetchers[key] = FetcherState(self._around, partition.leader, directory)
+        self._followed[partition.topic_partition] = fetcher
+        fetcher.add(partition)
+
+    def _unfollow(self, tp: TopicPartition) -> None:
+        fetcher = self._followed.pop(tp, None)
+        if fetcher is not None:
+            fetcher.remove(tp)
+
+    # -- StopReplica ---------------------------------------------------------------------------------------------
+
+    def stop(
+        self,
+        replicas: Sequence[StopReplica],
+        controller_epoch: ControllerEpoch | None,
+        now_ms: int,
+        done: OrderDone,
+    ) -> None:
+        """See LocalReplicas.stop_replicas."""
+        stale = self._stale(controller_epoch)
+        if stale is not None or not replicas:
+            done({order[0]: stale for order in replicas})
+            return
+        answer = _Answer([order[0] for order in replicas], done)
+        for order in replicas:
+            self._stop_one(order, now_ms, partial(answer.put, order.topic_partition))
+
+    def _stop_one(self, order: StopReplica, now_ms: int, result: Result) -> None:
+        tp = order.topic_partition
+        partition = self.partitions.get(tp)
+        creation = self._creations.get(tp)
+        newest = (
+            creation.state.leader_epoch
+            if creation is not None
+            else partition.leader_epoch
+            if partition
+            else -1
+        )
+        if order.leader_epoch is not None and 0 <= order.leader_epoch < newest:
+            result(
+                StaleControllerEpochError(
+                    f"{tp}: leader epoch {order.leader_epoch}: expected {newest} or later"
+                )
+            )
+            return
+        if creation is not None:
+            creation.stopped = order
+            creation.wait(lambda error: result(error if isinstance(error, KafkaStorageError) else None))
+            return
+        if partition is not None:
+            if partition.role is Role.OFFLINE:
+                result(KafkaStorageError(f"{tp}: its log directory is offline"))  # K112-71
+                return
+            # A log that is opened again in this process begins where it was, not at the start's checkpoint.
+            self._logs.high_watermarks[tp] = partition.high_watermark
+            self._drop(partition, partition.not_leader())
+        if order.delete:
+            self._logs.high_watermarks.pop(tp, None)
+            self._logs.delete(tp, now_ms=now_ms, done=result)
+        else:
+            result(None)
+
+    def _drop(self, partition: Partition, error: HoldfastError) -> None:
+        tp = partition.topic_partition
+        was_leader = partition.role is Role.LEADER
+        self._unfollow(tp)
+        if self.partitions.get(tp) is partition:
+            del self.partitions[tp]
+        partition.go_offline(error, disk_is_dead=False)
+        if was_leader:
+            self._around.outbox.leadership_changed(tp, False, partition.leader_epoch)
+
+    # -- what goes wrong -----------------------------------------------------------------------------------------
+
+    def log_dir_failed(self, log_dir: LogDir) -> None:
+        """See LocalReplicas.log_dir_failed."""
+        error = KafkaStorageError(f"log directory {log_dir.path} is offline")
+        for partition in list(self.partitions.values()):
+            if (
+                partition.log is not None
+                and partition.log.dir is log_dir
+                and partition.role is not Role.OFFLINE
+            ):
+                self._drop_offline(partition, error)
+
+    def _drop_offline(self, partition: Partition, error: HoldfastError) -> None:
+        """It stays in the table: clients must hear 56, not 6 (K112-21)."""
+        was_leader = partition.role is Role.LEADER
+        self._unfollow(partition.topic_partition)
+        partition.go_offline(error, disk_is_dead=True)
+        if was_leader:
+            self._around.outbox.leadership_changed(partition.topic_partition, False, partition.leader_epoch)
+
+    def resign(self) -> None:
+        """Stop leading and following everything, for good."""
+        self._resigned = True
+        for partition in list(self.partitions.values()):
+            if partition.role in (Role.LEADER, Role.FOLLOWER):
+                was_leader = partition.role is Role.LEADER
+                self._unfollow(partition.topic_partition)
+                partition.resign()
+                if was_leader:
+                    self._around.outbox.leadership_changed(
+                        partition.topic_partition, False, partition.leader_epoch
+                    )
+
+
+def _is_newer(state: PartitionState, than: PartitionState) -> bool:
+    return (state.leader_epoch, state.partition_epoch) >= (than.leader_epoch, than.partition_epoch)

@@ -1,0 +1,460 @@
+"""One partition on this broker: its role, its high watermark, its in-sync replicas, and who waits for it.
+
+Owns the state of the replica; the bytes are the log's, the roles are the controller's. Changes on the loop only.
+Disk work goes through the queue of the log's directory and comes back later, when everything may be different:
+each completion checks the leader epoch that it was started in.
+
+    CREATING --(log made)--> FOLLOWER <--(LeaderAndIsr)--> LEADER        any --(disk died, no log)--> OFFLINE
+
+What nothing acked is ever lost rests on:
+* the high watermark of a leader is at most the end of every member of the maximal ISR (isr.py), and never moves
+  back while it leads;
+* an acks=all append is answered without error only when the high watermark has passed it, while we still lead in
+  the epoch in which it was appended;
+* work of an earlier role is finished (``settled``) before the new role reads the end of the log: a leader's epoch
+  starts, and a follower's first fetch begins, at an end that nothing old can move;
+* an append whose epoch is over does not touch the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import (
+    FencedLeaderEpochError,
+    HoldfastError,
+    KafkaStorageError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    UnknownLeaderEpochError,
+)
+from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from holdfast.replication import isr_changes
+from holdfast.replication.append_call import AppendCall
+from holdfast.replication.isr import FollowerProgress, IsrState
+from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.types import PartitionState, ProduceResult, Role
+from holdfast.storage.log import AppendInfo, Log
+
+if TYPE_CHECKING:
+    from holdfast.replication.consumer_fetch import FetchWait
+    from holdfast.replication.session import SessionEntry
+
+
+class Partition:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "appends",
+        "around",
+        "consumer_waits",
+        "deletions",
+        "disk_works",
+        "entries",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "hw_followers",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "on_settled",
+        "replicas",
+        "role",
+        "topic_id",
+        "topic_partition",
+        "waiting",
+    )
+
+    def __init__(self, around: Surroundings, topic_partition: TopicPartition, topic_id: TopicId) -> None:
+        self.around = around
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.role = Role.CREATING
+        self.log: Log | None = None
+        self.leader: BrokerId | None = None
+        self.leader_epoch: LeaderEpoch = -1
+        """The epoch of the last order that was obeyed; below any real one before the first."""
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.isr = IsrState((), -1)
+        self.high_watermark: Offset = 0
+        self.epoch_start: Offset | None = None
+        """Leader: where its epoch begins. None until the work of the role before is settled: no service yet."""
+        self.followers: dict[BrokerId, FollowerProgress] = {}
+        self.hw_followers: tuple[FollowerProgress, ...] = ()
+        """The followers in the maximal ISR."""
+        self.appends: dict[AppendCall, None] = {}
+        """Appends that the disk has not answered, in order."""
+        self.waiting: deque[AppendCall] = deque()
+        """Appends that wait for the high watermark, by ``required``."""
+        self.consumer_waits: dict[FetchWait, None] = {}
+        self.entries: dict[BrokerId, SessionEntry] = {}
+        """Followers' fetch sessions that have this partition."""
+        self.deletions: list[Callable[[], bool]] = []
+        """DeleteRecords that wait for the followers; each tells if it is through."""
+        self.disk_works = 0
+        self.on_settled: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic_partition} {self.role.value} epoch {self.leader_epoch})"
+
+    # -- disk work -----------------------------------------------------------------------------------------------
+
+    def disk_work_done(self) -> None:
+        """One piece of work that changes the log has come back."""
+        self.disk_works -= 1
+        if not self.disk_works and self.on_settled is not None:
+            go_on, self.on_settled = self.on_settled, None
+            go_on()
+
+    def when_settled(self, go_on: Callable[[], None]) -> None:
+        """Call when no work on the log is under way; replaces what was to be called before."""
+        if self.disk_works:
+            self.on_settled = go_on
+        else:
+            self.on_settled = None
+            go_on()
+
+    # -- roles ---------------------------------------------------------------------------------------------------
+
+    def attach(self, log: Log, high_watermark: Offset | None) -> None:
+        """The log is there. Its high watermark is the checkpointed one, as far as the log goes."""
+        self.log = log
+        view = log.view
+        self.high_watermark = min(max(high_watermark or 0, view.start_offset), view.end_offset)
+        self.role = Role.FOLLOWER
+
+    def become_leader(self, state: PartitionState, now_ms: int, opened: Callable[[], None]) -> None:
+        """Lead from now on; ``opened`` is called when the partition can serve."""
+        self._leave_role(self.not_leader())
+        self._take(state)
+        self.role = Role.LEADER
+        self.epoch_start = None
+        self.isr = IsrState(state.isr, state.partition_epoch)
+        self.followers = {}
+        self._update_followers(now_ms)
+
+        def settled() -> None:
+            assert self.log is not None, "a leader has a log"
+            # Never raised to the end of the log (H-13): only the in-sync replicas can do that.
+            self.clamp_high_watermark()
+            self.epoch_start = self.log.view.end_offset
+            if self.followers:
+                self.around.watched[self] = None
+            opened()
+            self.advance(self.around.clock())
+
+        self.when_settled(settled)
+
+    def become_follower(self, state: PartitionState, settled: Callable[[], None]) -> None:
+        """Follow ``state.leader``; ``settled`` is called when the log stands still and may be fetched into."""
+        self._leave_role(self.not_leader())
+        self._take(state)
+        self.role = Role.FOLLOWER
+        self.isr = IsrState(state.isr, state.partition_epoch)
+        self.when_settled(settled)
+
+    def refresh(self, state: PartitionState, now_ms: int) -> None:
+        """The same leadership with another ISR or other replicas."""
+        self._take(state)
+        dropped = [b for b in self.isr.committed if b not in state.isr]
+        self.isr.commit(state.isr, state.partition_epoch)
+        if self.role is Role.LEADER:
+            self._update_followers(now_ms)
+            if dropped:  # the controller had a reason
+                isr_changes.refused(self, dropped, now_ms)
+            isr_changes.changed(self, now_ms)
+
+    def go_offline(self, error: HoldfastError, *, disk_is_dead: bool) -> None:
+        """Serve nothing more; everybody who waits is told ``error`` now.
+
+        Appends that a living disk has not answered yet are told when it does: it is writing from their buffers.
+        """
+        self._leave_role(error)
+        self.role = Role.OFFLINE
+        self.on_settled = None
+        if disk_is_dead:
+            for call in list(self.appends):
+                if not call.finished:
+                    call.fail(error)
+
+    def resign(self) -> None:
+        """The broker is stopping: neither lead nor follow, until the next epoch."""
+        self._leave_role(self.not_leader())
+        self.on_settled = None
+
+    def _take(self, state: PartitionState) -> None:
+        self.leader = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.replicas = state.replicas
+
+    def _leave_role(self, error: HoldfastError) -> None:
+        """Whoever waits for the old role hears of its end; what the disk still does is told by its epoch."""
+        self.around.watched.pop(self, None)
+        self.around.retrying.pop(self, None)
+        self.role = (
+            Role.FOLLOWER
+        )  # callers that come back from the answers below are not served by the old role
+        self.leader = None
+        self.epoch_start = None
+        self.followers = {}
+        self.hw_followers = ()
+        waiting, self.waiting = self.waiting, deque()
+        for call in waiting:
+            call.fail(error)
+        for wait in list(self.consumer_waits):
+            wait.lost(self, error)
+        for entry in list(self.entries.values()):
+            entry.lost(error)
+        self.entries.clear()
+        deletions, self.deletions = self.deletions, []
+        for check in deletions:
+            check()
+
+    def _update_followers(self, now_ms: int) -> None:
+        me, known, isr = self.around.broker_id, self.followers, self.isr
+        self.followers = {
+            b: known.get(b) or FollowerProgress(b, now_ms if b in isr.committed else 0)
+            for b in self.replicas
+            if b != me
+        }
+        for broker_id in isr.maximal:
+            # A member that is no replica any more still holds the high watermark until the controller says so.
+            if broker_id != me and broker_id not in self.followers:
+                self.followers[broker_id] = known.get(broker_id) or FollowerProgress(broker_id, now_ms)
+        self.choose_hw_followers()
+
+    def choose_hw_followers(self) -> None:
+        """The ISR changed."""
+        maximal = self.isr.maximal
+        self.hw_followers = tuple(f for b, f in self.followers.items() if b in maximal)
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """It leads and serves."""
+        return self.epoch_start is not None
+
+    def not_leader(self) -> HoldfastError:
+        """What a client hears that should ask somebody else."""
+        return NotLeaderOrFollowerError(
+            f"{self.topic_partition}: broker {self.around.broker_id} does not lead it"
+        )
+
+    def refusal(self, current_leader_epoch: LeaderEpoch | None = None) -> HoldfastError | None:
+        """Why a request for the leader cannot be served here; None when it can."""
+        if self.role is Role.OFFLINE:
+            return KafkaStorageError(f"{self.topic_partition}: its log directory is offline")
+        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+            if current_leader_epoch < self.leader_epoch:
+                return FencedLeaderEpochError(
+                    f"{self.topic_partition}: leader epoch {current_leader_epoch}: expected {self.leader_epoch}"
+                )
+            return UnknownLeaderEpochError(
+                f"{self.topic_partition}: leader epoch {current_leader_epoch}: {self.leader_epoch} is the newest here"
+            )
+        return None if self.epoch_start is not None else self.not_leader()
+
+    def has_enough_replicas(self, log: Log) -> bool:
+        """The stored ISR is large enough for acks=all: min.insync.replicas, but never more than there are (C23)."""
+        in_sync = len(self.isr.committed)
+        return in_sync >= log.config.min_insync_replicas or in_sync >= len(self.replicas)
+
+    def epoch_end(self, log: Log, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
+        """Where ``epoch`` ends in the leader's log, by the largest epoch not above it; None: no such epoch yet.
+
+        Our own epoch counts from ``epoch_start`` on, also while nothing has been written in it.
+        """
+        start = self.epoch_start
+        if start is None or epoch > self.leader_epoch:
+            return None
+        view = log.view
+        if epoch == self.leader_epoch:
+            return epoch, view.end_offset
+        latest = view.last_epoch
+        if latest is None:
+            return epoch, start
+        if epoch > latest:
+            return latest, start
+        return log.epoch_end_offset(epoch)
+
+    def divergence(
+        self, log: Log, last_fetched_epoch: LeaderEpoch, offset: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Where a log that has ``last_fetched_epoch`` before ``offset`` must look for the common point with ours;
+        None when it agrees with ours so far. OffsetOutOfRangeError: its epoch is not known here."""
+        view = log.view
+        if last_fetched_epoch == view.last_epoch and offset <= view.end_offset:
+            return None
+        found = self.epoch_end(log, last_fetched_epoch)
+        if found is None:
+            raise OffsetOutOfRangeError(
+                f"{self.topic_partition}: epoch {last_fetched_epoch} is not known here"
+            )
+        return found if found[0] < last_fetched_epoch or found[1] < offset else None
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: bytearray | memoryview,
+        acks: int,
+        timeout_ms: int,
+        now_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        """Append as leader; see LocalReplicas.append."""
+        log = self.log
+        if self.epoch_start is None or log is None:
+            error = self.refusal() or self.not_leader()
+            done(ProduceResult(error, error_message=error.message))
+            return
+        if acks == -1 and not self.has_enough_replicas(log):
+            error = NotEnoughReplicasError(
+                f"{self.topic_partition}: {len(self.isr.committed)} in sync, expected "
+                f"min.insync.replicas={log.config.min_insync_replicas}"
+            )
+            done(ProduceResult(error, error_message=error.message))
+            return
+        call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done)
+        self.appends[call] = None
+        self.disk_works += 1
+        log.dir.queue.submit(call.run, call.completed)
+
+    def appended(self, call: AppendCall, info: AppendInfo) -> None:
+        """An append of this epoch is in the log: wake the followers, answer or wait."""
+        now_ms = self.around.clock()
+        if self.followers:
+            self.around.watched[self] = None
+            for follower in self.followers.values():
+                if follower.behind_since_ms is None:
+                    follower.behind_since_ms = now_ms
+        if call.acks != -1:
+            call.succeed()
+        else:
+            self._wait_for_commit(call, info.last_offset + 1)
+        if not self.hw_followers:
+            self.advance(now_ms)
+        if call.acks == -1 and not call.finished:
+            call.park(self.around.deadlines, now_ms)
+        if self.entries:
+            end_offset = info.last_offset + 1
+            for entry in tuple(self.entries.values()):
+                entry.on_append(end_offset, now_ms)
+
+    def _wait_for_commit(self, call: AppendCall, required: Offset) -> None:
+        if self.high_watermark >= required:
+            self._committed(call)
+            return
+        call.required = required
+        waiting = self.waiting
+        if not waiting or waiting[-1].required <= required:
+            waiting.append(call)
+            return
+        # A duplicate of an earlier batch waits for that one, not for what came since.
+        at = len(waiting)
+        while at and waiting[at - 1].required > required:
+            at -= 1
+        waiting.insert(at, call)
+
+    def _committed(self, call: AppendCall) -> None:
+        log = self.log
+        assert log is not None, "a leader has a log"
+        if self.has_enough_replicas(log):
+            call.succeed()
+        else:
+            call.fail(
+                NotEnoughReplicasAfterAppendError(
+                    f"{self.topic_partition}: only {len(self.isr.committed)} in sync after the append, expected "
+                    f"min.insync.replicas={log.config.min_insync_replicas}"
+                )
+            )
+
+    # -- the high watermark --------------------------------------------------------------------------------------
+
+    def advance(self, now_ms: int) -> None:
+        """Raise the high watermark to what every member of the maximal ISR has; answer who waited for that."""
+        log = self.log
+        if self.epoch_start is None or log is None:
+            return
+        new = log.view.end_offset
+        for follower in self.hw_followers:
+            end_offset = follower.end_offset
+            if end_offset is None:
+                return
+            if end_offset < new:
+                new = end_offset
+        if new <= self.high_watermark:
+            return
+        if len(self.hw_followers) != len(self.followers):
+            new = self._not_past_joining(new, now_ms)
+            if new <= self.high_watermark:
+                return
+        self.high_watermark = new
+        for entry in self.entries.values():
+            entry.high_watermark_moved()
+        waiting = self.waiting
+        while waiting and waiting[0].required <= self.high_watermark:
+            self._committed(waiting.popleft())
+            waiting = self.waiting  # the answer may have led to another role
+        if self.consumer_waits:
+            for wait in tuple(self.consumer_waits):
+                wait.on_progress(self)
+
+    def _not_past_joining(self, new: Offset, now_ms: int) -> Offset:
+        """A replica that keeps up but is not in the ISR yet could never join if we ran away from it."""
+        limit = self.around.settings.replica_lag_time_max_ms
+        for broker_id, follower in self.followers.items():
+            if (
+                broker_id in self.entries
+                and broker_id not in self.isr.maximal
+                and follower.end_offset is not None
+                and follower.end_offset < new
+                and follower.refused_until_ms <= now_ms
+                and not follower.lags(now_ms, limit)
+            ):
+                new = follower.end_offset
+        return new
+
+    def follow_marks(self, high_watermark: Offset | None) -> None:
+        """The leader's high watermark, as far as our log goes (R-14)."""
+        log = self.log
+        if high_watermark is not None and log is not None:
+            end_offset = log.view.end_offset
+            if high_watermark > end_offset:
+                high_watermark = end_offset
+            if high_watermark > self.high_watermark:
+                self.high_watermark = high_watermark
+
+    def clamp_high_watermark(self) -> None:
+        """A follower's log was cut, or begins later: the high watermark stays within it."""
+        log = self.log
+        if log is not None:
+            view = log.view
+            self.high_watermark = max(min(self.high_watermark, view.end_offset), view.start_offset)
+
+    # -- followers and the ISR -----------------------------------------------------------------------------------
+
+    def follower_fetched(
+        self,
+        follower: FollowerProgress,
+        offset: Offset,
+        log_start_offset: Offset | None,
+        broker_epoch: BrokerEpoch | None,
+        now_ms: int,
+    ) -> None:
+        """A follower asked for ``offset``, in this leader epoch and without divergence: it has all before."""
+        log = self.log
+        assert log is not None, "a leader has a log"
+        follower.fetched(offset, log.view.end_offset, log_start_offset, broker_epoch, now_ms)
+        if follower.broker_id not in self.isr.maximal:
+            isr_changes.maybe_expand(self, follower, now_ms)
+        self.advance(now_ms)
+        if self.deletions:
+            self.deletions = [check for check in self.deletions if not check()]
