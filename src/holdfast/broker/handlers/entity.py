@@ -12,7 +12,7 @@ import datetime
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -61,7 +61,8 @@ def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
 
 
 @functools.cache
-def _plan(kind: type[Any]) -> tuple[_Field, ...]:
+def _plan(kind: Hashable) -> tuple[_Field, ...]:
+    assert isinstance(kind, type) and dataclasses.is_dataclass(kind)
     hints = typing.get_type_hints(kind)
     plan = []
     for field in dataclasses.fields(kind):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from holdfast.broker.connection import Exchange, SendSlice
@@ -37,7 +37,8 @@ STORAGE_ERROR_VERSION = 6
 """First version whose clients know KAFKA_STORAGE_ERROR (K112-94)."""
 SESSION_VERSION = 7
 _NOT_LEADER_CODE = code_of(NotLeaderOrFollowerError)
-_Topics = list[tuple[str | UUID, list[FetchAnswer]]]
+_Answer: TypeAlias = FetchAnswer[bytes | SendSlice]
+_Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
 
 
 class FetchHandler:
@@ -224,7 +225,7 @@ def _finish(
     )
 
 
-def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[TopicPartition]) -> FetchAnswer:
+def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[TopicPartition]) -> _Answer:
     """One partition's part of the answer. Partitions that moved away are added to ``moved``."""
     index = result.topic_partition.partition
     if result.error is not None:
@@ -248,7 +249,7 @@ def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[Top
 
 def _error(
     broker: Broker, version: int, result: FetchResult, error: HoldfastError, moved: list[TopicPartition]
-) -> FetchAnswer:
+) -> _Answer:
     tp = result.topic_partition
     code = code_of(error)
     if isinstance(error, KafkaStorageError) and version < STORAGE_ERROR_VERSION:
@@ -271,7 +272,7 @@ def _error(
     )
 
 
-def _failed(index: int, code: int) -> FetchAnswer:
+def _failed(index: int, code: int) -> _Answer:
     return FetchAnswer(
         partition=index,
         error_code=code,

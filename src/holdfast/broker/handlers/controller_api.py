@@ -1,0 +1,86 @@
+"""BrokerRegistration (62), BrokerHeartbeat (63), AlterPartition (56): what brokers ask of the controller.
+
+Spoken between brokers only. A broker that is not the controller answers NOT_CONTROLLER; the asker looks up who is.
+The connection over which a broker heartbeats is remembered: its end is news of that broker's death (DESIGN 11).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.controller import events
+from holdfast.model.errors import InconsistentClusterIdError
+
+
+async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
+    """Versions 0-4. The answer is the broker's new epoch."""
+    if request.cluster_id != ctx.broker.cluster_id:
+        raise InconsistentClusterIdError(
+            f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {ctx.broker.cluster_id}"
+        )
+    listener = request.listeners[0]
+    reply = await ctx.submit(
+        events.BrokerRegister(
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            host=listener.host,
+            port=listener.port,
+            rack=request.rack,
+            log_dirs=tuple(request.log_dirs),
+        )
+    )
+    ctx.connection.session["broker"] = (request.broker_id, reply.broker_epoch)
+    return respond(ctx, broker_epoch=reply.broker_epoch)
+
+
+async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
+    """Versions 0-2."""
+    reply = await ctx.submit(
+        events.BrokerHeartbeat(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            want_fence=request.want_fence,
+            want_shutdown=request.want_shut_down,
+            offline_dirs=tuple(getattr(request, "offline_log_dirs", ()) or ()),
+            current_metadata_offset=request.current_metadata_offset,
+        )
+    )
+    ctx.connection.session["broker"] = (request.broker_id, request.broker_epoch)
+    return respond(
+        ctx, is_caught_up=True, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+    )
+
+
+async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
+    """Versions 2-3: new in-sync sets that leaders propose."""
+    wanted = tuple(
+        events.AlterPartitionState(
+            topic_id=topic.topic_id,
+            partition=p.partition_index,
+            leader_epoch=p.leader_epoch,
+            partition_epoch=p.partition_epoch,
+            isr=tuple((m.broker_id, None if m.broker_epoch < 0 else m.broker_epoch) for m in p.new_isr_with_epochs)
+            if ctx.version >= 3
+            else tuple((b, None) for b in p.new_isr),
+        )
+        for topic in request.topics
+        for p in topic.partitions
+    )
+    reply = await ctx.submit(
+        events.AlterPartition(
+            broker_id=request.broker_id, broker_epoch=request.broker_epoch, partitions=wanted
+        )
+    )
+    topics: dict[Any, list[dict[str, Any]]] = {}
+    for r in reply.partitions:
+        answer: dict[str, Any] = {"partition_index": r.partition, "error_code": r.error}
+        if r.error is None:
+            answer |= {
+                "leader_id": -1 if r.leader is None else r.leader,
+                "leader_epoch": r.leader_epoch,
+                "isr": r.isr,
+                "partition_epoch": r.partition_epoch,
+            }
+        topics.setdefault(r.topic_id, []).append(answer)
+    return respond(ctx, topics=[{"topic_id": t, "partitions": parts} for t, parts in topics.items()])
