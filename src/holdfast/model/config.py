@@ -282,13 +282,9 @@ def _check_together(config: BrokerConfig) -> None:
     """Rules between keys."""
     node, broker = config.optional_int("node.id"), config.int("broker.id")
     if node is not None and broker not in (-1, node):
-        raise ConfigError(
-            f"Invalid value {broker} of broker.id: expected {node}, the value of node.id, or nothing"
-        )
+        raise ConfigError(f"Invalid value {broker} of broker.id: expected {node}, the value of node.id, or nothing")
     if not config.log_dirs or not all(config.log_dirs):
-        raise ConfigError(
-            f"Invalid value {config.log_dirs!r} of log.dirs: expected one directory or more, by commas"
-        )
+        raise ConfigError(f"Invalid value {config.log_dirs!r} of log.dirs: expected one directory or more, by commas")
     if not config.listeners:
         raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
     _ = config.advertised_listeners
@@ -298,8 +294,7 @@ def _check_together(config: BrokerConfig) -> None:
     foreign = [path for path in cordoned if path != "*" and path not in config.log_dirs]
     if foreign:
         raise ConfigError(
-            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: "
-            f"expected one of log.dirs, {', '.join(config.log_dirs)}"
+            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: expected one of log.dirs, {', '.join(config.log_dirs)}"
         )
     wait, lag = config.int("replica.fetch.wait.max.ms"), config.int("replica.lag.time.max.ms")
     if wait > lag:

@@ -64,7 +64,12 @@ class ConfigKey:
             return ", ".join(self.choices)
         if self.low is None:
             return ""
-        return f">= {self.low:g}" if self.high is None else f"{self.low:g} to {self.high:g}"
+        low = _number(self.low)
+        return f">= {low}" if self.high is None else f"{low} to {_number(self.high)}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +141,7 @@ _IDENTITY = (
 _DIRECTORIES = (
     _key("log.dirs", _LIST, None, "The log directories, one per disk. If not given, log.dir is used."),
     _key("log.dir", _LIST, "/tmp/kafka-logs", "The log directory if log.dirs is not given."),
-    _key(
-        "metadata.log.dir", _S, None, "The directory that all brokers share for the embedded metadata store."
-    ),
+    _key("metadata.log.dir", _S, None, "The directory that all brokers share for the embedded metadata store."),
     _key(
         "metadata.store",
         _S,
@@ -456,9 +459,7 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "log.segment.delete.delay.ms",
             doc="A deleted segment's file is removed after this time.",
         ),
-        _topic(
-            "flush.messages", "log.flush.interval.messages", doc="Records before the log is synced to disk."
-        ),
+        _topic("flush.messages", "log.flush.interval.messages", doc="Records before the log is synced to disk."),
         _topic(
             "flush.ms",
             "log.flush.interval.ms",

@@ -1,0 +1,365 @@
+"""Configuration keys against Kafka's own tables, values, layers, and what a wrong value is answered with."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.model.config import (
+    KEYS,
+    TOPIC_KEYS,
+    BrokerConfig,
+    ConfigSource,
+    ConfigType,
+    Listener,
+    LogConfig,
+    UpdateMode,
+    describe_broker,
+    describe_topic,
+    parse_value,
+    read_properties,
+    validate_topic_config,
+)
+from holdfast.model.config_docs import configuration_markdown
+from holdfast.model.config_keys import ConfigKey
+from holdfast.model.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden/configs"
+TABLES = json.loads((GOLDEN / "configdef_4.3.0.json").read_text())
+KAFKA_BROKER = {row["name"]: row for row in TABLES["broker"]}
+KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
+ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage"}
+
+
+def allowed(valid: str | None) -> tuple[float | None, float | None, set[str]]:
+    """(low, high, choices) of Kafka's own words for what is allowed."""
+    if not valid:
+        return None, None, set()
+    bounds = re.fullmatch(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\]", valid)
+    if bounds:
+        return float(bounds[1]), float(bounds[2]) if bounds[2] else None, set()
+    return None, None, set(valid.strip("[]").split(", "))
+
+
+def assert_same(key: ConfigKey, row: dict[str, str]) -> None:
+    low, high, choices = allowed(row["valid"])
+    assert key.type.value == row["type"]
+    assert key.default == row["default"]
+    assert (key.low, key.high, set(key.choices)) == (low, high, choices)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, k in KEYS.items() if not k.ours and n not in ONLY_IN_3_9))
+def test_broker_key_is_kafkas(name: str) -> None:
+    row = KAFKA_BROKER[name]
+    assert_same(KEYS[name], row)
+    assert KEYS[name].update.value == row["update_mode"]
+    assert KEYS[name].internal == row["internal"]
+
+
+@pytest.mark.parametrize("name", sorted(TOPIC_KEYS))
+def test_topic_key_is_kafkas(name: str) -> None:
+    row = KAFKA_TOPIC[name]
+    assert_same(TOPIC_KEYS[name].key, row)
+    assert ",".join(n for n, _ in TOPIC_KEYS[name].synonyms) == row["server_synonyms"]
+
+
+def test_keys_that_kafka_4_dropped_are_as_in_3_9() -> None:
+    told = {e["name"]: e for e in json.loads((GOLDEN / "describe_configs_3.9.1.json").read_text())["broker"]}
+    for name in ONLY_IN_3_9:
+        assert KEYS[name].default == told[name]["value"]
+        assert told[name]["read_only"]
+
+
+def test_our_own_keys_are_unknown_to_kafka() -> None:
+    ours = {name for name, key in KEYS.items() if key.ours}
+    assert ours == {"metadata.store", "log.dir.probe.interval.ms"}
+    assert not ours & set(KAFKA_BROKER)
+
+
+def test_configuration_page_is_made_from_the_table() -> None:
+    assert (ROOT / "docs/configuration.md").read_text() == configuration_markdown()
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("num.partitions", "abc", "whole number"),
+        ("num.partitions", "0", ">= 1"),
+        ("num.partitions", "99999999999", "fits INT"),
+        ("offsets.topic.replication.factor", "40000", "fits SHORT"),
+        ("log.retention.bytes", str(2**63), "fits LONG"),
+        ("auto.create.topics.enable", "yes", "true or false"),
+        ("compression.type", "brotli", "zstd"),
+        ("log.cleanup.policy", "delete,shred", "compact, delete"),
+        ("metadata.store", "etcd", "embedded, zookeeper"),
+    ],
+)
+def test_a_wrong_value_names_key_value_and_expectation(name: str, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse({name: text})
+    assert name in str(caught.value)
+    assert text in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_doubles_have_ranges_too() -> None:
+    key = ConfigKey(name="share", type=ConfigType.DOUBLE, default="0.5", doc="", low=0, high=1)
+    assert parse_value(key, "0.25") == 0.25
+    assert key.range == "0 to 1"
+    with pytest.raises(ConfigError, match="0 to 1"):
+        parse_value(key, "1.5")
+    with pytest.raises(ConfigError, match="a number"):
+        parse_value(key, "half")
+
+
+def test_passwords_are_sensitive() -> None:
+    assert ConfigKey(name="p", type=ConfigType.PASSWORD, default=None, doc="").sensitive
+    assert not any(key.sensitive for key in KEYS.values())
+
+
+def test_typed_access() -> None:
+    config = BrokerConfig.parse({"num.partitions": " 3 ", "log.dirs": "/a, /b", "delete.topic.enable": "FALSE"})
+    assert config.int("num.partitions") == 3
+    assert config.long("log.retention.bytes") == -1
+    assert config.list("log.dirs") == ("/a", "/b")
+    assert config.bool("delete.topic.enable") is False
+    assert config.str("compression.type") == "producer"
+    assert config.optional_int("log.retention.ms") is None
+    assert config.optional_int("num.partitions") == 3
+    assert config.optional_str("broker.rack") is None
+    assert config.optional_str("compression.type") == "producer"
+    assert config.get("log.roll.ms") is None
+    for accessor, name in (
+        (config.int, "delete.topic.enable"),
+        (config.bool, "num.partitions"),
+        (config.str, "num.partitions"),
+        (config.list, "num.partitions"),
+    ):
+        with pytest.raises(TypeError, match=name):
+            accessor(name)
+    with pytest.raises(KeyError):
+        config.get("no.such.key")
+
+
+def test_unknown_keys_are_kept_apart() -> None:
+    config = BrokerConfig.parse({"num.io.threads": "8", "node.id": "1"})
+    assert config.unknown == {"num.io.threads": "8"}
+    assert config.node_id == 1
+
+
+# -- rules between keys ------------------------------------------------------------------------------------
+
+
+def test_node_id_and_broker_id_are_one_thing() -> None:
+    assert BrokerConfig.parse({"broker.id": "4"}).node_id == 4
+    assert BrokerConfig.parse({"broker.id": "4", "node.id": "4"}).node_id == 4
+    with pytest.raises(ConfigError, match="broker.id"):
+        BrokerConfig.parse({"broker.id": "4", "node.id": "5"})
+    with pytest.raises(ConfigError, match="node.id is not set"):
+        _ = BrokerConfig.parse({}).node_id
+
+
+def test_log_dirs_or_log_dir() -> None:
+    assert BrokerConfig.parse({}).log_dirs == ("/tmp/kafka-logs",)
+    assert BrokerConfig.parse({"log.dir": "/x"}).log_dirs == ("/x",)
+    assert BrokerConfig.parse({"log.dir": "/x", "log.dirs": "/y,/z"}).log_dirs == ("/y", "/z")
+    with pytest.raises(ConfigError, match="log.dirs"):
+        BrokerConfig.parse({"log.dirs": "/y,,/z"})
+    with pytest.raises(ConfigError, match="log.dirs"):
+        BrokerConfig.parse({"log.dir": ""})
+
+
+def test_listeners() -> None:
+    config = BrokerConfig.parse({"listeners": "PLAINTEXT://[::1]:9092,PLAINTEXT://:0"})
+    assert config.listeners == (Listener("PLAINTEXT", "::1", 9092), Listener("PLAINTEXT", "", 0))
+    assert [str(x) for x in config.listeners] == ["PLAINTEXT://[::1]:9092", "PLAINTEXT://:0"]
+    assert config.advertised_listeners == config.listeners
+    config = BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://kafka.example:19092"})
+    assert config.advertised_listeners == (Listener("PLAINTEXT", "kafka.example", 19092),)
+
+
+@pytest.mark.parametrize("text", ["", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:99999", "SSL://h:9092"])
+def test_listeners_that_cannot_be(text: str) -> None:
+    with pytest.raises(ConfigError, match="listeners"):
+        BrokerConfig.parse({"listeners": text})
+
+
+def test_cordoned_dirs_are_log_dirs() -> None:
+    dirs = {"log.dirs": "/a,/b"}
+    assert BrokerConfig.parse({**dirs, "cordoned.log.dirs": "/b"}).cordoned_log_dirs == {"/b"}
+    assert BrokerConfig.parse({**dirs, "cordoned.log.dirs": "*"}).cordoned_log_dirs == {"/a", "/b"}
+    assert BrokerConfig.parse(dirs).cordoned_log_dirs == frozenset()
+    with pytest.raises(ConfigError, match="alone"):
+        BrokerConfig.parse({**dirs, "cordoned.log.dirs": "*,/a"})
+    with pytest.raises(ConfigError, match="/c"):
+        BrokerConfig.parse({**dirs, "cordoned.log.dirs": "/c"})
+
+
+def test_a_follower_waits_less_than_its_lag() -> None:
+    with pytest.raises(ConfigError, match=r"replica\.fetch\.wait\.max\.ms"):
+        BrokerConfig.parse({"replica.fetch.wait.max.ms": "40000"})
+
+
+# -- layers ------------------------------------------------------------------------------------------------
+
+
+def test_dynamic_layers_win_and_read_only_keys_stay() -> None:
+    static = BrokerConfig.parse({"log.segment.bytes": "2000000", "num.partitions": "2"})
+    config = static.with_dynamic(
+        default={"log.segment.bytes": "3000000", "message.max.bytes": "5", "num.partitions": "9"},
+        broker={"log.segment.bytes": "4000000", "no.such.key": "1"},
+    )
+    assert config.int("log.segment.bytes") == 4_000_000
+    assert config.int("message.max.bytes") == 5
+    assert config.int("num.partitions") == 2
+    assert config.with_dynamic(default={}, broker={}).values == static.values
+    told = {entry.key.name: entry for entry in describe_broker(config)}
+    segment = told["log.segment.bytes"]
+    assert [(s.value, s.source) for s in segment.synonyms] == [
+        ("4000000", ConfigSource.DYNAMIC_BROKER),
+        ("3000000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("2000000", ConfigSource.STATIC_BROKER),
+        ("1073741824", ConfigSource.DEFAULT),
+    ]
+    assert (segment.value, segment.source, segment.read_only) == ("4000000", ConfigSource.DYNAMIC_BROKER, False)
+    assert told["num.partitions"].read_only
+
+
+def told_by_kafka(section: str) -> dict[str, dict[str, Any]]:
+    rows = json.loads((GOLDEN / "describe_configs_4.3.0.json").read_text())[section]
+    return {row["name"]: row for row in rows}
+
+
+def recorded_broker() -> BrokerConfig:
+    """The configuration of the recorded broker; its listeners have a controller's among them."""
+    rows = {n: r for n, r in told_by_kafka("broker").items() if n in KEYS and n not in ("listeners", "broker.id")}
+
+    def layer(source: ConfigSource) -> dict[str, str]:
+        return {
+            name: synonym["value"]
+            for name, row in rows.items()
+            for synonym in row["synonyms"]
+            if synonym["source"] == source.value and synonym["name"] == name
+        }
+
+    return BrokerConfig.parse(layer(ConfigSource.STATIC_BROKER)).with_dynamic(
+        default=layer(ConfigSource.DYNAMIC_DEFAULT_BROKER), broker=layer(ConfigSource.DYNAMIC_BROKER)
+    )
+
+
+def test_describing_a_broker_as_kafka_does() -> None:
+    kafka = told_by_kafka("broker")
+    for entry in describe_broker(recorded_broker()):
+        row = kafka.get(entry.key.name)
+        if row is None or entry.key.name == "listeners":
+            continue
+        assert entry.value == row["value"], entry.key.name
+        assert entry.source.value == row["config_source"], entry.key.name
+        assert entry.read_only == row["read_only"]
+        synonyms = [{"name": s.name, "value": s.value, "source": s.source.value} for s in entry.synonyms]
+        assert synonyms == row["synonyms"], entry.key.name
+
+
+@pytest.mark.parametrize("section", ["topic_without_overrides", "topic_with_overrides"])
+def test_describing_a_topic_as_kafka_does(section: str) -> None:
+    kafka = told_by_kafka(section)
+    overrides = {n: str(r["value"]) for n, r in kafka.items() if r["config_source"] == 1 and n in TOPIC_KEYS}
+    for entry in describe_topic(recorded_broker(), overrides):
+        row = kafka[entry.key.name]
+        assert entry.value == row["value"], entry.key.name
+        assert entry.source.value == row["config_source"], entry.key.name
+        synonyms = [{"name": s.name, "value": s.value, "source": s.source.value} for s in entry.synonyms]
+        assert synonyms == row["synonyms"], entry.key.name
+
+
+# -- topics ------------------------------------------------------------------------------------------------
+
+
+def test_log_config_defaults_are_those_of_the_table() -> None:
+    assert LogConfig.of(BrokerConfig(), {}) == LogConfig()
+
+
+def test_log_config_overrides() -> None:
+    overrides = {
+        "retention.ms": "-1",
+        "retention.bytes": "100",
+        "cleanup.policy": "compact,delete",
+        "message.timestamp.type": "LogAppendTime",
+        "unclean.leader.election.enable": "true",
+        "a.key.of.the.future": "1",
+    }
+    config = LogConfig.of(BrokerConfig(), overrides)
+    assert config.retention_ms is None
+    assert config.retention_bytes == 100
+    assert config.compact
+    assert config.delete
+    assert config.log_append_time
+    assert config.unclean_leader_election_enable
+    assert not LogConfig().log_append_time
+
+
+@pytest.mark.parametrize(
+    ("properties", "field", "value"),
+    [
+        ({"log.retention.hours": "2"}, "retention_ms", 7_200_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, "retention_ms", 180_000),
+        ({"log.retention.minutes": "3", "log.retention.ms": "5"}, "retention_ms", 5),
+        ({"log.roll.hours": "1"}, "segment_ms", 3_600_000),
+        ({"log.roll.jitter.hours": "1"}, "segment_jitter_ms", 3_600_000),
+        ({"log.flush.interval.ms": "7"}, "flush_ms", 7),
+        ({"log.flush.scheduler.interval.ms": "9"}, "flush_ms", 9),
+        ({"log.message.timestamp.type": "LogAppendTime"}, "message_timestamp_type", "LogAppendTime"),
+    ],
+)
+def test_broker_keys_give_a_topics_defaults(properties: dict[str, str], field: str, value: object) -> None:
+    assert getattr(LogConfig.of(BrokerConfig.parse(properties), {}), field) == value
+
+
+def test_validating_a_topics_configuration() -> None:
+    assert validate_topic_config("retention.ms", "5") == 5
+    for key, value, expected in (
+        ("no.such.key", "1", "no.such.key"),
+        ("retention.ms", None, "retention.ms"),
+        ("retention.ms", "abc", "abc"),
+        ("segment.bytes", "10", ">= 1048576"),
+    ):
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            validate_topic_config(key, value)
+
+
+def test_every_topic_key_may_change() -> None:
+    assert {item.key.update for item in TOPIC_KEYS.values()} == {UpdateMode.CLUSTER_WIDE}
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def test_properties_files() -> None:
+    text = "\n".join(
+        [
+            "# a comment",
+            "! another",
+            "",
+            "node.id=1",
+            " log.dirs = /a,\\",
+            "     /b ",
+            "listeners: PLAINTEXT://h:1",
+            "path=C:\\\\x",
+            "alone",
+            "last=x\\",
+        ]
+    )
+    assert read_properties(text) == {
+        "node.id": "1",
+        "log.dirs": "/a,/b",
+        "listeners": "PLAINTEXT://h:1",
+        "path": "C:\\x",
+        "alone": "",
+        "last": "x",
+    }
