@@ -1,0 +1,342 @@
+"""What the controller is asked or told (events), and what it answers (replies). Values only.
+
+Every event goes to ``Controller.handle``; its Decision has a reply of the type that the event's docstring names, or
+a HoldfastError that refuses all of it. Errors of single topics or partitions stand in the reply. Wire codes and
+wire classes are the shell's.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from holdfast.metadata.records import MetadataRecord
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import (
+    BrokerEpoch,
+    BrokerId,
+    DirectoryId,
+    LeaderEpoch,
+    PartitionEpoch,
+    TopicId,
+    TopicPartition,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Records to commit and replay, in this order, and the reply to give once they are durable."""
+
+    records: tuple[MetadataRecord, ...] = ()
+    reply: Any = None
+
+
+# -- brokers ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegister:
+    """A broker started. Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError."""
+
+    broker_id: BrokerId
+    incarnation_id: UUID
+    host: str
+    port: int
+    cluster_id: str | None = None
+    rack: str | None = None
+    log_dirs: tuple[DirectoryId, ...] = ()
+    cordoned: tuple[DirectoryId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHeartbeat:
+    """A broker lives. ``offline_dirs`` and ``cordoned`` None: nothing is said of them.
+
+    Reply: HeartbeatReply; StaleBrokerEpochError, BrokerIdNotRegisteredError: register again.
+    """
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    want_fence: bool = False
+    want_shutdown: bool = False
+    offline_dirs: tuple[DirectoryId, ...] = ()
+    cordoned: tuple[DirectoryId, ...] | None = None
+    current_metadata_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConnectionLost:
+    """The connection over which a broker heartbeats has ended. ``refused``: its port refuses too, it is dead."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOffline:
+    """A live broker answered LeaderAndIsr with KAFKA_STORAGE_ERROR for these of its replicas (K112-05)."""
+
+    broker_id: BrokerId
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOnline:
+    """A live broker answered LeaderAndIsr without an error for replicas that counted as offline."""
+
+    broker_id: BrokerId
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """Forget a broker. Reply None; BrokerIdNotRegisteredError."""
+
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time has passed: ``Controller.due`` says when one is needed."""
+
+
+# -- the ISR ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrMember:
+    """A replica proposed for the ISR; ``broker_epoch`` None: the leader does not know its incarnation (H-06)."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionItem:
+    """One leader's proposal for one partition, by topic name or id."""
+
+    partition: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[IsrMember, ...]
+    topic: str | None = None
+    topic_id: TopicId | None = None
+    recovered: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartition:
+    """A leader wants other ISRs. Reply: AlterPartitionReply; StaleBrokerEpochError for all of it."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    partitions: tuple[AlterPartitionItem, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionResult:
+    """The partition as it is after the decision, or why the proposal was refused."""
+
+    partition: int
+    topic: str | None
+    topic_id: TopicId | None
+    error: HoldfastError | None = None
+    leader: BrokerId | None = None
+    leader_epoch: LeaderEpoch = 0
+    isr: tuple[BrokerId, ...] = ()
+    partition_epoch: PartitionEpoch = 0
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReply:
+    partitions: tuple[AlterPartitionResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Make the preferred replica the leader, or (``unclean``) any live one where there is none.
+
+    ``partitions`` None: all that need it. Reply: ElectLeadersReply.
+    """
+
+    unclean: bool = False
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionResult:
+    topic: str
+    partition: int
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeadersReply:
+    partitions: tuple[ElectionResult, ...]
+
+
+# -- topics ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to create: by counts (None: the cluster's default), or by explicit ``assignments``."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignments: tuple[tuple[int, tuple[BrokerId, ...]], ...] = ()
+    configs: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopics:
+    """Reply: CreateTopicsReply, one result per name asked for."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """``configs`` are the overrides. ``topic_id`` is None when nothing was created (validate_only)."""
+
+    name: str
+    error: HoldfastError | None = None
+    topic_id: TopicId | None = None
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicsReply:
+    topics: tuple[CreatedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    """Topics by (name, None) or (None, id). Reply: DeleteTopicsReply, in order."""
+
+    topics: tuple[tuple[str | None, TopicId | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedTopic:
+    name: str | None
+    topic_id: TopicId | None
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopicsReply:
+    topics: tuple[DeletedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MorePartitions:
+    """A topic shall have ``count`` partitions; ``assignments`` of the new ones, or None: placed."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[BrokerId, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitions:
+    """Reply: CreatePartitionsReply."""
+
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicResult:
+    name: str
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePartitionsReply:
+    topics: tuple[TopicResult, ...]
+
+
+# -- configurations and producer ids ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """New overrides of one resource: ``values`` maps keys to a value, or None to remove the override.
+
+    ``replace_all`` removes every override that is not named (the old AlterConfigs).
+    """
+
+    resource_type: int
+    resource_name: str
+    values: tuple[tuple[str, str | None], ...]
+    replace_all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigs:
+    """Reply: AlterConfigsReply. The operations of lists (APPEND, SUBTRACT) are resolved by the shell."""
+
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigResult:
+    resource_type: int
+    resource_name: str
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterConfigsReply:
+    resources: tuple[ConfigResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocateProducerIds:
+    """A broker needs ids for producers. Reply: ProducerIdBlock; StaleBrokerEpochError."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlock:
+    first: int
+    size: int
+
+
+Event: TypeAlias = (
+    BrokerRegister
+    | BrokerHeartbeat
+    | BrokerConnectionLost
+    | ReplicasOffline
+    | ReplicasOnline
+    | UnregisterBroker
+    | Tick
+    | AlterPartition
+    | ElectLeaders
+    | CreateTopics
+    | DeleteTopics
+    | CreatePartitions
+    | AlterConfigs
+    | AllocateProducerIds
+)

@@ -1,0 +1,171 @@
+"""Where the cluster's metadata is kept and who may write it: the MetadataStore protocol, and one in memory.
+
+A store does three things: it lets one broker at a time be the controller (``claim``), it keeps the records that the
+controller decided (``commit``), and it tells any broker where the controller is (``active``). It never looks into
+a decision.
+
+    claim -> load -> commit, commit, ... -> resign | the process dies | another one claims
+
+Invariants, checked by one contract suite for every store: a claim has a higher epoch than every claim before it;
+its ControllerClaimRecord is in the log before anything else of that reign; after it nothing of an earlier reign is
+ever written; what ``commit`` returned for is there after any crash; offsets are contiguous from 0.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
+from holdfast.model.errors import FencedControllerError
+from holdfast.model.types import BrokerId, ControllerEpoch, Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A broker that is ready to be the controller, and where it will listen."""
+
+    broker_id: BrokerId
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to write, until another broker claims."""
+
+    epoch: ControllerEpoch
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerLocation:
+    """The active controller, as a store tells it to everybody. It may have died a moment ago."""
+
+    broker_id: BrokerId
+    host: str
+    port: int
+    epoch: ControllerEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the log says: records in order, perhaps shortened to a snapshot, and the offset after the last one."""
+
+    records: Sequence[MetadataRecord]
+    end_offset: Offset
+
+
+class MetadataStore(Protocol):
+    """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``active``."""
+
+    def cluster_id(self) -> str:
+        """The cluster's id; made once, by whoever asks first."""
+        ...
+
+    def claim(self, candidate: Candidate) -> Claim:
+        """Wait until ``candidate`` is the controller. FencedControllerError when the store was closed meanwhile."""
+        ...
+
+    def load(self, claim: Claim) -> Loaded:
+        """Everything committed before and by ``claim``; its own claim record is the last."""
+        ...
+
+    def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
+        """Append all or nothing and return the offset of the first one; durable on return.
+
+        FencedControllerError when ``fence`` is not the epoch of the current claim: nothing was written.
+        """
+        ...
+
+    def active(self) -> ControllerLocation | None:
+        """Who the controller is; None when there is none. Cheap enough to poll every few tens of ms."""
+        ...
+
+    def resign(self) -> None:
+        """Give the claim back. Nothing happens without one."""
+        ...
+
+    def close(self) -> None:
+        """Resign and let a waiting ``claim`` fail. The store is not used afterwards."""
+        ...
+
+
+@dataclass(slots=True)
+class SharedMemory:
+    """What the in-memory stores of one cluster share: the log and the holder of the claim."""
+
+    cluster_id: str = "holdfast-in-memory-id-"
+    log: list[MetadataRecord] = field(default_factory=list)
+    epoch: ControllerEpoch = 0
+    location: ControllerLocation | None = None
+
+
+class InMemoryStore:
+    """A store for tests and simulation: nothing blocks, a claim takes over at once, as after an expired session.
+
+    ``on_commit`` is told every commit before it happens; a test may raise in it.
+    """
+
+    __slots__ = ("_claim", "_closed", "_shared", "on_commit")
+
+    def __init__(self, shared: SharedMemory | None = None) -> None:
+        self._shared = SharedMemory() if shared is None else shared
+        self._claim: Claim | None = None
+        self._closed = False
+        self.on_commit: Callable[[Sequence[MetadataRecord]], None] | None = None
+
+    def cluster_id(self) -> str:
+        return self._shared.cluster_id
+
+    def claim(self, candidate: Candidate) -> Claim:
+        if self._closed:
+            raise FencedControllerError("The metadata store is closed")
+        shared = self._shared
+        shared.epoch += 1
+        claim = Claim(epoch=shared.epoch, candidate=candidate)
+        shared.location = ControllerLocation(
+            broker_id=candidate.broker_id, host=candidate.host, port=candidate.port, epoch=claim.epoch
+        )
+        shared.log.append(claim_record(claim))
+        self._claim = claim
+        return claim
+
+    def load(self, claim: Claim) -> Loaded:
+        self._check(claim.epoch)
+        return Loaded(records=tuple(self._shared.log), end_offset=len(self._shared.log))
+
+    def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
+        self._check(fence)
+        if self.on_commit is not None:
+            self.on_commit(records)
+        base_offset = len(self._shared.log)
+        self._shared.log.extend(records)
+        return base_offset
+
+    def active(self) -> ControllerLocation | None:
+        return self._shared.location
+
+    def resign(self) -> None:
+        if self._claim is not None and self._shared.epoch == self._claim.epoch:
+            self._shared.location = None
+        self._claim = None
+
+    def close(self) -> None:
+        self._closed = True
+        self.resign()
+
+    def _check(self, fence: ControllerEpoch) -> None:
+        if self._claim is None or self._claim.epoch != fence or self._shared.epoch != fence:
+            raise FencedControllerError(
+                f"Controller epoch {fence} is over: the metadata log is at epoch {self._shared.epoch}"
+            )
+
+
+def claim_record(claim: Claim) -> ControllerClaimRecord:
+    """The record that opens the reign of ``claim``."""
+    return ControllerClaimRecord(
+        controller_epoch=claim.epoch,
+        broker_id=claim.candidate.broker_id,
+        host=claim.candidate.host,
+        port=claim.candidate.port,
+    )
