@@ -26,6 +26,7 @@ from holdfast.client.errors import (
     TooManyInFlight,
 )
 from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
+from holdfast.model.errors import HoldfastError
 
 __all__ = [
     "BrokerConnection",
@@ -229,9 +230,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._pending:
             self._arm(min(pending.deadline_s for pending in self._pending.values()))
         for pending in expired:
-            pending.on_response(
-                None, RequestTimedOut(f"{self.address} did not answer API {pending.api_key} in time")
-            )
+            pending.on_response(None, RequestTimedOut(f"{self.address} did not answer API {pending.api_key} in time"))
 
     # -- asyncio.BufferedProtocol ----------------------------------------------------------------------------
 
@@ -303,7 +302,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._sweep = None
         try:
             body = response_body(pending.api_key, pending.version, frame)
-        except (IndexError, ValueError, struct.error) as e:
+        except HoldfastError as e:
             error = MalformedResponse(f"{self.address} sent a response header that cannot be read: {e}")
             pending.on_response(None, error)
             self._give_up(error)

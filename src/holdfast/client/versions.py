@@ -1,0 +1,75 @@
+"""Which API versions the client speaks, and which of them one broker takes.
+
+One pinned version per API, chosen so that Apache Kafka 2.8 to 4.x and Holdfast speak it; ``PINNED`` is the whole
+list. Two versions of an API are spoken only where code outside this client asks for it by ``request_raw``.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast.model.errors import UnsupportedVersionError
+
+PRODUCE = 0
+FETCH = 1
+LIST_OFFSETS = 2
+METADATA = 3
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+FIND_COORDINATOR = 10
+JOIN_GROUP = 11
+HEARTBEAT = 12
+LEAVE_GROUP = 13
+SYNC_GROUP = 14
+DESCRIBE_GROUPS = 15
+LIST_GROUPS = 16
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+DELETE_TOPICS = 20
+INIT_PRODUCER_ID = 22
+DESCRIBE_CONFIGS = 32
+DESCRIBE_LOG_DIRS = 35
+CREATE_PARTITIONS = 37
+DELETE_GROUPS = 42
+DESCRIBE_CLUSTER = 60
+
+PINNED: Mapping[int, int] = {
+    PRODUCE: 9,
+    FETCH: 12,
+    LIST_OFFSETS: 7,
+    METADATA: 12,
+    OFFSET_COMMIT: 8,
+    OFFSET_FETCH: 8,
+    FIND_COORDINATOR: 4,
+    JOIN_GROUP: 7,
+    HEARTBEAT: 4,
+    LEAVE_GROUP: 4,
+    SYNC_GROUP: 5,
+    DESCRIBE_GROUPS: 5,
+    LIST_GROUPS: 4,
+    API_VERSIONS: 3,
+    CREATE_TOPICS: 7,
+    DELETE_TOPICS: 6,
+    INIT_PRODUCER_ID: 4,
+    DESCRIBE_CONFIGS: 4,
+    DESCRIBE_LOG_DIRS: 4,
+    CREATE_PARTITIONS: 3,
+    DELETE_GROUPS: 2,
+    DESCRIBE_CLUSTER: 1,
+}
+
+
+class Range(NamedTuple):
+    low: int
+    high: int
+
+
+def require(ranges: Mapping[int, Range], api_key: int, version: int, address: str) -> None:
+    """UnsupportedVersionError, in words, when the broker at ``address`` does not take the request."""
+    offered = ranges.get(api_key)
+    if offered is None:
+        raise UnsupportedVersionError(f"the broker at {address} does not know API {api_key}")
+    if not offered.low <= version <= offered.high:
+        raise UnsupportedVersionError(
+            f"the broker at {address} speaks versions {offered.low} to {offered.high} of API {api_key},"
+            f" this client speaks {version}"
+        )
