@@ -98,6 +98,8 @@ def load_parts(
         end_offset, seen = start_offset, []
     _fit_epochs(epochs, segments, start_offset, end_offset, rewrite=bool(seen))
     producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
+    for segment in segments:
+        segment.close_file()  # most logs are idle, and descriptors are few
     return LogParts(
         segments=segments,
         epochs=epochs,

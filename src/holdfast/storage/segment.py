@@ -152,6 +152,10 @@ class Segment:
     def is_open(self) -> bool:
         return self._handle is not None
 
+    def close_file(self) -> None:
+        """Drop the file, keep the indexes: an active segment that nobody uses."""
+        self._handle = None
+
     def release(self) -> None:
         """Drop the file and, of an older segment, the indexes. Answers that are being sent keep the file open."""
         self._handle = None

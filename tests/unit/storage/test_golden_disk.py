@@ -10,6 +10,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import OutOfOrderSequenceError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers, stamp
+from holdfast.records.record import decode_batches
 from holdfast.storage import checkpoints, partition_metadata
 from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.log import Log
@@ -183,3 +184,23 @@ def test_every_recorded_name_is_known():
     assert sum(k is NameKind.DELETED for k in kinds.values()) == 2
     assert sum(k is NameKind.STRAY for k in kinds.values()) == 2
     assert sum(k is NameKind.FUTURE for k in kinds.values()) == 1
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "snappy", "zstd", "uncompressed"])
+def test_what_the_broker_compresses_has_the_recorded_contents(log_dir, codec):
+    """The bytes may differ (another compressor), the header and the records may not."""
+    name = f"by-broker-{codec}-0"
+    found = recording(name)
+    expected = files_of(found["files_after_clean_shutdown"])
+    log = open_recorded(log_dir, name, expected, LogConfig(compression_type=codec))
+    replay(log, found)
+    log.close(clean=True)
+    written = written_files(log)
+    ours, theirs = (files["00000000000000000000.log"] for files in (written, expected))
+    ours_headers, theirs_headers = [h for _, h in iter_headers(ours)], [h for _, h in iter_headers(theirs)]
+    same = {"crc": 0, "batch_length": 0}
+    assert [h._replace(**same) for h in ours_headers] == [h._replace(**same) for h in theirs_headers]
+    assert list(decode_batches(ours)) == list(decode_batches(theirs))
+    assert {n: d for n, d in written.items() if not n.endswith(".log")} == {
+        n: d for n, d in expected.items() if not n.endswith(".log")
+    }
