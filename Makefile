@@ -1,1 +1,73 @@
-venv := .venv
+# Everything that is installed goes into .venv; `make` alone lists what there is to do.
+# PYTHON=/path/to/python3 chooses the interpreter for a new .venv (3.11 or newer, with venv and ensurepip).
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# A stamp says which extras are in .venv; a changed pyproject.toml installs again.
+DEMO := .venv/installed-demo
+DEV := .venv/installed-dev
+
+SUITES := unit property contracts scenarios compat spark system
+
+.PHONY: help
+help:
+	@echo "make demo    run the whole thing on real data: 3 brokers, 336,776 flights, Spark, a kill -9, an audit"
+	@echo "make test    every test, with the coverage of the deciding floors (ARGS='-k name' for some)"
+	@echo "make check   ruff, mypy --strict, import-linter: seconds"
+	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
+	@echo "make docs    write again what is made from code: docs/status.md"
+	@echo "make clean   remove .venv, caches and what demo and bench wrote"
+
+.PHONY: demo
+demo: $(DEMO)
+	$(BIN)/holdfast demo $(ARGS)
+
+.PHONY: test
+test: $(DEV)
+	$(BIN)/coverage run -m pytest $(wildcard $(addprefix tests/,$(SUITES))) $(ARGS)
+	$(BIN)/python tools/coverage_floors.py
+
+.PHONY: check
+check: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: $(DEV)
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+.PHONY: docs
+docs: $(DEV)
+	$(BIN)/python tools/status_page.py
+
+.PHONY: clean
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage coverage.json
+	rm -rf bench-results demo-data dist
+
+$(BIN)/python:
+	@for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \
+	  if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "creating .venv with $$("$$candidate" --version) ($$(command -v "$$candidate"))"; \
+	    "$$candidate" -m venv .venv; exit; \
+	  elif command -v "$$candidate" >/dev/null; then \
+	    found="$$found $$candidate=$$("$$candidate" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo broken)"; \
+	  fi; \
+	done; \
+	echo "Holdfast needs Python 3.11 or newer with the venv and ensurepip modules; found:$${found:- no Python at all}." >&2; \
+	echo "Install one (Debian, Ubuntu: python3 and python3-venv) or name it: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	@echo "installing Holdfast and what the demo needs into .venv (PySpark is large: some minutes the first time)"
+	@$(PIP) -e '.[demo]'
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "installing Holdfast and what its tests need into .venv (PySpark is large: some minutes the first time)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(DEMO)

@@ -1,0 +1,55 @@
+"""What every test may use: a real cluster for the session, and topic names that nobody else has.
+
+``HOLDFAST_TEST_UP="python benchmarks/peers/kafka.py" pytest tests/compat`` runs the same tests against
+Apache Kafka: where a client test fails there too, the test is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from holdfast.testing import Cluster
+
+_numbers = itertools.count(1)
+
+
+def up_command() -> list[str] | None:
+    """The command that starts a cluster, when it is not ``holdfast up``."""
+    given = os.environ.get("HOLDFAST_TEST_UP")
+    return shlex.split(given) if given else None
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three brokers with two log directories each, shared by the session: leave it as you found it."""
+    with Cluster(data_dir=tmp_path_factory.mktemp("cluster"), up=up_command()) as running:
+        yield running
+
+
+@pytest.fixture
+def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters (options as ``Cluster``) that this test may break; they end with it."""
+    made: list[Cluster] = []
+
+    def start(**options: object) -> Cluster:
+        options.setdefault("data_dir", tmp_path_factory.mktemp("own-cluster"))
+        options.setdefault("up", up_command())
+        made.append(Cluster(**options))  # type: ignore[arg-type]
+        return made[-1].__enter__()
+
+    yield start
+    for running in reversed(made):
+        running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test's own; the topic is not created."""
+    readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")
+    return f"{readable[:120]}-{next(_numbers)}"
