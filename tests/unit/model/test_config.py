@@ -159,9 +159,9 @@ def test_unknown_keys_are_kept_apart() -> None:
 def test_node_id_and_broker_id_are_one_thing() -> None:
     assert BrokerConfig.parse({"broker.id": "4"}).node_id == 4
     assert BrokerConfig.parse({"broker.id": "4", "node.id": "4"}).node_id == 4
-    with pytest.raises(ConfigError, match="broker.id"):
+    with pytest.raises(ConfigError, match=r"broker\.id"):
         BrokerConfig.parse({"broker.id": "4", "node.id": "5"})
-    with pytest.raises(ConfigError, match="node.id is not set"):
+    with pytest.raises(ConfigError, match=r"node\.id is not set"):
         _ = BrokerConfig.parse({}).node_id
 
 
@@ -169,9 +169,9 @@ def test_log_dirs_or_log_dir() -> None:
     assert BrokerConfig.parse({}).log_dirs == ("/tmp/kafka-logs",)
     assert BrokerConfig.parse({"log.dir": "/x"}).log_dirs == ("/x",)
     assert BrokerConfig.parse({"log.dir": "/x", "log.dirs": "/y,/z"}).log_dirs == ("/y", "/z")
-    with pytest.raises(ConfigError, match="log.dirs"):
+    with pytest.raises(ConfigError, match=r"log\.dirs"):
         BrokerConfig.parse({"log.dirs": "/y,,/z"})
-    with pytest.raises(ConfigError, match="log.dirs"):
+    with pytest.raises(ConfigError, match=r"log\.dirs"):
         BrokerConfig.parse({"log.dir": ""})
 
 

@@ -1,0 +1,125 @@
+"""The controller's requests: Kafka's fields in Kafka's order, ours as tagged fields, through kio's codec."""
+
+import base64
+import dataclasses
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from holdfast.model.types import TopicPartition
+from holdfast.protocol import interbroker as ib
+from holdfast.protocol.apis import ApiKey, request_type, response_type
+from holdfast.protocol.framing import decode_request, decode_response, encode_body
+
+GOLDEN = Path(__file__).parents[2] / "golden/znodes"
+RECORDED = [
+    exchange
+    for name in ("b_01_log_dir_dies_on_broker_1", "a_12_topic_deletion")
+    for exchange in json.loads((GOLDEN / f"{name}.json").read_text())["broker_requests"]
+]
+TOPIC = UUID(int=7)
+
+
+def snake(name: str) -> str:
+    if name == "isKRaftController":
+        return "is_kraft_controller"
+    return re.sub(r"(?<!^)([A-Z])", lambda m: "_" + m[1].lower(), name)
+
+
+def entity(kind: Any, value: dict[str, Any]) -> Any:
+    """An entity from Kafka's JSON; the JSON must have our untagged fields in our order."""
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    untagged = [name for name, f in fields.items() if "tag" not in f.metadata]
+    assert [snake(name) for name in value] == untagged, kind.__name__
+    made: dict[str, Any] = {}
+    for name, raw in value.items():
+        field = fields[snake(name)]
+        inner = typing.get_args(field.type)[0] if typing.get_origin(field.type) is tuple else field.type
+        if isinstance(raw, list):
+            raw = tuple(entity(inner, x) if isinstance(x, dict) else x for x in raw)
+        elif field.metadata.get("kafka_type") == "uuid":
+            raw = UUID(bytes=base64.urlsafe_b64decode(raw + "=="))
+        elif field.metadata.get("kafka_type") == "error_code":
+            raw = ErrorCode(raw)
+        made[field.name] = raw
+    return kind(**made)
+
+
+@pytest.mark.parametrize("exchange", RECORDED, ids=lambda x: f"{x['api']}-{x['t_ms']}")
+def test_recorded_requests_and_answers(exchange: dict[str, Any]) -> None:
+    key, version = ApiKey[exchange["api"]], exchange["version"]
+    request = entity(request_type(key, version), exchange["request"])
+    assert decode_request(key, version, encode_body(request)) == request
+    answer = entity(response_type(key, version), exchange["response"])
+    assert decode_response(key, version, encode_body(answer)) == answer
+
+
+def test_leader_and_isr_on_the_wire() -> None:
+    state = ib.LeaderAndIsrPartitionState(
+        partition_index=3,
+        controller_epoch=2,
+        leader=1,
+        leader_epoch=5,
+        isr=(1, 2),
+        partition_epoch=6,
+        replicas=(1, 2),
+        is_new=True,
+    )  # type: ignore[arg-type]
+    request = ib.LeaderAndIsrRequest(
+        controller_id=1,
+        controller_epoch=2,
+        broker_epoch=9,
+        topic_states=(ib.LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC, partition_states=(state,)),),
+    )  # type: ignore[arg-type]
+    assert encode_body(request).hex() == (
+        "00000001" "00" "00000002" "0000000000000009" "01"
+        "02" "0274" "00000000000000000000000000000007"
+        "02" "00000003" "00000002" "00000001" "00000005" "030000000100000002" "00000006" "030000000100000002"
+        "01" "01" "01" "00" "00"
+        "00" "01" "00"
+    )  # fmt: skip
+    assert list(ib.partition_states(request)) == [(TopicPartition("t", 3), TOPIC, state)]
+
+
+def test_our_tagged_fields_are_absent_when_empty_and_there_when_not() -> None:
+    plain = ib.UpdateMetadataRequest(controller_id=1, controller_epoch=2, topic_states=(), live_brokers=())  # type: ignore[arg-type]
+    assert encode_body(plain).endswith(b"\1\1\0")
+    full = dataclasses.replace(
+        plain,
+        type=ib.TYPE_FULL,
+        cluster_id="c",
+        metadata_offset=77,
+        topic_configs=(ib.TopicConfigs(topic="t", configs=ib.config_pairs({"b": "2", "a": "1"})),),
+        broker_configs=(ib.BrokerConfigs(broker=ib.DEFAULT_BROKER, configs=()),),
+    )  # type: ignore[arg-type]
+    decoded = decode_request(6, 8, encode_body(full))
+    assert decoded == full
+    assert [(p.key, p.value) for p in decoded.topic_configs[0].configs] == [("a", "1"), ("b", "2")]
+
+
+def test_a_kafka_broker_would_skip_our_tagged_fields() -> None:
+    """Their tags are far above Kafka's, and each says its size: reading past them needs no schema."""
+    for kind in (ib.UpdateMetadataRequest, ib.StopReplicaTopicState):
+        tags = [f.metadata["tag"] for f in dataclasses.fields(kind) if "tag" in f.metadata]
+        assert all(tag == 0 or tag >= 0x1000 for tag in tags)
+
+
+def test_stop_replica_carries_the_topic_id() -> None:
+    request = ib.StopReplicaRequest(
+        controller_id=1,
+        controller_epoch=2,
+        topic_states=(
+            ib.StopReplicaTopicState(
+                topic_name="t",
+                topic_id=TOPIC,
+                partition_states=(ib.StopReplicaPartitionState(partition_index=1, delete_partition=True),),
+            ),
+        ),
+    )  # type: ignore[arg-type]
+    assert decode_request(5, 4, encode_body(request)) == request
