@@ -1,0 +1,486 @@
+"""Several dirs: loading, placing, deleting, checkpoints, and the loss of one of them."""
+
+import os
+from collections import deque
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    ConfigError,
+    DiskQueueFullError,
+    DuplicateReplicaError,
+    HoldfastError,
+    InconsistentMetaPropertiesError,
+    InconsistentTopicIdError,
+    KafkaStorageError,
+)
+from holdfast.model.types import TopicPartition
+from holdfast.storage import checkpoints
+from holdfast.storage.files import OsFiles
+from holdfast.storage.log_dir import InlineQueue, LogDir
+from holdfast.storage.log_manager import LogManager
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = UUID(int=7)
+CONFIG = LogConfig(segment_bytes=300, file_delete_delay_ms=1000)
+
+
+class DeferredQueue:
+    """Work waits until the test says run."""
+
+    def __init__(self) -> None:
+        self.waiting: deque = deque()
+        self.full = False
+
+    def submit(self, work, done) -> None:
+        if self.full:
+            done(None, DiskQueueFullError("full"))
+        else:
+            self.waiting.append((work, done))
+
+    def run(self) -> None:
+        while self.waiting:
+            InlineQueue().submit(*self.waiting.popleft())
+
+
+class Broker:
+    """A LogManager over two or more dirs, and the means to restart it."""
+
+    def __init__(self, root: Path, files, count=2, queues=None) -> None:
+        self.root, self.files, self.count = root, files, count
+        self.queues = queues or [InlineQueue() for _ in range(count)]
+        self.offline: list[LogDir] = []
+        self.ids = iter(range(100, 10**6))
+        self.error: HoldfastError | None = None
+
+    def start(self, expect_error=False, cluster_id="c") -> LogManager:
+        dirs = [
+            LogDir(str(self.root / f"d{i}"), self.files, self.queues[i], on_offline=lambda d, e: self.offline.append(d))
+            for i in range(self.count)
+        ]
+        self.logs = LogManager(
+            dirs,
+            node_id=1,
+            cluster_id=cluster_id,
+            config_of=lambda topic: CONFIG,
+            new_id=lambda: UUID(int=next(self.ids)),
+        )
+        told = []
+        self.logs.start(NOW_MS, told.append)
+        for queue in self.queues:
+            if isinstance(queue, DeferredQueue):
+                queue.run()
+        (self.error,) = told
+        assert (self.error is not None) == expect_error, self.error
+        return self.logs
+
+    def stop(self, clean=True, marks=None) -> None:
+        told = []
+        if clean:
+            self.logs.close(clean=True, broker_epoch=4, high_watermarks=marks or {}, done=lambda: told.append(1))
+            assert told == [1]
+        else:
+            for d in self.logs.dirs:
+                d.close()
+
+    def create(self, tp, topic_id=TOPIC_ID, is_new=True):
+        told = []
+        self.logs.create(tp, topic_id, CONFIG, is_new=is_new, now_ms=NOW_MS, done=lambda *a: told.append(a))
+        ((log, error),) = told
+        if error is not None:
+            raise error
+        return log
+
+    def delete(self, tp):
+        told = []
+        self.logs.delete(tp, now_ms=NOW_MS, done=told.append)
+        (error,) = told
+        if error is not None:
+            raise error
+
+    def names(self, i: int) -> list[str]:
+        return sorted(n for n in os.listdir(self.root / f"d{i}"))
+
+
+@pytest.fixture
+def broker(tmp_path, files):
+    broker = Broker(tmp_path, files)
+    broker.start()
+    yield broker
+    for d in broker.logs.dirs:
+        d.close()
+
+
+def tp(i: int) -> TopicPartition:
+    return TopicPartition("t", i)
+
+
+def fill(log, batch, count):
+    for _ in range(count):
+        log.append_as_leader(batch(b"x" * 20), 0, NOW_MS)
+
+
+def test_k113_10_a_new_log_goes_to_the_dir_with_the_fewest(broker):
+    for i in range(5):
+        broker.create(tp(i))
+    assert [len(d.replicas) for d in broker.logs.describe()] == [3, 2]
+    assert broker.logs.get(tp(0)).dir is broker.logs.dirs[0]
+    assert broker.logs.get(tp(99)) is None
+    assert len(list(broker.logs.logs())) == 5
+    again = broker.create(tp(0))
+    assert again is broker.logs.get(tp(0))
+
+
+def test_placement_counts_logs_that_are_being_made(tmp_path, files):
+    queues = [DeferredQueue(), DeferredQueue()]
+    broker = Broker(tmp_path, files, queues=queues)
+    logs = broker.start()
+    told = []
+    for i in range(6):
+        logs.create(tp(i), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
+    logs.create(tp(0), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
+    assert [len(q.waiting) for q in queues] == [3, 3]
+    for queue in queues:
+        queue.run()
+    assert len(told) == 7
+    assert told.count(logs.get(tp(0))) == 2
+
+
+def test_k113_10_when_a_dir_cannot_the_next_one_is_tried(broker, files):
+    files.fail("mkdir", "/d0/")
+    assert broker.create(tp(0)).dir is broker.logs.dirs[1]
+    assert broker.offline == [broker.logs.dirs[0]]
+    files.fail("mkdir", "/d1/")
+    with pytest.raises(KafkaStorageError, match="no log dir"):
+        broker.create(tp(1))
+
+
+def test_a_full_queue_is_passed_over(tmp_path, files):
+    queues = [DeferredQueue(), InlineQueue()]
+    broker = Broker(tmp_path, files, queues=queues)
+    broker.start()
+    queues[0].full = True
+    assert broker.create(tp(0)).dir is broker.logs.dirs[1]
+
+
+def test_k1066_04_cordoned_dirs_take_no_new_logs(broker):
+    broker.logs.dirs[0].cordoned = True
+    for i in range(4):
+        assert broker.create(tp(i)).dir is broker.logs.dirs[1]
+    broker.logs.dirs[1].cordoned = True
+    with pytest.raises(KafkaStorageError):
+        broker.create(tp(9))
+    assert [d.cordoned for d in broker.logs.describe()] == [True, True]
+
+
+def test_k112_08_09_a_lost_log_is_not_made_again_elsewhere(broker):
+    broker.logs.dirs[1].mark_offline(KafkaStorageError("dead"))
+    with pytest.raises(KafkaStorageError, match="may be on an offline"):
+        broker.create(tp(0), is_new=False)
+    assert broker.create(tp(0), is_new=True).dir is broker.logs.dirs[0]
+
+
+def test_k112_07_without_a_bad_dir_it_is_made(broker):
+    assert broker.create(tp(0), is_new=False) is broker.logs.get(tp(0))
+
+
+def test_a_log_on_an_offline_dir_is_lost_not_unknown(broker, batch):
+    log = broker.create(tp(0))
+    fill(log, batch, 2)
+    log.dir.mark_offline(KafkaStorageError("dead"))
+    assert broker.logs.get(tp(0)) is log
+    for is_new in (True, False):
+        with pytest.raises(KafkaStorageError):
+            broker.create(tp(0), is_new=is_new)
+    with pytest.raises(KafkaStorageError):
+        broker.delete(tp(0))
+    bad, good = broker.logs.describe()
+    assert isinstance(bad.error, KafkaStorageError)
+    assert bad.space is None
+    assert bad.replicas == [(tp(0), log.view.size, False)]  # H-32: what was there stays known
+    assert good.error is None
+    assert good.space.total > 0
+
+
+def test_restart_finds_everything_again(broker, batch, read_all):
+    before = {}
+    for i in range(6):
+        log = broker.create(tp(i))
+        fill(log, batch, i)
+        before[tp(i)] = read_all(log)
+    broker.logs.get(tp(5)).delete_records_before(2)
+    for clean in (True, False, True):
+        broker.logs.checkpoint({tp(5): 3})
+        broker.stop(clean, marks={tp(5): 4})
+        logs = broker.start()
+        assert logs.high_watermarks[tp(5)] == (4 if clean else 3)
+        for each, data in before.items():
+            log = logs.get(each)
+            assert log.topic_id == TOPIC_ID
+            assert log.view.end_offset == each.partition
+            if each != tp(5):
+                assert read_all(log) == data
+            if clean:
+                assert log.recovery_point == log.view.end_offset
+        assert logs.get(tp(5)).view.start_offset == 2
+        assert [len(d.replicas) for d in logs.describe()] == [3, 3]
+        assert set(logs.previous_broker_epochs.values()) == ({4} if clean else {None})
+    assert not any(".kafka_cleanshutdown" in broker.names(i) for i in range(2))
+
+
+def test_checkpoints_are_written_when_they_change(broker, batch, files):
+    log = broker.create(tp(0))
+    fill(log, batch, 5)
+    broker.logs.checkpoint({tp(0): 2})
+    path = Path(log.dir.path)
+    assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n1\nt 0 2\n"
+    assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 0\n"
+    assert (path / checkpoints.LOG_START).read_text() == "0\n0\n"
+    files.calls.clear()
+    broker.logs.checkpoint({tp(0): 2})
+    assert not [c for c in files.calls if c[0] == "write_atomic"]
+    broker.logs.flush_due(NOW_MS)
+    log.delete_records_before(1)
+    broker.logs.checkpoint({tp(0): 5})
+    assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n1\nt 0 5\n"
+    assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 3\n"
+    assert (path / checkpoints.LOG_START).read_text() == "0\n1\nt 0 1\n"
+    log.truncate_to(2, NOW_MS)
+    assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 2\n"
+
+
+def test_a_broken_checkpoint_is_ignored(broker, batch):
+    log = broker.create(tp(0))
+    fill(log, batch, 5)
+    broker.stop()
+    for name in (checkpoints.HIGH_WATERMARK, checkpoints.RECOVERY_POINT, checkpoints.LOG_START):
+        (Path(log.dir.path) / name).write_text("0\n2\nt 0")
+    assert broker.start().get(tp(0)).view.end_offset == 5
+
+
+def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
+    for i in range(4):
+        fill(broker.create(tp(i)), batch, 3)
+    broker.logs.checkpoint({tp(i): 3 for i in range(4)})
+    broker.delete(tp(0))
+    broker.delete(tp(2))
+    broker.delete(tp(2))
+    assert broker.logs.get(tp(0)) is None
+    assert [n for n in broker.names(0) if n.endswith("-delete")] == [
+        "t-0.00000000000000000000000000000066-delete",
+        "t-2.00000000000000000000000000000067-delete",
+    ]
+    path = broker.root / "d0"
+    assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n0\n"
+    assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n0\n"
+    assert broker.create(tp(9)).dir is broker.logs.dirs[0]  # the count went down
+    broker.logs.purge(NOW_MS + 999)
+    assert len([n for n in broker.names(0) if n.endswith("-delete")]) == 2
+    broker.logs.purge(NOW_MS + 1000)
+    assert not [n for n in broker.names(0) if n.endswith("-delete")]
+
+
+def test_delete_before_a_crash_is_finished_at_the_start(broker, batch):
+    fill(broker.create(tp(0)), batch, 3)
+    broker.delete(tp(0))
+    broker.stop(clean=False)
+    logs = broker.start()
+    assert logs.get(tp(0)) is None
+    assert not [n for n in broker.names(0) if n.startswith("t-")]
+
+
+def test_delete_that_fails(broker, files):
+    broker.create(tp(0))
+    files.fail("rename")
+    with pytest.raises(KafkaStorageError):
+        broker.delete(tp(0))
+
+
+def test_h24_a_directory_of_an_earlier_topic_is_told(broker):
+    broker.create(tp(0))
+    with pytest.raises(InconsistentTopicIdError):
+        broker.create(tp(0), topic_id=UUID(int=8))
+    assert broker.create(tp(0), topic_id=None) is broker.logs.get(tp(0))
+
+
+def test_a_directory_without_a_topic_id_adopts_one(broker):
+    log = broker.create(tp(0), topic_id=None)
+    assert log.topic_id is None
+    assert broker.create(tp(0)) is log
+    assert log.topic_id == TOPIC_ID
+    broker.stop()
+    assert broker.start().get(tp(0)).topic_id == TOPIC_ID
+
+
+def test_adopting_a_topic_id_can_fail(broker, files):
+    broker.create(tp(0), topic_id=None)
+    files.fail("create", "partition.metadata")
+    with pytest.raises(KafkaStorageError):
+        broker.create(tp(0))
+
+
+def test_k112_34_a_bad_dir_at_start_is_offline_the_rest_goes_on(broker, files, batch):
+    for i in range(4):
+        fill(broker.create(tp(i)), batch, 2)
+    broker.stop()
+    files.fail("listdir", "/d1")
+    logs = broker.start()
+    assert [d.is_online for d in logs.dirs] == [True, False]
+    assert broker.offline == [logs.dirs[1]]
+    assert logs.get(tp(0)) is not None
+    with pytest.raises(KafkaStorageError):
+        broker.create(tp(1), is_new=False)
+    broker.stop()
+    assert ".kafka_cleanshutdown" in broker.names(0)
+
+
+def test_h22_no_mark_of_a_clean_stop_after_a_load_that_failed(broker, files, batch):
+    fill(broker.create(tp(0)), batch, 2)
+    fill(broker.create(tp(1)), batch, 2)
+    broker.stop()
+    files.fail("read_bytes", "/d1/t-1")
+    broker.start()
+    files.rules.clear()
+    broker.stop()
+    assert ".kafka_cleanshutdown" in broker.names(0)
+    assert ".kafka_cleanshutdown" not in broker.names(1)
+
+
+def test_a_dir_for_which_descriptors_ran_out_is_not_served_by_halves(broker, files, batch):
+    import errno
+
+    fill(broker.create(tp(0)), batch, 2)
+    broker.stop()
+    files.fail("read_bytes", "/d0/t-0", errno.EMFILE)
+    logs = broker.start()
+    assert not logs.dirs[0].is_online
+
+
+def test_k112_02_no_good_dir_is_an_error(broker, files):
+    broker.stop()
+    files.fail("makedirs")
+    broker.start(expect_error=True)
+    assert isinstance(broker.error, KafkaStorageError)
+    assert "none of the specified log dirs" in str(broker.error)
+
+
+def test_the_same_replica_in_two_dirs_is_refused(broker):
+    broker.create(tp(0))
+    broker.stop()
+    os.mkdir(broker.root / "d1" / "t-0")
+    broker.start(expect_error=True)
+    assert isinstance(broker.error, DuplicateReplicaError)
+    assert "d0/t-0" in str(broker.error)
+    assert "d1/t-0" in str(broker.error)
+
+
+def test_h17_a_copied_dir_is_refused(broker):
+    broker.stop()
+    text = (broker.root / "d0" / "meta.properties").read_text()
+    (broker.root / "d1" / "meta.properties").write_text(text)
+    broker.start(expect_error=True)
+    assert isinstance(broker.error, InconsistentMetaPropertiesError)
+
+
+def test_a_dir_of_another_cluster_or_process_is_refused(broker, tmp_path, files):
+    other = Broker(tmp_path, files)
+    other.start(expect_error=True)
+    assert isinstance(other.error, ConfigError)
+    broker.stop()
+    broker.start(expect_error=True, cluster_id="another")
+    assert isinstance(broker.error, InconsistentMetaPropertiesError)
+
+
+def test_c21_unknown_names_are_left_alone(broker, caplog):
+    broker.create(tp(0))
+    broker.stop()
+    for name in ("lost+found", "not-a-partition-dir", "t-x", "t-00"):
+        os.mkdir(broker.root / "d0" / name)
+    (broker.root / "d0" / "a-0").write_text("a file")
+    os.mkdir(broker.root / "d0" / ("s-0." + "a" * 32 + "-stray"))
+    future = broker.root / "d0" / ("f-0." + "a" * 32 + "-future")
+    os.mkdir(future)
+    (future / "00000000000000000000.log").write_bytes(b"123")
+    logs = broker.start()
+    assert [log.topic_partition for log in logs.logs()] == [tp(0)]
+    assert "lost+found" in caplog.text
+    assert {"lost+found", "not-a-partition-dir", "t-x", "t-00", "a-0", future.name} <= set(broker.names(0))
+    assert logs.describe()[0].replicas[1:] == [(TopicPartition("f", 0), 3, True)]
+
+
+def test_a_damaged_log_is_checked_whole(broker, batch):
+    log = broker.create(tp(0))
+    fill(log, batch, 10)
+    first = Path(log.view.segments[0].path(".log"))
+    broker.stop()
+    os.remove(Path(log.path) / "leader-epoch-checkpoint")
+    first.write_bytes(b"\0" * first.stat().st_size)
+    assert broker.start().get(tp(0)).view.end_offset == 0
+
+
+def test_housekeeping(broker, batch, files):
+    for i in range(3):
+        fill(broker.create(tp(i)), batch, 10)
+    logs = broker.logs
+    log = logs.get(tp(0))
+    assert log.has_rolled
+    logs.flush_due(NOW_MS)
+    assert not log.has_rolled
+    logs.update_config("t", LogConfig(segment_bytes=300, retention_ms=10, segment_ms=5, index_interval_bytes=1))
+    logs.update_config("other", LogConfig())
+    logs.roll_due(NOW_MS + 100)
+    assert log.view.segments[-1].size == 0
+    logs.retain(NOW_MS + 100, {tp(0): 10, tp(1): 4})
+    assert [logs.get(tp(i)).view.start_offset for i in range(3)] == [10, 3, 0]
+    assert log.has_retired
+    logs.purge(NOW_MS + 10**6)
+    assert not log.has_retired
+    fill(log, batch, 3)
+    logs.write_indexes()
+    assert Path(log.view.segments[-1].path(".index")).stat().st_size == 10485760
+    log.append_as_leader(batch(b"v", producer_id=9, producer_epoch=0, sequence=0), 0, NOW_MS)
+    logs.expire_producers(NOW_MS + 10, 100)
+    assert log.producers.entries
+    logs.expire_producers(NOW_MS + 200, 100)
+    assert not log.producers.entries
+
+
+def test_housekeeping_goes_on_after_an_error_of_one_log(broker, batch, files):
+    import errno
+
+    for i in range(0, 6):
+        fill(broker.create(tp(i)), batch, 10)
+    files.fail("fsync", "/t-0/", errno.ENOENT)  # its files went, the disk is fine
+    broker.logs.flush_due(NOW_MS)
+    assert broker.offline == []
+    assert [broker.logs.get(tp(i)).has_rolled for i in range(6)] == [True, False, False, False, False, False]
+
+
+def test_housekeeping_of_a_dead_dir_harms_no_other(broker, batch, files):
+    for i in range(4):
+        fill(broker.create(tp(i)), batch, 10)
+    files.fail("fsync", "/d0/")
+    broker.logs.flush_due(NOW_MS)
+    assert broker.offline == [broker.logs.dirs[0]]
+    assert not broker.logs.get(tp(1)).has_rolled
+    files.calls.clear()
+    broker.logs.retain(NOW_MS, {})
+    broker.logs.checkpoint({})
+    broker.logs.purge(NOW_MS + 10**9)
+    broker.stop()
+    assert not [c for c in files.calls if "/d0" in c[1]]  # K18-04: it is not touched again
+    assert ".kafka_cleanshutdown" in broker.names(1)
+
+
+def test_close_that_fails_leaves_no_mark(broker, batch, monkeypatch):
+    fill(broker.create(tp(0)), batch, 2)
+
+    def fail(self, path):
+        raise OSError(5, "no sync")
+
+    monkeypatch.setattr(OsFiles, "sync_all", fail)
+    broker.stop()
+    assert not any(".kafka_cleanshutdown" in broker.names(i) for i in range(2))
