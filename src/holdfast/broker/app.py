@@ -28,6 +28,7 @@ from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.broker.outbox import BrokerOutbox
+from holdfast.broker.producer_ids import ProducerIds
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
@@ -144,6 +145,7 @@ class Broker:
         config = self.config
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
+        self.producer_ids = ProducerIds(self)
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
         self.replicas = LocalReplicas(

@@ -23,7 +23,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
-from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
+from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline, ReplicasOnline
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError
 from holdfast.model.types import TopicPartition
@@ -208,14 +208,19 @@ class ControllerLoop:
         if request.__api_key__ != ApiKey.LEADER_AND_ISR or int(response.error_code):
             return
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
-        lost = [
-            TopicPartition(names[topic.topic_id], p.partition_index)
-            for topic in response.topics
-            for p in topic.partition_errors
-            if int(p.error_code) == _STORAGE_ERROR
-        ]
+        lost, well = [], []
+        offline = self.controller.offline_replicas()
+        for topic in response.topics:
+            for p in topic.partition_errors:
+                tp = TopicPartition(names[topic.topic_id], p.partition_index)
+                if int(p.error_code) == _STORAGE_ERROR:
+                    lost.append(tp)
+                elif int(p.error_code) == 0 and broker_id in offline.get(tp, ()):
+                    well.append(tp)
         if lost:
             self.post(ReplicasOffline(broker_id=broker_id, partitions=tuple(lost)))
+        if well:
+            self.post(ReplicasOnline(broker_id=broker_id, partitions=tuple(well)))
 
     async def told_everybody(self, timeout_s: float) -> None:
         """Return when every live broker has answered what was sent so far, or the time is up."""

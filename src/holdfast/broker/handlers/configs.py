@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.metadata import legal_topic_name
+from holdfast.controller import events
 from holdfast.model.config import ConfigEntry, ConfigSource, ConfigType, describe_broker, describe_topic
 from holdfast.model.errors import (
+    ConfigError,
     HoldfastError,
     InvalidRequestError,
     InvalidTopicError,
@@ -86,3 +89,59 @@ def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> dict[str,
         "config_type": _WIRE_TYPE[entry.key.type],
         "documentation": entry.key.doc if documentation else None,
     }
+
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+@at_controller
+async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
+    """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers."""
+    changes: list[events.ConfigChange] = []
+    failed: dict[tuple[int, str], HoldfastError] = {}
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            changes.append(
+                events.ConfigChange(
+                    resource_type=kind,
+                    resource_name=name,
+                    values=tuple(_operation(ctx, kind, name, c) for c in resource.configs),
+                )
+            )
+        except HoldfastError as e:
+            failed[kind, name] = e
+    reply = await ctx.submit(events.AlterConfigs(changes=tuple(changes), validate_only=request.validate_only))
+    results = {(r.resource_type, r.resource_name): r.error for r in reply.resources} | failed
+    if ctx.broker.controller is not None:
+        await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
+    return respond(
+        ctx,
+        responses=[
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "error_code": error,
+                "error_message": None if error is None else error.message,
+            }
+            for (kind, name), error in results.items()
+        ],
+    )
+
+
+def _operation(ctx: RequestContext, kind: int, name: str, config: Any) -> tuple[str, str | None]:
+    """The override that one operation amounts to."""
+    if config.config_operation == SET:
+        return config.name, config.value
+    if config.config_operation == DELETE:
+        return config.name, None
+    found = {e.key.name: e for e in _entries(ctx, kind, name)}.get(config.name)
+    if found is None or found.key.type is not ConfigType.LIST:
+        raise ConfigError(f"{config.name}: append and subtract need a key with a list, of resource {name!r}")
+    items = [v for v in (found.value or "").split(",") if v]
+    given = [v.strip() for v in (config.value or "").split(",") if v.strip()]
+    if config.config_operation == APPEND:
+        items += [v for v in given if v not in items]
+    else:
+        items = [v for v in items if v not in given]
+    return config.name, ",".join(items)

@@ -10,20 +10,16 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.controller import events
-from holdfast.model.errors import InconsistentClusterIdError
 
 
 async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-4. The answer is the broker's new epoch."""
-    if request.cluster_id != ctx.broker.cluster_id:
-        raise InconsistentClusterIdError(
-            f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {ctx.broker.cluster_id}"
-        )
     listener = request.listeners[0]
     reply = await ctx.submit(
         events.BrokerRegister(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
+            cluster_id=request.cluster_id,
             host=listener.host,
             port=listener.port,
             rack=request.rack,
@@ -48,21 +44,29 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
     )
     ctx.connection.session["broker"] = (request.broker_id, request.broker_epoch)
     return respond(
-        ctx, is_caught_up=True, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+        ctx, is_caught_up=reply.is_caught_up, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
+    )
+
+
+def _members(wire: Any, version: int) -> tuple[events.IsrMember, ...]:
+    if version < 3:
+        return tuple(events.IsrMember(broker_id=b) for b in wire.new_isr)
+    return tuple(
+        events.IsrMember(broker_id=m.broker_id, broker_epoch=None if m.broker_epoch < 0 else m.broker_epoch)
+        for m in wire.new_isr_with_epochs
     )
 
 
 async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
     """Versions 2-3: new in-sync sets that leaders propose."""
     wanted = tuple(
-        events.AlterPartitionState(
+        events.AlterPartitionItem(
             topic_id=topic.topic_id,
             partition=p.partition_index,
             leader_epoch=p.leader_epoch,
             partition_epoch=p.partition_epoch,
-            isr=tuple((m.broker_id, None if m.broker_epoch < 0 else m.broker_epoch) for m in p.new_isr_with_epochs)
-            if ctx.version >= 3
-            else tuple((b, None) for b in p.new_isr),
+            new_isr=_members(p, ctx.version),
+            recovered=p.leader_recovery_state == 0,
         )
         for topic in request.topics
         for p in topic.partitions

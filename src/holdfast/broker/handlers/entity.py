@@ -47,7 +47,7 @@ def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
             continue
         value = values[field.name]
         if value is None:
-            pass
+            value = field.zero if field.zero is ErrorCode.none else None
         elif field.nested is not None:
             value = tuple(build(field.nested, v) for v in value) if field.many else build(field.nested, value)
         elif field.many:

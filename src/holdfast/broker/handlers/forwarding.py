@@ -9,6 +9,8 @@ from holdfast.broker.handlers.base import Handler, RequestContext
 from holdfast.model.errors import NotControllerError
 
 FORWARD_TIMEOUT_S = 30.0
+TELL_TIMEOUT_S = 5.0
+"""How long an answer waits for brokers that do not answer the controller."""
 
 
 def at_controller(handler: Handler) -> Handler:

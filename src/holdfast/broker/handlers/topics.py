@@ -11,12 +11,9 @@ import datetime
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.forwarding import at_controller
+from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
 from holdfast.model.errors import HoldfastError, TopicDeletionDisabledError
-
-TELL_TIMEOUT_S = 5.0
-"""How long an answer waits for brokers that do not answer the controller."""
 
 
 def milliseconds(value: datetime.timedelta | int) -> int:
