@@ -1,0 +1,34 @@
+"""``holdfast broker FILE.properties``: one node in this process, until SIGTERM or Ctrl-C.
+
+Owns only the command line; broker/app.py runs the node.
+"""
+
+import sys
+
+import click
+
+
+@click.command()
+@click.argument("properties", type=click.Path(exists=True, dir_okay=False, readable=True))
+def broker(properties: str) -> None:
+    """Run one node with Kafka's configuration keys from the file PROPERTIES.
+
+    Also brings back a killed node of `holdfast up`: its file is DIR/broker-N.properties. Log lines go to standard
+    error. Exit code 0 after a clean stop, 1 when the node cannot start or all its disks are lost.
+    """
+    from holdfast.broker.app import run_broker
+
+    raise_open_files_limit()
+    sys.exit(run_broker(properties))
+
+
+def raise_open_files_limit() -> None:
+    """As many open files as the system allows: a broker holds several for each segment and one per client."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):  # macOS tells "unlimited" and takes less
+            return

@@ -1,0 +1,198 @@
+"""Where ``holdfast up`` keeps what in its data directory, and each node's properties file.
+
+    DIR/pids.json               {"1": pid, ...}
+    DIR/metadata/               the embedded metadata store, shared by all nodes
+    DIR/broker-N.properties     Kafka's keys; what a person adds to it stays
+    DIR/broker-N.log            what the node logs
+    DIR/broker-N/log-dir-K      its log directories
+
+Owns these names and the merge of an existing file with the options of a later start. Starts nothing.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.model.config import BrokerConfig, Listener, read_properties
+from holdfast.model.errors import ConfigError
+
+HOST = "127.0.0.1"
+DEFAULT_BROKERS = 3
+DEFAULT_LOG_DIRS = 2
+DEFAULT_PORT = 9092
+MAX_PORT = 65535
+OWNED_KEYS = frozenset(
+    ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "metadata.log.dir")
+)
+"""Keys whose values follow from the options of ``up``."""
+_FILE = re.compile(r"broker-([1-9][0-9]*)\.properties")
+
+
+class LayoutError(Exception):
+    """The options contradict each other or what the data directory holds; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says; None where it says nothing."""
+
+    brokers: int | None
+    log_dirs: int | None
+    port: int | None
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One broker of the cluster as its properties file has it."""
+
+    broker_id: int
+    port: int
+    log_dirs: tuple[str, ...]
+    properties: Mapping[str, str]
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+def properties_path(data_dir: str, broker_id: int) -> str:
+    return os.path.join(data_dir, f"broker-{broker_id}.properties")
+
+
+def log_path(data_dir: str, broker_id: int) -> str:
+    return os.path.join(data_dir, f"broker-{broker_id}.log")
+
+
+def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
+    """The nodes to run, and warnings. What the directory holds counts where the options say nothing."""
+    if "," in data_dir:
+        raise LayoutError(f"--data-dir {data_dir}: expected a path without a comma, as log.dirs is a list")
+    for key in options.settings:
+        if key in OWNED_KEYS:
+            raise LayoutError(
+                f"--set {key}: expected a key that --brokers, --log-dirs, --port or --data-dir do not set"
+            )
+    found = _existing(data_dir)
+    warnings: list[str] = []
+    brokers = options.brokers or len(found) or DEFAULT_BROKERS
+    if brokers < len(found):
+        raise LayoutError(
+            f"{data_dir} holds a cluster of {len(found)} brokers: --brokers {brokers} would leave out replicas;"
+            f" use --brokers {len(found)} (or more), or another --data-dir"
+        )
+    if found and brokers > len(found):
+        warnings.append(f"{data_dir} held {len(found)} brokers: adding {brokers - len(found)} that hold no data yet")
+    port = options.port if options.port is not None else _first_port(found)
+    if not 1 <= port <= MAX_PORT - brokers + 1:
+        raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
+    nodes = []
+    for broker_id in range(1, brokers + 1):
+        kept = found.get(broker_id, {})
+        dirs = _log_dirs(data_dir, broker_id, kept, options)
+        nodes.append(_node(data_dir, broker_id, port + broker_id - 1, dirs, brokers, kept, options.settings))
+    return nodes, warnings
+
+
+def write(data_dir: str, nodes: Sequence[Node]) -> list[str]:
+    """Directories and properties files; returns warnings for log directories that cannot be made.
+
+    Such a directory is the broker's matter: it starts with the others and marks this one offline.
+    """
+    warnings = []
+    os.makedirs(os.path.join(data_dir, "metadata"), exist_ok=True)
+    for node in nodes:
+        for path in node.log_dirs:
+            try:
+                os.makedirs(path, exist_ok=True)
+            except OSError as e:
+                warnings.append(f"log directory {path} of broker {node.broker_id}: {e.strerror}")
+        text = "".join(f"{key}={_escaped(value)}\n" for key, value in node.properties.items())
+        write_atomically(properties_path(data_dir, node.broker_id), text)
+    return warnings
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\")
+
+
+def write_atomically(path: str, text: str) -> None:
+    """A reader sees the old text or the new one."""
+    partial = f"{path}.tmp"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial, path)
+
+
+def _existing(data_dir: str) -> dict[int, dict[str, str]]:
+    """Properties by broker id; LayoutError when the ids are not 1..N or a file contradicts its name."""
+    found: dict[int, dict[str, str]] = {}
+    for name in os.listdir(data_dir):
+        match = _FILE.fullmatch(name)
+        if match is None:
+            continue
+        path = os.path.join(data_dir, name)
+        with open(path, encoding="utf-8") as file:
+            properties = read_properties(file.read())
+        node_id = properties.get("node.id", properties.get("broker.id"))
+        if node_id != match[1]:
+            raise LayoutError(f"{path} has node.id={node_id}: expected {match[1]}, as its name says")
+        found[int(match[1])] = properties
+    if sorted(found) != list(range(1, len(found) + 1)):
+        names = ", ".join(map(str, sorted(found)))
+        raise LayoutError(f"{data_dir} holds properties of brokers {names}: expected 1 to {max(found)} without a gap")
+    return found
+
+
+def _first_port(found: Mapping[int, Mapping[str, str]]) -> int:
+    if 1 not in found:
+        return DEFAULT_PORT
+    try:
+        return BrokerConfig.parse(found[1]).listeners[0].port
+    except ConfigError as e:
+        raise LayoutError(f"broker-1.properties: {e}") from e
+
+
+def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
+    there = tuple(d.strip() for d in kept.get("log.dirs", "").split(",") if d.strip())
+    count = options.log_dirs or len(there) or DEFAULT_LOG_DIRS
+    if count < len(there):
+        raise LayoutError(
+            f"broker {broker_id} in {data_dir} has {len(there)} log directories: --log-dirs {count} would leave out"
+            f" replicas; use --log-dirs {len(there)} (or more)"
+        )
+    more = (os.path.join(data_dir, f"broker-{broker_id}", f"log-dir-{k}") for k in range(len(there) + 1, count + 1))
+    return (*there, *more)
+
+
+def _node(
+    data_dir: str,
+    broker_id: int,
+    port: int,
+    log_dirs: tuple[str, ...],
+    brokers: int,
+    kept: Mapping[str, str],
+    settings: Mapping[str, str],
+) -> Node:
+    listener = str(Listener("PLAINTEXT", HOST, port))
+    properties = {
+        "offsets.topic.replication.factor": str(min(3, brokers)),
+        **kept,
+        "node.id": str(broker_id),
+        "listeners": listener,
+        "advertised.listeners": listener,
+        "log.dirs": ",".join(log_dirs),
+        "metadata.log.dir": os.path.join(data_dir, "metadata"),
+        **settings,
+    }
+    try:
+        config = BrokerConfig.parse(properties)
+    except ConfigError as e:
+        raise LayoutError(f"broker {broker_id}: {e}") from e
+    return Node(
+        broker_id=broker_id,
+        port=config.listeners[0].port,
+        log_dirs=log_dirs,
+        properties=properties,
+    )

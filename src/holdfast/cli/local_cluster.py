@@ -1,0 +1,312 @@
+"""The processes of a local cluster: one child per broker, and a parent that only watches.
+
+    starting --every node serves, each sees all--> running --SIGTERM, SIGINT--> stopping --all ended--> over
+        \\------------a node ends------------------------------------------------/
+
+Owns the children, pids.json, and what is said on standard output (one line) and standard error. Never restarts a
+node by itself: SIGUSR1 asks for it. Never touches a log directory.
+
+The broker's code is imported once, here, and children are forked: three nodes start in the time of one import. That
+is safe because this process has one thread and opens nothing that a child would share, except the lock on the data
+directory, which is meant to live as long as any broker of it.
+"""
+
+import ctypes
+import errno
+import fcntl
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from holdfast.cli.layout import HOST, Node, log_path, properties_path, write_atomically
+from holdfast.cli.probe import brokers_seen_by
+
+STOP_TIMEOUT_S = 10.0
+PROBE_PAUSE_S = 0.003
+LOCK_WAIT_S = 15.0
+_PR_SET_PDEATHSIG = 1
+_STOPS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+_WATCHED = (*_STOPS, signal.SIGUSR1, signal.SIGCHLD)
+
+
+class StartError(Exception):
+    """The cluster cannot start; the message says why."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """A running broker process. ``ready_fd`` is the read end on which it tells, once, that it serves."""
+
+    node: Node
+    pid: int
+    ready_fd: int | None
+
+
+def say(line: str) -> None:
+    """One line for the person at the terminal."""
+    print(f"holdfast up: {line}", file=sys.stderr, flush=True)
+
+
+def say_ready(addresses: Sequence[str]) -> None:
+    """The one line on standard output. Whoever started us may have stopped reading: the cluster runs all the same."""
+    try:
+        print(f"ready: bootstrap.servers={','.join(addresses)}", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def lock_directory(path: str) -> int:
+    """One ``up`` per data directory. The descriptor returned is the lock; children inherit it.
+
+    Waits for the brokers of an earlier run that was killed: they hold the lock until they have ended.
+    """
+    fd = os.open(os.path.join(path, "up.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    limit_s = time.monotonic() + LOCK_WAIT_S
+    told = False
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > limit_s:
+                raise StartError(f"{path} is in use by another 'holdfast up': choose another --data-dir") from None
+            if not told:
+                say(f"{path} is in use: waiting for the brokers of an earlier run to end")
+                told = True
+            time.sleep(0.05)
+
+
+class LocalCluster:
+    """Runs ``nodes`` until it is told to stop. ``run`` returns the exit code."""
+
+    def __init__(self, data_dir: str, nodes: Sequence[Node], run_broker: Callable[..., int]) -> None:
+        self._data_dir = data_dir
+        self._nodes = list(nodes)
+        self._run_broker = run_broker
+        self._children: dict[int, _Child] = {}
+        self._last_pids: dict[int, int] = {}
+        self._wake_fd = -1
+        self._wake_write_fd = -1
+        self._signals: list[int] = []
+        self._stopping = False
+
+    def run(self) -> int:
+        """Start, tell, watch, stop. StartError before the first child exists."""
+        for node in self._nodes:
+            if not port_is_free(node.port):
+                raise StartError(
+                    f"port {node.port} for broker {node.broker_id} is taken:"
+                    f" choose another --port, or stop what listens on {node.address}"
+                )
+        self._catch_signals()
+        # What exists now is shared with every child: the collector need not touch (and so copy) those pages.
+        gc.collect()
+        gc.freeze()
+        code = 1
+        try:
+            self._start_missing()
+            if self._wait_ready():
+                say_ready([node.address for node in self._nodes])
+                while not self._stop_asked():
+                    self._turn(None)
+            code = 0 if self._stop_asked() else 1
+        finally:
+            self._stop()
+        return code
+
+    # -- starting ------------------------------------------------------------------------------------------
+
+    def _start_missing(self) -> list[int]:
+        started = []
+        for node in self._nodes:
+            if node.broker_id in self._children:
+                continue
+            if not port_is_free(node.port):
+                say(f"broker {node.broker_id} not started: its port {node.port} is taken by another process")
+                continue
+            self._children[node.broker_id] = self._fork(node)
+            started.append(node.broker_id)
+        self._last_pids |= {broker_id: child.pid for broker_id, child in self._children.items()}
+        pids = json.dumps({str(broker_id): pid for broker_id, pid in sorted(self._last_pids.items())})
+        write_atomically(os.path.join(self._data_dir, "pids.json"), pids + "\n")
+        return started
+
+    def _fork(self, node: Node) -> _Child:
+        ready_read, ready_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_broker(node, parent, ready_read, ready_write)
+        os.close(ready_write)
+        return _Child(node, pid, ready_read)
+
+    def _become_broker(self, node: Node, parent: int, ready_read: int, ready_write: int) -> NoReturn:
+        """The child: never returns into the parent's code."""
+        code = 70
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in _WATCHED:
+                signal.signal(number, signal.SIG_DFL)
+            # A group of its own: Ctrl-C in the terminal reaches `up` only, which stops the brokers in order.
+            os.setpgid(0, 0)
+            die_with_parent(parent)
+            for fd in (self._wake_fd, self._wake_write_fd, ready_read):
+                os.close(fd)
+            for other in self._children.values():
+                if other.ready_fd is not None:
+                    os.close(other.ready_fd)
+            redirect_output(log_path(self._data_dir, node.broker_id), node.broker_id)
+            code = self._run_broker(properties_path(self._data_dir, node.broker_id), ready_fd=ready_write)
+        except BaseException:  # includes SystemExit and KeyboardInterrupt: nothing may unwind into the parent's frames
+            logging.getLogger(__name__).exception("broker %d ended by an error", node.broker_id)
+        finally:
+            logging.shutdown()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _wait_ready(self) -> bool:
+        """True when every node serves and sees all others; False when one ended or a stop was asked for."""
+        unseen = list(self._nodes)
+        while unseen:
+            waiting = any(child.ready_fd is not None for child in self._children.values())
+            self._turn(None if waiting else PROBE_PAUSE_S)
+            if self._stop_asked() or len(self._children) < len(self._nodes):
+                return False
+            if waiting:
+                continue
+            unseen = [n for n in unseen if not len(brokers_seen_by(HOST, n.port)) >= len(self._nodes)]
+        return True
+
+    # -- watching ------------------------------------------------------------------------------------------
+
+    def _catch_signals(self) -> None:
+        self._wake_fd, self._wake_write_fd = os.pipe()
+        os.set_blocking(self._wake_fd, False)
+        os.set_blocking(self._wake_write_fd, False)
+        for number in _WATCHED:
+            # The handler has nothing to do: the number arrives through the wake-up pipe.
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write_fd, warn_on_full_buffer=False)
+
+    def _stop_asked(self) -> bool:
+        return not _STOPS.isdisjoint(self._signals)
+
+    def _turn(self, timeout_s: float | None) -> None:
+        """Waits for one thing to happen, and sees to it."""
+        ready = {c.ready_fd: c for c in self._children.values() if c.ready_fd is not None}
+        readable, _, _ = select.select([self._wake_fd, *ready], [], [], timeout_s)
+        for fd in readable:
+            if fd == self._wake_fd:
+                self._signals += drain(fd)
+            else:
+                os.close(fd)  # a byte, or the end of a process that SIGCHLD will tell of
+                ready[fd].ready_fd = None
+        if signal.SIGCHLD in self._signals:
+            self._signals = [s for s in self._signals if s != signal.SIGCHLD]
+            self._reap()
+        if signal.SIGUSR1 in self._signals:
+            self._signals = [s for s in self._signals if s != signal.SIGUSR1]
+            for broker_id in [] if self._stopping else self._start_missing():
+                say(f"broker {broker_id} started again as process {self._children[broker_id].pid}")
+
+    def _reap(self) -> None:
+        for broker_id, child in list(self._children.items()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid == 0:
+                continue
+            del self._children[broker_id]
+            if child.ready_fd is not None:
+                os.close(child.ready_fd)
+            if not self._stopping and not self._stop_asked():
+                say(self._obituary(child, os.waitstatus_to_exitcode(status)))
+
+    def _obituary(self, child: _Child, code: int) -> str:
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
+            how = f"ended with exit code {code}: see {log_path(self._data_dir, child.node.broker_id)}"
+        return f"broker {child.node.broker_id} (process {child.pid}) {how}"
+
+    # -- stopping ------------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        """SIGTERM to all; a second signal or ten seconds turn it into SIGKILL."""
+        self._stopping = True
+        asked = len(self._signals)
+        self._signal_children(signal.SIGTERM)
+        limit_s = time.monotonic() + STOP_TIMEOUT_S
+        killed = False
+        while self._children:
+            self._turn(max(0.0, limit_s - time.monotonic()) if not killed else None)
+            self._reap()
+            impatient = len(self._signals) > asked
+            if self._children and not killed and (impatient or time.monotonic() >= limit_s):
+                names = ", ".join(str(broker_id) for broker_id in sorted(self._children))
+                why = "asked again" if impatient else f"not over within {STOP_TIMEOUT_S:g} s"
+                say(f"stop {why}: killing broker {names}")
+                self._signal_children(signal.SIGKILL)
+                killed = True
+
+    def _signal_children(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            os.kill(child.pid, number)
+
+
+def drain(fd: int) -> list[int]:
+    """All bytes that a non-blocking descriptor has."""
+    found: list[int] = []
+    while True:
+        try:
+            part = os.read(fd, 512)
+        except BlockingIOError:
+            return found
+        found += part
+        if len(part) < 512:
+            return found
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as e:
+            if e.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def die_with_parent(parent: int) -> None:
+    """A broker stops when ``up`` is gone, however that ended. Linux only; elsewhere it stays."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def redirect_output(path: str, broker_id: int) -> None:
+    """Output goes to the node's file; warnings go to the terminal of ``up`` besides."""
+    terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.close(null)
+    warnings = logging.StreamHandler(terminal)
+    warnings.setLevel(logging.WARNING)
+    warnings.setFormatter(logging.Formatter(f"%(levelname)s [broker-{broker_id}] %(message)s"))
+    logging.getLogger("holdfast").addHandler(warnings)

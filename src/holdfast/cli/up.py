@@ -1,0 +1,100 @@
+"""``holdfast up``: a cluster on this machine, in the foreground.
+
+Owns the options and what they mean together; cli/layout.py has the directory, cli/local_cluster.py the processes.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+import click
+
+from holdfast.cli.layout import MAX_PORT, LayoutError, Options, plan, write
+
+MAX_BROKERS = 100
+MAX_LOG_DIRS = 64
+
+
+def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """KEY=VALUE, each."""
+    settings = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r}: expected KEY=VALUE, like log.retention.ms=60000", ctx, param)
+        settings[key.strip()] = text.strip()
+    return settings
+
+
+@click.command()
+@click.option("--brokers", type=click.IntRange(1, MAX_BROKERS), help="Number of brokers.  [default: 3]")
+@click.option("--log-dirs", type=click.IntRange(1, MAX_LOG_DIRS), help="Log directories each.  [default: 2]")
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False),
+    help="Where everything is kept. Without it: a temporary directory, removed at the end.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, MAX_PORT),
+    help="Broker 1 listens on it, broker 2 on the next, and so on.  [default: 9092]",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=parse_settings,
+    help="One more broker setting; repeatable.",
+)
+def up(
+    brokers: int | None,
+    log_dirs: int | None,
+    data_dir: str | None,
+    port: int | None,
+    settings: dict[str, str],
+) -> None:
+    """Run a local cluster in the foreground.
+
+    Prints one line on standard output when it takes writes: `ready: bootstrap.servers=HOST:PORT,...`. Ctrl-C stops it
+    cleanly, and with --data-dir it comes back with all its data. A broker that dies stays down and the others go on;
+    SIGUSR1 starts what is down. Each node's log is DIR/broker-N.log.
+    """
+    from holdfast.cli.local_cluster import StartError, say
+
+    # Until the cluster watches signals itself; so that a temporary directory is removed.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    temporary = data_dir is None
+    directory = tempfile.mkdtemp(prefix="holdfast-") if data_dir is None else os.path.abspath(data_dir)
+    if temporary:
+        say(f"data in {directory}, removed at the end (--data-dir keeps it)")
+    try:
+        options = Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings)
+        code = _run(directory, options)
+    except (LayoutError, StartError) as e:
+        say(str(e))
+        code = 1
+    except OSError as e:
+        say(f"{e.filename or directory}: {e.strerror or e}")
+        code = 1
+    finally:
+        if temporary:
+            shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(code)
+
+
+def _run(directory: str, options: Options) -> int:
+    from holdfast.broker.app import run_broker
+    from holdfast.cli.broker_command import raise_open_files_limit
+    from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
+
+    os.makedirs(directory, exist_ok=True)
+    lock_directory(directory)
+    nodes, warnings = plan(directory, options)
+    for line in (*warnings, *write(directory, nodes)):
+        say(line)
+    raise_open_files_limit()
+    return LocalCluster(directory, nodes, run_broker).run()
