@@ -10,6 +10,7 @@ claims: a few hundred bytes can otherwise ask for gigabytes.
 * zstd: frames.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError
@@ -126,28 +127,29 @@ def _compress_snappy(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, limit: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _snappy_block(view, limit, len(view))
-    pos, end = _XERIAL_HEAD.size, len(view)
     out: list[bytes] = []
-    left = limit
+    made = 0
+    for block in _snappy_blocks(memoryview(data)):
+        # A block's header says what it makes; nothing is made before that is known to fit.
+        made += cramjam.snappy.decompress_raw_len(block)
+        if made > limit:
+            raise _too_large(Codec.SNAPPY, len(data), limit)
+        out.append(bytes(cramjam.snappy.decompress_raw(block)))
+    return b"".join(out)
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        yield view
+        return
+    pos, end = _XERIAL_HEAD.size, len(view)
     while pos < end:
         size: int = _BLOCK_SIZE.unpack_from(view, pos)[0]
         pos += 4
         if not 0 <= size <= end - pos:
             raise CorruptRecordError(f"a snappy block of {size} bytes where {end - pos} are left")
-        block = _snappy_block(view[pos : pos + size], left, end)
-        left -= len(block)
-        out.append(block)
+        yield view[pos : pos + size]
         pos += size
-    return b"".join(out)
-
-
-def _snappy_block(block: memoryview, limit: int, whole: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise _too_large(Codec.SNAPPY, whole, limit)
-    return bytes(cramjam.snappy.decompress_raw(block))
 
 
 def _compress_lz4(data: Buffer) -> bytes:
