@@ -1,0 +1,266 @@
+"""The group coordinator: every group whose partition of ``__consumer_offsets`` this broker leads.
+
+Owns which partitions are served and sends each request to its group's. Knows no wire, no clock and no disk: time
+comes in with every call, records go out through ``GroupLog``, answers go out through ``reply`` (called once, at
+once or later). The shell calls ``tick`` when ``next_deadline_ms`` has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from holdfast.groups.deadlines import Deadlines
+from holdfast.groups.group import Group
+from holdfast.groups.partitioning import partition_for
+from holdfast.groups.replay import Replay
+from holdfast.groups.settings import GroupSettings
+from holdfast.groups.shard import Shard, ShardState
+from holdfast.groups.states import GroupState
+from holdfast.groups.types import (
+    CommitReply,
+    CommitRequest,
+    DescribedGroup,
+    DescribedMember,
+    FetchedOffsets,
+    GroupId,
+    GroupList,
+    GroupLog,
+    HeartbeatRequest,
+    JoinReply,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    Leaving,
+    ListedGroup,
+    OffsetDeleteResult,
+    SyncReply,
+    SyncRequest,
+    SyncResult,
+)
+from holdfast.model.errors import (
+    CoordinatorLoadInProgressError,
+    GroupIdNotFoundError,
+    HoldfastError,
+    InvalidGroupIdError,
+    NotCoordinatorError,
+    RebalanceInProgressError,
+)
+from holdfast.model.types import LeaderEpoch, TimestampMs, TopicPartition
+from holdfast.records.batch import Buffer
+
+_CLASSIC = "classic"
+
+
+class GroupCoordinator:
+    """See the module's docstring."""
+
+    __slots__ = ("_deadlines", "_log", "_new_member_suffix", "_now_ms", "_settings", "_shards", "partition_count")
+
+    def __init__(self, settings: GroupSettings, log: GroupLog, *, new_member_suffix: Callable[[], str]) -> None:
+        self._settings = settings
+        self._log = log
+        self._new_member_suffix = new_member_suffix
+        self._deadlines = Deadlines()
+        self._shards: dict[int, Shard] = {}
+        self._now_ms: TimestampMs = 0
+        self.partition_count = settings.offsets_partitions
+        """Partitions of ``__consumer_offsets``; a topic that exists may have another number than the setting."""
+
+    # -- leadership ------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
+        """This broker leads the partition: its groups answer that they load until ``install``."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            if shard.leader_epoch >= leader_epoch:
+                return
+            shard.close(self._now_ms)
+        self._shards[partition] = Shard(
+            partition,
+            leader_epoch,
+            settings=self._settings,
+            log=self._log,
+            deadlines=self._deadlines,
+            new_member_suffix=self._new_member_suffix,
+            clock=lambda: self._now_ms,
+        )
+
+    def load(self, partition: int, leader_epoch: LeaderEpoch, chunks: Iterable[Buffer], now_ms: TimestampMs) -> None:
+        """Read the partition's log (whole batches) and serve its groups."""
+        replay = Replay()
+        for chunk in chunks:
+            replay.feed(chunk)
+        self.install(partition, leader_epoch, replay, now_ms)
+
+    def install(self, partition: int, leader_epoch: LeaderEpoch, replay: Replay, now_ms: TimestampMs) -> None:
+        """Serve what was read; without effect if this broker no longer leads in that epoch."""
+        self._see(now_ms)
+        shard = self._shards.get(partition)
+        if shard is not None and shard.leader_epoch == leader_epoch and shard.state is ShardState.LOADING:
+            shard.open(replay.groups(), now_ms)
+
+    def on_resigned(self, partition: int) -> None:
+        """Another broker leads the partition."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close(self._now_ms)
+
+    def on_topics_deleted(self, topics: Collection[str], now_ms: TimestampMs) -> None:
+        """Offsets in these topics go."""
+        self._see(now_ms)
+        for shard in self._active():
+            shard.offsets.forget_topics(frozenset(topics), now_ms)
+
+    def next_deadline_ms(self) -> TimestampMs | None:
+        """When to call ``tick`` next; may be early."""
+        return self._deadlines.next_ms()
+
+    def tick(self, now_ms: TimestampMs) -> None:
+        """Run what is due."""
+        self._see(now_ms)
+        self._deadlines.run_due(now_ms)
+
+    # -- members ---------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, now_ms: TimestampMs, reply: JoinReply) -> None:
+        """JoinGroup: see membership.py."""
+        found = self._route(request.group_id, now_ms)
+        if isinstance(found, HoldfastError):
+            reply(JoinResult(error=found, member_id=request.member_id or ""))
+        else:
+            found.members.join(request, now_ms, reply)
+
+    def sync(self, request: SyncRequest, now_ms: TimestampMs, reply: SyncReply) -> None:
+        """SyncGroup. While the group loads its rebalance is lost anyway: the member is told to join again."""
+        found = self._route(request.group_id, now_ms)
+        if isinstance(found, CoordinatorLoadInProgressError):
+            reply(SyncResult(error=RebalanceInProgressError(str(found))))
+        elif isinstance(found, HoldfastError):
+            reply(SyncResult(error=found))
+        else:
+            found.members.sync(request, now_ms, reply)
+
+    def heartbeat(self, request: HeartbeatRequest, now_ms: TimestampMs) -> HoldfastError | None:
+        """Heartbeat. While the group loads nothing is known against the member."""
+        found = self._route(request.group_id, now_ms)
+        if isinstance(found, CoordinatorLoadInProgressError):
+            return None
+        return found if isinstance(found, HoldfastError) else found.members.heartbeat(request, now_ms)
+
+    def leave(self, group_id: GroupId, leaving: Sequence[Leaving], now_ms: TimestampMs) -> LeaveResult:
+        """LeaveGroup."""
+        found = self._route(group_id, now_ms)
+        if isinstance(found, HoldfastError):
+            return LeaveResult(error=found)
+        return found.members.leave(group_id, tuple(leaving), now_ms)
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    def commit(self, request: CommitRequest, now_ms: TimestampMs, reply: CommitReply) -> None:
+        """OffsetCommit; the empty group id is allowed, as it always was."""
+        found = self._route(request.group_id, now_ms, named=False)
+        if isinstance(found, HoldfastError):
+            reply(dict.fromkeys((o.tp for o in request.offsets), found))
+        else:
+            found.offsets.commit(request, now_ms, reply)
+
+    def fetch_offsets(
+        self, group_id: GroupId, partitions: Iterable[TopicPartition] | None, now_ms: TimestampMs
+    ) -> FetchedOffsets:
+        """OffsetFetch of one group; all partitions with None."""
+        found = self._route(group_id, now_ms, named=False)
+        if isinstance(found, HoldfastError):
+            return FetchedOffsets(error=found, offsets={})
+        return found.offsets.fetch(group_id, partitions)
+
+    def delete_offsets(
+        self,
+        group_id: GroupId,
+        partitions: Sequence[TopicPartition],
+        now_ms: TimestampMs,
+        reply: Callable[[OffsetDeleteResult], None],
+    ) -> None:
+        """OffsetDelete."""
+        found = self._route(group_id, now_ms, named=False)
+        if isinstance(found, HoldfastError):
+            reply(OffsetDeleteResult(error=found, partitions={}))
+        else:
+            found.offsets.delete(group_id, tuple(partitions), now_ms, reply)
+
+    # -- administration --------------------------------------------------------------------------------------
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> GroupList:
+        """Groups in any of these states and of these types; of all, where nothing is said."""
+        wanted = {s.lower() for s in states}
+        loads = any(s.state is ShardState.LOADING for s in self._shards.values())
+        groups = [
+            ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
+            for shard in self._active()
+            for group in shard.groups.values()
+            if not wanted or group.state.value.lower() in wanted
+        ]
+        if types and _CLASSIC not in {t.lower() for t in types}:
+            groups = []
+        error = CoordinatorLoadInProgressError("some groups are still being read") if loads else None
+        return GroupList(error=error, groups=tuple(sorted(groups)))
+
+    def describe_group(self, group_id: GroupId, now_ms: TimestampMs) -> DescribedGroup:
+        """DescribeGroups of one group."""
+        found = self._route(group_id, now_ms, named=False)
+        if isinstance(found, HoldfastError):
+            return DescribedGroup(group_id=group_id, error=found)
+        group = found.groups.get(group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            error = GroupIdNotFoundError(f"Group {group_id} not found.")
+            return DescribedGroup(group_id=group_id, error=error, state=GroupState.DEAD.value)
+        return _described(group)
+
+    def delete_group(
+        self, group_id: GroupId, now_ms: TimestampMs, reply: Callable[[HoldfastError | None], None]
+    ) -> None:
+        """DeleteGroups of one group."""
+        found = self._route(group_id, now_ms, named=False)
+        if isinstance(found, HoldfastError):
+            reply(found)
+        else:
+            found.offsets.delete_group(group_id, now_ms, reply)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _see(self, now_ms: TimestampMs) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+
+    def _active(self) -> list[Shard]:
+        return [s for s in self._shards.values() if s.state is ShardState.ACTIVE]
+
+    def _route(self, group_id: GroupId, now_ms: TimestampMs, *, named: bool = True) -> Shard | HoldfastError:
+        self._see(now_ms)
+        if named and not group_id:
+            return InvalidGroupIdError("the group id is empty")
+        shard = self._shards.get(partition_for(group_id, self.partition_count))
+        if shard is None:
+            return NotCoordinatorError(f"this broker does not coordinate group {group_id!r}")
+        if shard.state is ShardState.LOADING:
+            return CoordinatorLoadInProgressError(f"group {group_id!r} is still being read")
+        return shard
+
+
+def _described(group: Group) -> DescribedGroup:
+    stable = group.is_in(GroupState.STABLE)
+    return DescribedGroup(
+        group_id=group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if stable else "",
+        members=tuple(
+            DescribedMember(
+                m.member_id,
+                m.instance_id,
+                m.client_id,
+                m.client_host,
+                m.metadata(group.protocol_name) if stable else b"",
+                m.assignment,
+            )
+            for m in group.members.values()
+        ),
+    )

@@ -1,0 +1,111 @@
+"""One partition of ``__consumer_offsets`` as the place where decisions become durable.
+
+Owns how records become batches and what a failed append means to clients. Never reads. After ``close`` (this
+broker no longer leads the partition) every completion, also of what was under way, says NotCoordinatorError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from holdfast.groups.types import GroupLog
+from holdfast.model import errors as e
+from holdfast.model.types import TimestampMs
+from holdfast.records.record import Record, encode_batch
+
+_RECORD_OVERHEAD = 32
+
+
+class Entry(NamedTuple):
+    """One record; no value is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Written(NamedTuple):
+    """How a write ended."""
+
+    error: e.HoldfastError | None
+    """What to tell the client."""
+    is_in_log: bool
+    """The records are in our log, although perhaps not yet on enough replicas: what is in memory follows them."""
+
+
+Done: TypeAlias = Callable[[Written], None]
+
+
+class Journal:
+    """See the module's docstring."""
+
+    __slots__ = ("_log", "_max_batch_bytes", "_partition", "is_open")
+
+    def __init__(self, log: GroupLog, partition: int, max_batch_bytes: int) -> None:
+        self._log = log
+        self._partition = partition
+        self._max_batch_bytes = max_batch_bytes
+        self.is_open = True
+
+    def close(self) -> None:
+        """Nothing is written from now on."""
+        self.is_open = False
+
+    def write(self, entries: Sequence[Entry], now_ms: TimestampMs, done: Done) -> None:
+        """Append the entries, in batches that every log takes; ``done`` when the last one is answered."""
+        pieces = self._pieces(entries)
+        left = len(pieces)
+        worst: Written | None = None
+
+        def one(error: e.HoldfastError | None) -> None:
+            nonlocal left, worst
+            left -= 1
+            outcome = self._outcome(error)
+            if worst is None or worst.error is None or (worst.is_in_log and not outcome.is_in_log):
+                worst = outcome
+            if left == 0:
+                done(worst)
+
+        for piece in pieces:
+            self._log.append(self._partition, _batch(piece, now_ms), one)
+
+    def _pieces(self, entries: Sequence[Entry]) -> list[list[Entry]]:
+        pieces: list[list[Entry]] = [[]]
+        size = 0
+        for entry in entries:
+            own = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
+            if pieces[-1] and size + own > self._max_batch_bytes:
+                pieces.append([])
+                size = 0
+            pieces[-1].append(entry)
+            size += own
+        return pieces
+
+    def _outcome(self, error: e.HoldfastError | None) -> Written:
+        if not self.is_open:
+            return Written(e.NotCoordinatorError("this broker no longer coordinates the group"), False)
+        match error:
+            case None:
+                return Written(None, True)
+            case e.RequestTimedOutError() | e.NotEnoughReplicasAfterAppendError():
+                return Written(e.CoordinatorNotAvailableError(str(error)), True)
+            case (
+                e.UnknownTopicOrPartitionError()
+                | e.NotEnoughReplicasError()
+                | e.ReplicaNotAvailableError()
+                | e.LeaderNotAvailableError()
+            ):
+                return Written(e.CoordinatorNotAvailableError(str(error)), False)
+            case e.NotLeaderOrFollowerError() | e.StorageError():
+                return Written(e.NotCoordinatorError(str(error)), False)
+            case e.MessageTooLargeError() | e.RecordListTooLargeError():
+                return Written(e.InvalidCommitOffsetSizeError(str(error)), False)
+        return Written(e.UnknownServerError(str(error)), False)
+
+
+def _batch(entries: Sequence[Entry], now_ms: TimestampMs) -> bytearray:
+    """A batch as Kafka's coordinator writes it: uncompressed, no producer, but a first sequence of 0."""
+    return encode_batch(
+        [Record(offset=i, timestamp=now_ms, key=k, value=v, headers=()) for i, (k, v) in enumerate(entries)],
+        base_sequence=0,
+    )

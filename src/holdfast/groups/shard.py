@@ -1,0 +1,98 @@
+"""The groups of one partition of ``__consumer_offsets``, from the election of this broker to its resignation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from holdfast.groups.deadlines import Deadlines
+from holdfast.groups.group import Group
+from holdfast.groups.journal import Journal
+from holdfast.groups.membership import Membership
+from holdfast.groups.offsets import Offsets
+from holdfast.groups.settings import GroupSettings
+from holdfast.groups.states import GroupState
+from holdfast.groups.surroundings import Surroundings
+from holdfast.groups.types import GroupId, GroupLog
+from holdfast.model.errors import NotCoordinatorError
+from holdfast.model.types import LeaderEpoch, TimestampMs
+
+
+class ShardState(Enum):
+    """Whether its groups can be served."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+
+
+class Shard:
+    """See the module's docstring. One leadership has one shard; the next leadership has another."""
+
+    __slots__ = ("around", "leader_epoch", "members", "offsets", "state")
+
+    def __init__(
+        self,
+        partition: int,
+        leader_epoch: LeaderEpoch,
+        *,
+        settings: GroupSettings,
+        log: GroupLog,
+        deadlines: Deadlines,
+        new_member_suffix: Callable[[], str],
+        clock: Callable[[], TimestampMs],
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.state = ShardState.LOADING
+        self.around = Surroundings(
+            partition=partition,
+            settings=settings,
+            journal=Journal(log, partition, settings.max_batch_bytes),
+            deadlines=deadlines,
+            new_member_suffix=new_member_suffix,
+            clock=clock,
+            groups={},
+        )
+        self.members = Membership(self.around)
+        self.offsets = Offsets(self.around, self.members.rebalance)
+
+    @property
+    def groups(self) -> dict[GroupId, Group]:
+        """Its groups by name."""
+        return self.around.groups
+
+    def open(self, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
+        """Serve these groups. Their members get a whole session: they could not reach us until now."""
+        self.state = ShardState.ACTIVE
+        self.around.groups.update(groups)
+        for group in groups.values():
+            for member in group.members.values():
+                self.members.rebalance.heard_of(group, member, now_ms)
+            if len(group.members) > self.around.settings.max_size:
+                self.members.rebalance.start(group, now_ms)
+        self._check_offsets_later(now_ms)
+
+    def close(self, now_ms: TimestampMs) -> None:
+        """Another broker coordinates now: everybody who waits is told so."""
+        self.around.journal.close()
+        self.around.deadlines.cancel(("expire", self.around.partition))
+        for group in list(self.groups.values()):
+            for key in ("join", "sync"):
+                self.around.deadlines.cancel((key, group.group_id))
+            for member_id in group.members.keys() | group.pending_members:
+                self.around.deadlines.cancel(("session", group.group_id, member_id))
+            if group.state is not GroupState.DEAD:
+                group.become(GroupState.DEAD, now_ms)
+            for member in list(group.members.values()):
+                member.refuse(NotCoordinatorError("this broker no longer coordinates the group"))
+        self.groups.clear()
+
+    def _check_offsets_later(self, now_ms: TimestampMs) -> None:
+        self.around.deadlines.set(
+            ("expire", self.around.partition),
+            now_ms + self.around.settings.offsets_check_interval_ms,
+            self._check_offsets,
+        )
+
+    def _check_offsets(self, now_ms: TimestampMs) -> None:
+        self.offsets.expire(now_ms)
+        self._check_offsets_later(now_ms)
