@@ -322,9 +322,7 @@ def _topic_value(item: TopicKey, broker: BrokerConfig, overrides: Mapping[str, s
         value = broker.get(name)
         if value is not None:
             return value * factor if isinstance(value, int) and factor != 1 else value
-    default = _default(item.key)
-    assert default is not None, f"topic key {item.key.name} has no default"
-    return default
+    raise AssertionError(f"no broker key gives {item.key.name} a value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
