@@ -1,0 +1,147 @@
+"""Connections to the brokers of one cluster, opened when first used.
+
+Owns which addresses are known, one connection per broker, and what versions each broker takes. Never looks into an
+answer other than ApiVersions', never retries a request.
+"""
+
+import asyncio
+import random
+import ssl as ssl_module
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
+
+from holdfast import __version__
+from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import ConnectionLost, NoBrokersAvailable
+from holdfast.client.versions import Range, require
+from holdfast.client.views import BrokerNode
+from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
+from holdfast.model.types import BrokerId
+from holdfast.protocol.error_codes import error_of
+
+DEFAULT_PORT = 9092
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
+    """``host:port,host:port`` -> pairs; ConfigError names the part that is not one."""
+    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    found = []
+    for part in (p.strip() for p in parts):
+        if not part:
+            continue
+        host, colon, port = part.rpartition(":")
+        if not colon or part.endswith("]"):
+            host, port = part, str(DEFAULT_PORT)
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"bootstrap server {part!r}: expected HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ConfigError(f"bootstrap servers {servers!r}: expected HOST:PORT[,HOST:PORT...]")
+    return found
+
+
+class ConnectionPool:
+    """One open connection per broker, and one to whatever bootstrap server answered."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        client_id: str,
+        *,
+        connect_timeout_s: float,
+        ssl: ssl_module.SSLContext | None = None,
+    ) -> None:
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._connect_timeout_s = connect_timeout_s
+        self._ssl = ssl
+        self._nodes: dict[BrokerId, BrokerNode] = {}
+        self._open: dict[tuple[str, int], BrokerConnection] = {}
+        self._versions: dict[tuple[str, int], Mapping[int, Range]] = {}
+        self._opening: dict[tuple[str, int], asyncio.Task[BrokerConnection]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+        for task in self._opening.values():
+            task.cancel()
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def learn(self, nodes: Mapping[BrokerId, BrokerNode]) -> None:
+        """The brokers of the cluster, as its last metadata tells them."""
+        if nodes:
+            self._nodes = dict(nodes)
+
+    async def to_broker(self, broker_id: BrokerId) -> BrokerConnection:
+        """BrokerUnavailableError when metadata has no such broker; BrokerUnreachable when it does not answer."""
+        node = self._nodes.get(broker_id)
+        if node is None:
+            raise BrokerUnavailableError(f"broker {broker_id} is not in the cluster's metadata")
+        return await self._to(node.host, node.port)
+
+    async def to_any(self) -> BrokerConnection:
+        """An open connection if there is one; else the first known address that answers."""
+        for connection in self._open.values():
+            if connection.is_open:
+                return connection
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        random.shuffle(known)
+        errors: list[str] = []
+        for host, port in dict.fromkeys((*known, *self._bootstrap)):
+            try:
+                return await self._to(host, port)
+            except NetworkError as e:
+                errors.append(str(e))
+        raise NoBrokersAvailable("no broker can be reached: " + "; ".join(errors))
+
+    def require(self, connection: BrokerConnection, api_key: int, version: int) -> None:
+        """UnsupportedVersionError when the broker of this connection does not take the request."""
+        require(self._versions[connection.host, connection.port], api_key, version, connection.address)
+
+    async def _to(self, host: str, port: int) -> BrokerConnection:
+        if self._closed:
+            raise ConnectionLost("the client is closed")
+        address = host, port
+        there = self._open.get(address)
+        if there is not None and there.is_open:
+            return there
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = self._opening[address] = asyncio.ensure_future(self._connect(host, port))
+            opening.add_done_callback(lambda _: self._opening.pop(address, None))
+        return await asyncio.shield(opening)
+
+    async def _connect(self, host: str, port: int) -> BrokerConnection:
+        connection = BrokerConnection(host, port, self._client_id, ssl=self._ssl)
+        await connection.open(self._connect_timeout_s)
+        try:
+            request = ApiVersionsRequest(client_software_name="holdfast", client_software_version=__version__)
+            answer = await connection.request(request, timeout_s=self._connect_timeout_s)
+            error = error_of(answer.error_code.value)
+            if error is not None:
+                raise error
+        except BaseException:
+            connection.close()
+            raise
+        self._versions[host, port] = {
+            int(api.api_key): Range(int(api.min_version), int(api.max_version)) for api in answer.api_keys
+        }
+        self._open[host, port] = connection
+        return connection
+
+
+async def ask(pool: ConnectionPool, connection: BrokerConnection, request: Any, timeout_s: float) -> Any:
+    """One request entity on a connection of the pool, its version checked first."""
+    pool.require(connection, int(request.__api_key__), int(request.__version__))
+    return await connection.request(request, timeout_s=timeout_s)
+
+
+def raise_for(code: int, message: str | None, context: str) -> None:
+    """Raises the error of a non-zero code; a broker that says nothing gets ``context`` for a message."""
+    error = error_of(code, message or context)
+    if error is not None:
+        raise error

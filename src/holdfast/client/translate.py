@@ -1,0 +1,91 @@
+"""kio entities <-> the client's values. Pure; one function per message; nothing here sends."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.types import BrokerId as KioBrokerId
+from kio.schema.types import TopicName
+from kio.static.primitive import i8, i32, i64
+
+from holdfast.client.views import (
+    BrokerNode,
+    ClusterView,
+    IsolationLevel,
+    OffsetAt,
+    OffsetSpec,
+    PartitionView,
+    TopicView,
+)
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import TimestampMs, TopicPartition
+from holdfast.protocol.error_codes import error_of
+
+
+def none_if_negative(number: int) -> int | None:
+    """The wire's -1 becomes absence."""
+    return None if number < 0 else int(number)
+
+
+def cluster_view(answer: Any) -> ClusterView:
+    """Metadata v12."""
+    brokers = {
+        int(b.node_id): BrokerNode(broker_id=int(b.node_id), host=b.host, port=int(b.port), rack=b.rack)
+        for b in answer.brokers
+    }
+    return ClusterView(
+        cluster_id=answer.cluster_id,
+        controller_id=none_if_negative(answer.controller_id),
+        brokers=brokers,
+        topics={str(t.name): _topic_view(t) for t in answer.topics},
+    )
+
+
+def _topic_view(topic: Any) -> TopicView:
+    return TopicView(
+        name=str(topic.name),
+        topic_id=topic.topic_id,
+        internal=topic.is_internal,
+        partitions=tuple(
+            PartitionView(
+                partition=int(p.partition_index),
+                leader=none_if_negative(p.leader_id),
+                leader_epoch=none_if_negative(p.leader_epoch),
+                replicas=tuple(map(int, p.replica_nodes)),
+                isr=tuple(map(int, p.isr_nodes)),
+                offline=tuple(map(int, p.offline_replicas)),
+                error=error_of(p.error_code.value),
+            )
+            for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
+        ),
+        error=error_of(topic.error_code.value, f"topic {topic.name!r}: {topic.error_code.name.upper()}"),
+    )
+
+
+def list_offsets_request(
+    specs: Mapping[TopicPartition, OffsetSpec | TimestampMs], isolation: IsolationLevel
+) -> ListOffsetsRequest:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for tp, spec in specs.items():
+        number = spec.value if isinstance(spec, OffsetSpec) else spec
+        by_topic.setdefault(tp.topic, []).append(
+            ListOffsetsPartition(partition_index=i32(tp.partition), timestamp=i64(number))
+        )
+    return ListOffsetsRequest(
+        replica_id=KioBrokerId(-1),
+        isolation_level=i8(isolation.value),
+        topics=tuple(ListOffsetsTopic(name=TopicName(t), partitions=tuple(ps)) for t, ps in by_topic.items()),
+    )
+
+
+def listed_offsets(answer: Any) -> dict[TopicPartition, OffsetAt | HoldfastError]:
+    found: dict[TopicPartition, OffsetAt | HoldfastError] = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(str(topic.name), int(p.partition_index))
+            found[tp] = error_of(p.error_code.value, f"offsets of {tp}") or OffsetAt(
+                offset=none_if_negative(p.offset),
+                timestamp_ms=none_if_negative(p.timestamp),
+                leader_epoch=none_if_negative(p.leader_epoch),
+            )
+    return found
