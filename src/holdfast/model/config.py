@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.model.config_keys import KEYS, TOPIC_KEYS, ConfigKey, ConfigType, TopicKey, UpdateMode
+from holdfast.model.config_keys import KEYS, ConfigKey, ConfigType, UpdateMode
+from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.errors import ConfigError
 
 __all__ = [

@@ -5,7 +5,8 @@ Owns the layout only. A test compares the file with what this makes.
 
 from collections.abc import Iterable
 
-from holdfast.model.config_keys import KEYS, TOPIC_KEYS, ConfigKey
+from holdfast.model.config_keys import KEYS, ConfigKey
+from holdfast.model.config_topic_keys import TOPIC_KEYS
 
 _INTRO = """\
 # Configuration

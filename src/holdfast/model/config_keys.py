@@ -72,22 +72,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicKey:
-    """A key of a topic and the broker keys that give its default.
-
-    ``synonyms`` are tried in order; the second of a pair is what one unit of that key is worth in the
-    topic's unit.
-    """
-
-    key: ConfigKey
-    synonyms: tuple[tuple[str, int], ...]
-
-    @property
-    def broker_key(self) -> str:
-        return self.synonyms[0][0]
-
-
 _B, _S, _I, _L, _LIST = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
@@ -102,7 +86,7 @@ _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CLEANUP = ("compact", "delete")
 
 
-def _key(
+def make_key(
     name: str,
     kind: ConfigType,
     default: str | int | None,
@@ -115,6 +99,7 @@ def _key(
     internal: bool = False,
     ours: bool = False,
 ) -> ConfigKey:
+    """One row; defaults as numbers where they are numbers."""
     text = None if default is None else str(default)
     return ConfigKey(
         name=name,
@@ -131,18 +116,18 @@ def _key(
 
 
 _IDENTITY = (
-    _key("node.id", _I, None, "The broker's number; every node of a cluster has another one.", 0),
-    _key("broker.id", _I, -1, "Older name of node.id. If both are given they must be equal; -1 is none."),
-    _key("broker.rack", _S, None, "Where the broker stands; replicas of a partition are spread over racks."),
-    _key("listeners", _LIST, "PLAINTEXT://:9092", "Addresses to listen on.", update=_EACH),
-    _key("advertised.listeners", _LIST, None, "Addresses told to clients; those of listeners if not given."),
+    make_key("node.id", _I, None, "The broker's number; every node of a cluster has another one.", 0),
+    make_key("broker.id", _I, -1, "Older name of node.id. If both are given they must be equal; -1 is none."),
+    make_key("broker.rack", _S, None, "Where the broker stands; replicas of a partition are spread over racks."),
+    make_key("listeners", _LIST, "PLAINTEXT://:9092", "Addresses to listen on.", update=_EACH),
+    make_key("advertised.listeners", _LIST, None, "Addresses told to clients; those of listeners if not given."),
 )
 
 _DIRECTORIES = (
-    _key("log.dirs", _LIST, None, "The log directories, one per disk. If not given, log.dir is used."),
-    _key("log.dir", _LIST, "/tmp/kafka-logs", "The log directory if log.dirs is not given."),
-    _key("metadata.log.dir", _S, None, "The directory that all brokers share for the embedded metadata store."),
-    _key(
+    make_key("log.dirs", _LIST, None, "The log directories, one per disk. If not given, log.dir is used."),
+    make_key("log.dir", _LIST, "/tmp/kafka-logs", "The log directory if log.dirs is not given."),
+    make_key("metadata.log.dir", _S, None, "The directory that all brokers share for the embedded metadata store."),
+    make_key(
         "metadata.store",
         _S,
         "embedded",
@@ -150,21 +135,21 @@ _DIRECTORIES = (
         choices=("embedded", "zookeeper"),
         ours=True,
     ),
-    _key(
+    make_key(
         "cordoned.log.dirs",
         _LIST,
         "",
         "Log directories that get no new replicas; * is all of them.",
         update=_EACH,
     ),
-    _key(
+    make_key(
         "log.dir.failure.timeout.ms",
         _L,
         30_000,
         "A broker that cannot tell the controller about a dead log directory for this long stops.",
         1,
     ),
-    _key(
+    make_key(
         "log.dir.probe.interval.ms",
         _L,
         10_000,
@@ -172,7 +157,7 @@ _DIRECTORIES = (
         1,
         ours=True,
     ),
-    _key(
+    make_key(
         "num.recovery.threads.per.data.dir",
         _I,
         2,
@@ -183,11 +168,11 @@ _DIRECTORIES = (
 )
 
 _TOPICS = (
-    _key("auto.create.topics.enable", _B, "true", "Asking for an unknown topic creates it."),
-    _key("delete.topic.enable", _B, "true", "Topics may be deleted."),
-    _key("num.partitions", _I, 1, "Partitions of a topic that is created without a number.", 1),
-    _key("default.replication.factor", _I, 1, "Replicas of a topic that is created without a number."),
-    _key(
+    make_key("auto.create.topics.enable", _B, "true", "Asking for an unknown topic creates it."),
+    make_key("delete.topic.enable", _B, "true", "Topics may be deleted."),
+    make_key("num.partitions", _I, 1, "Partitions of a topic that is created without a number.", 1),
+    make_key("default.replication.factor", _I, 1, "Replicas of a topic that is created without a number."),
+    make_key(
         "min.insync.replicas",
         _I,
         1,
@@ -195,14 +180,14 @@ _TOPICS = (
         1,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "unclean.leader.election.enable",
         _B,
         "false",
         "A replica that is not in sync may become leader when no other is left, losing records.",
         update=_ALL,
     ),
-    _key(
+    make_key(
         "compression.type",
         _S,
         "producer",
@@ -210,33 +195,33 @@ _TOPICS = (
         choices=_COMPRESSION,
         update=_ALL,
     ),
-    _key("message.max.bytes", _I, 1_048_588, "The largest batch, compressed, in bytes.", 0, update=_ALL),
+    make_key("message.max.bytes", _I, 1_048_588, "The largest batch, compressed, in bytes.", 0, update=_ALL),
 )
 
 _LOG = (
-    _key("log.segment.bytes", _I, 1_073_741_824, "A segment rolls at this size.", 1_048_576, update=_ALL),
-    _key("log.roll.ms", _L, None, "A segment rolls at this age; else log.roll.hours.", update=_ALL),
-    _key("log.roll.hours", _I, 168, "A segment rolls at this age if log.roll.ms is not given.", 1),
-    _key(
+    make_key("log.segment.bytes", _I, 1_073_741_824, "A segment rolls at this size.", 1_048_576, update=_ALL),
+    make_key("log.roll.ms", _L, None, "A segment rolls at this age; else log.roll.hours.", update=_ALL),
+    make_key("log.roll.hours", _I, 168, "A segment rolls at this age if log.roll.ms is not given.", 1),
+    make_key(
         "log.roll.jitter.ms",
         _L,
         None,
         "Up to this much is taken off the age at which a segment rolls; else log.roll.jitter.hours.",
         update=_ALL,
     ),
-    _key("log.roll.jitter.hours", _I, 0, "As log.roll.jitter.ms, if that is not given.", 0),
-    _key("log.retention.ms", _L, None, "Records older than this are deleted; -1 is never.", update=_ALL),
-    _key("log.retention.minutes", _I, None, "As log.retention.ms, if that is not given."),
-    _key("log.retention.hours", _I, 168, "As log.retention.ms, if neither it nor the minutes are given."),
-    _key("log.retention.bytes", _L, -1, "A partition keeps about this many bytes; -1 is all.", update=_ALL),
-    _key(
+    make_key("log.roll.jitter.hours", _I, 0, "As log.roll.jitter.ms, if that is not given.", 0),
+    make_key("log.retention.ms", _L, None, "Records older than this are deleted; -1 is never.", update=_ALL),
+    make_key("log.retention.minutes", _I, None, "As log.retention.ms, if that is not given."),
+    make_key("log.retention.hours", _I, 168, "As log.retention.ms, if neither it nor the minutes are given."),
+    make_key("log.retention.bytes", _L, -1, "A partition keeps about this many bytes; -1 is all.", update=_ALL),
+    make_key(
         "log.retention.check.interval.ms",
         _L,
         300_000,
         "How often segments are looked at for deletion.",
         1,
     ),
-    _key(
+    make_key(
         "log.cleanup.policy",
         _LIST,
         "delete",
@@ -244,7 +229,7 @@ _LOG = (
         choices=_CLEANUP,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.index.interval.bytes",
         _I,
         4096,
@@ -252,8 +237,8 @@ _LOG = (
         0,
         update=_ALL,
     ),
-    _key("log.index.size.max.bytes", _I, 10_485_760, "The largest index file.", 4, update=_ALL),
-    _key(
+    make_key("log.index.size.max.bytes", _I, 10_485_760, "The largest index file.", 4, update=_ALL),
+    make_key(
         "log.segment.delete.delay.ms",
         _L,
         60_000,
@@ -261,7 +246,7 @@ _LOG = (
         0,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.message.timestamp.type",
         _S,
         "CreateTime",
@@ -269,7 +254,7 @@ _LOG = (
         choices=_TIMESTAMP_TYPES,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.message.timestamp.before.max.ms",
         _L,
         LONG_MAX,
@@ -277,7 +262,7 @@ _LOG = (
         0,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.message.timestamp.after.max.ms",
         _L,
         3_600_000,
@@ -285,7 +270,7 @@ _LOG = (
         0,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.flush.interval.messages",
         _L,
         LONG_MAX,
@@ -293,34 +278,34 @@ _LOG = (
         1,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.flush.interval.ms",
         _L,
         None,
         "Time before a log is synced to disk; else log.flush.scheduler.interval.ms.",
         update=_ALL,
     ),
-    _key(
+    make_key(
         "log.flush.scheduler.interval.ms",
         _L,
         LONG_MAX,
         "How often logs are looked at for log.flush.interval.ms.",
     ),
-    _key(
+    make_key(
         "log.flush.offset.checkpoint.interval.ms",
         _I,
         60_000,
         "How often recovery points are written.",
         0,
     ),
-    _key(
+    make_key(
         "log.flush.start.offset.checkpoint.interval.ms",
         _I,
         60_000,
         "How often log start offsets are written.",
         0,
     ),
-    _key(
+    make_key(
         "log.initial.task.delay.ms",
         _L,
         30_000,
@@ -331,14 +316,14 @@ _LOG = (
 )
 
 _REPLICATION = (
-    _key("replica.lag.time.max.ms", _L, 30_000, "A follower that is behind for this long leaves the ISR."),
-    _key("replica.fetch.max.bytes", _I, 1_048_576, "A follower's limit per partition and fetch.", 0),
-    _key("replica.fetch.min.bytes", _I, 1, "Bytes a leader waits for before it answers a follower."),
-    _key("replica.fetch.response.max.bytes", _I, 10_485_760, "A follower's limit per fetch.", 0),
-    _key("replica.fetch.wait.max.ms", _I, 500, "How long a leader holds a follower's fetch."),
-    _key("replica.fetch.backoff.ms", _I, 1000, "How long a partition rests after a failed fetch.", 0),
-    _key("replica.socket.timeout.ms", _I, 30_000, "How long a follower waits for a leader's answer."),
-    _key(
+    make_key("replica.lag.time.max.ms", _L, 30_000, "A follower that is behind for this long leaves the ISR."),
+    make_key("replica.fetch.max.bytes", _I, 1_048_576, "A follower's limit per partition and fetch.", 0),
+    make_key("replica.fetch.min.bytes", _I, 1, "Bytes a leader waits for before it answers a follower."),
+    make_key("replica.fetch.response.max.bytes", _I, 10_485_760, "A follower's limit per fetch.", 0),
+    make_key("replica.fetch.wait.max.ms", _I, 500, "How long a leader holds a follower's fetch."),
+    make_key("replica.fetch.backoff.ms", _I, 1000, "How long a partition rests after a failed fetch.", 0),
+    make_key("replica.socket.timeout.ms", _I, 30_000, "How long a follower waits for a leader's answer."),
+    make_key(
         "replica.high.watermark.checkpoint.interval.ms",
         _L,
         5000,
@@ -347,18 +332,18 @@ _REPLICATION = (
 )
 
 _CLUSTER = (
-    _key("broker.heartbeat.interval.ms", _I, 2000, "How often a broker tells the controller that it lives."),
-    _key("broker.session.timeout.ms", _I, 9000, "A broker that is silent for this long is fenced."),
-    _key("controlled.shutdown.enable", _B, "true", "A stopping broker hands over its leaders first."),
-    _key("auto.leader.rebalance.enable", _B, "true", "Leadership returns to preferred replicas by itself."),
-    _key(
+    make_key("broker.heartbeat.interval.ms", _I, 2000, "How often a broker tells the controller that it lives."),
+    make_key("broker.session.timeout.ms", _I, 9000, "A broker that is silent for this long is fenced."),
+    make_key("controlled.shutdown.enable", _B, "true", "A stopping broker hands over its leaders first."),
+    make_key("auto.leader.rebalance.enable", _B, "true", "Leadership returns to preferred replicas by itself."),
+    make_key(
         "leader.imbalance.check.interval.seconds",
         _L,
         300,
         "How often preferred leaders are looked for.",
         1,
     ),
-    _key(
+    make_key(
         "leader.imbalance.per.broker.percentage",
         _I,
         10,
@@ -367,18 +352,18 @@ _CLUSTER = (
 )
 
 _GROUPS = (
-    _key("offsets.topic.num.partitions", _I, 50, "Partitions of __consumer_offsets.", 1),
-    _key("offsets.topic.replication.factor", _SHORT, 3, "Replicas of __consumer_offsets.", 1),
-    _key("offsets.topic.segment.bytes", _I, 104_857_600, "Segment size of __consumer_offsets.", 1),
-    _key("offsets.retention.minutes", _I, 10_080, "Offsets of an empty group are kept for this long.", 1),
-    _key("offsets.retention.check.interval.ms", _L, 600_000, "How often expired offsets are looked for.", 1),
-    _key("offsets.commit.timeout.ms", _I, 5000, "How long a commit waits for its replicas.", 1),
-    _key("offset.metadata.max.bytes", _I, 4096, "The longest text a commit may carry."),
-    _key("group.min.session.timeout.ms", _I, 6000, "The shortest session timeout a member may ask for."),
-    _key("group.max.session.timeout.ms", _I, 1_800_000, "The longest session timeout a member may ask for."),
-    _key("group.initial.rebalance.delay.ms", _I, 3000, "How long an empty group waits for more members."),
-    _key("group.max.size", _I, INT_MAX, "The most members of a group.", 1),
-    _key(
+    make_key("offsets.topic.num.partitions", _I, 50, "Partitions of __consumer_offsets.", 1),
+    make_key("offsets.topic.replication.factor", _SHORT, 3, "Replicas of __consumer_offsets.", 1),
+    make_key("offsets.topic.segment.bytes", _I, 104_857_600, "Segment size of __consumer_offsets.", 1),
+    make_key("offsets.retention.minutes", _I, 10_080, "Offsets of an empty group are kept for this long.", 1),
+    make_key("offsets.retention.check.interval.ms", _L, 600_000, "How often expired offsets are looked for.", 1),
+    make_key("offsets.commit.timeout.ms", _I, 5000, "How long a commit waits for its replicas.", 1),
+    make_key("offset.metadata.max.bytes", _I, 4096, "The longest text a commit may carry."),
+    make_key("group.min.session.timeout.ms", _I, 6000, "The shortest session timeout a member may ask for."),
+    make_key("group.max.session.timeout.ms", _I, 1_800_000, "The longest session timeout a member may ask for."),
+    make_key("group.initial.rebalance.delay.ms", _I, 3000, "How long an empty group waits for more members."),
+    make_key("group.max.size", _I, INT_MAX, "The most members of a group.", 1),
+    make_key(
         "producer.id.expiration.ms",
         _I,
         86_400_000,
@@ -386,7 +371,7 @@ _GROUPS = (
         1,
         update=_ALL,
     ),
-    _key(
+    make_key(
         "producer.id.expiration.check.interval.ms",
         _I,
         600_000,
@@ -397,11 +382,11 @@ _GROUPS = (
 )
 
 _NETWORK = (
-    _key("socket.request.max.bytes", _I, 104_857_600, "The largest request.", 1),
-    _key("queued.max.requests", _I, 500, "Requests in work before reading stops.", 1),
-    _key("connections.max.idle.ms", _L, 600_000, "A connection without a request is closed after this."),
-    _key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
-    _key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),
+    make_key("socket.request.max.bytes", _I, 104_857_600, "The largest request.", 1),
+    make_key("queued.max.requests", _I, 500, "Requests in work before reading stops.", 1),
+    make_key("connections.max.idle.ms", _L, 600_000, "A connection without a request is closed after this."),
+    make_key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
+    make_key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),
 )
 
 KEYS: Final[Mapping[str, ConfigKey]] = {
@@ -419,106 +404,3 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
     for key in group
 }
 """Every key of a broker."""
-
-_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
-
-
-def _topic(
-    name: str,
-    *synonyms: tuple[str, int] | str,
-    doc: str,
-    kind: ConfigType | None = None,
-    default: str | int | None = None,
-    low: float | None = None,
-) -> TopicKey:
-    """A topic key like its first broker key, except where that one leaves the value to another key."""
-    pairs = tuple((item, 1) if isinstance(item, str) else item for item in synonyms)
-    broker = KEYS[pairs[0][0]]
-    return TopicKey(
-        key=_key(
-            name,
-            kind or broker.type,
-            broker.default if default is None else default,
-            doc,
-            broker.low if low is None else low,
-            high=broker.high,
-            choices=broker.choices,
-            update=_ALL,
-        ),
-        synonyms=pairs,
-    )
-
-
-TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
-    item.key.name: item
-    for item in (
-        _topic("cleanup.policy", "log.cleanup.policy", doc="What happens to old segments."),
-        _topic("compression.type", "compression.type", doc="What batches are stored as."),
-        _topic(
-            "file.delete.delay.ms",
-            "log.segment.delete.delay.ms",
-            doc="A deleted segment's file is removed after this time.",
-        ),
-        _topic("flush.messages", "log.flush.interval.messages", doc="Records before the log is synced to disk."),
-        _topic(
-            "flush.ms",
-            "log.flush.interval.ms",
-            "log.flush.scheduler.interval.ms",
-            doc="Time before the log is synced to disk.",
-            default=LONG_MAX,
-            low=0,
-        ),
-        _topic("index.interval.bytes", "log.index.interval.bytes", doc="Bytes of log per index entry."),
-        _topic("max.message.bytes", "message.max.bytes", doc="The largest batch, compressed, in bytes."),
-        _topic(
-            "message.timestamp.after.max.ms",
-            "log.message.timestamp.after.max.ms",
-            doc="How far a record's time may lie after the broker's.",
-        ),
-        _topic(
-            "message.timestamp.before.max.ms",
-            "log.message.timestamp.before.max.ms",
-            doc="How far a record's time may lie before the broker's.",
-        ),
-        _topic(
-            "message.timestamp.type",
-            "log.message.timestamp.type",
-            doc="Whether a record's time is its producer's or the broker's.",
-        ),
-        _topic("min.insync.replicas", "min.insync.replicas", doc="Replicas in sync that acks=all needs."),
-        _topic("retention.bytes", "log.retention.bytes", doc="Bytes a partition keeps; -1 is all."),
-        _topic(
-            "retention.ms",
-            "log.retention.ms",
-            ("log.retention.minutes", _MINUTE_MS),
-            ("log.retention.hours", _HOUR_MS),
-            doc="Records older than this are deleted; -1 is never.",
-            default=168 * _HOUR_MS,
-            low=-1,
-        ),
-        _topic("segment.bytes", "log.segment.bytes", doc="A segment rolls at this size."),
-        _topic("segment.index.bytes", "log.index.size.max.bytes", doc="The largest index file."),
-        _topic(
-            "segment.jitter.ms",
-            "log.roll.jitter.ms",
-            ("log.roll.jitter.hours", _HOUR_MS),
-            doc="Up to this much is taken off segment.ms.",
-            default=0,
-            low=0,
-        ),
-        _topic(
-            "segment.ms",
-            "log.roll.ms",
-            ("log.roll.hours", _HOUR_MS),
-            doc="A segment rolls at this age.",
-            default=168 * _HOUR_MS,
-            low=1,
-        ),
-        _topic(
-            "unclean.leader.election.enable",
-            "unclean.leader.election.enable",
-            doc="A replica that is not in sync may lead when no other is left.",
-        ),
-    )
-}
-"""Every key of a topic."""

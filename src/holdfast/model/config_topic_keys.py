@@ -1,0 +1,130 @@
+"""The table of a topic's keys: each with the broker keys that give its default.
+
+Otherwise as model/config_keys.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.model.config_keys import KEYS, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicKey:
+    """A key of a topic and the broker keys that give its default.
+
+    ``synonyms`` are tried in order; the second of a pair is what one unit of that key is worth in the
+    topic's unit.
+    """
+
+    key: ConfigKey
+    synonyms: tuple[tuple[str, int], ...]
+
+    @property
+    def broker_key(self) -> str:
+        return self.synonyms[0][0]
+
+
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+
+def _topic(
+    name: str,
+    *synonyms: tuple[str, int] | str,
+    doc: str,
+    kind: ConfigType | None = None,
+    default: str | int | None = None,
+    low: float | None = None,
+) -> TopicKey:
+    """A topic key like its first broker key, except where that one leaves the value to another key."""
+    pairs = tuple((item, 1) if isinstance(item, str) else item for item in synonyms)
+    broker = KEYS[pairs[0][0]]
+    return TopicKey(
+        key=make_key(
+            name,
+            kind or broker.type,
+            broker.default if default is None else default,
+            doc,
+            broker.low if low is None else low,
+            high=broker.high,
+            choices=broker.choices,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+        synonyms=pairs,
+    )
+
+
+TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
+    item.key.name: item
+    for item in (
+        _topic("cleanup.policy", "log.cleanup.policy", doc="What happens to old segments."),
+        _topic("compression.type", "compression.type", doc="What batches are stored as."),
+        _topic(
+            "file.delete.delay.ms",
+            "log.segment.delete.delay.ms",
+            doc="A deleted segment's file is removed after this time.",
+        ),
+        _topic("flush.messages", "log.flush.interval.messages", doc="Records before the log is synced to disk."),
+        _topic(
+            "flush.ms",
+            "log.flush.interval.ms",
+            "log.flush.scheduler.interval.ms",
+            doc="Time before the log is synced to disk.",
+            default=LONG_MAX,
+            low=0,
+        ),
+        _topic("index.interval.bytes", "log.index.interval.bytes", doc="Bytes of log per index entry."),
+        _topic("max.message.bytes", "message.max.bytes", doc="The largest batch, compressed, in bytes."),
+        _topic(
+            "message.timestamp.after.max.ms",
+            "log.message.timestamp.after.max.ms",
+            doc="How far a record's time may lie after the broker's.",
+        ),
+        _topic(
+            "message.timestamp.before.max.ms",
+            "log.message.timestamp.before.max.ms",
+            doc="How far a record's time may lie before the broker's.",
+        ),
+        _topic(
+            "message.timestamp.type",
+            "log.message.timestamp.type",
+            doc="Whether a record's time is its producer's or the broker's.",
+        ),
+        _topic("min.insync.replicas", "min.insync.replicas", doc="Replicas in sync that acks=all needs."),
+        _topic("retention.bytes", "log.retention.bytes", doc="Bytes a partition keeps; -1 is all."),
+        _topic(
+            "retention.ms",
+            "log.retention.ms",
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+            doc="Records older than this are deleted; -1 is never.",
+            default=168 * _HOUR_MS,
+            low=-1,
+        ),
+        _topic("segment.bytes", "log.segment.bytes", doc="A segment rolls at this size."),
+        _topic("segment.index.bytes", "log.index.size.max.bytes", doc="The largest index file."),
+        _topic(
+            "segment.jitter.ms",
+            "log.roll.jitter.ms",
+            ("log.roll.jitter.hours", _HOUR_MS),
+            doc="Up to this much is taken off segment.ms.",
+            default=0,
+            low=0,
+        ),
+        _topic(
+            "segment.ms",
+            "log.roll.ms",
+            ("log.roll.hours", _HOUR_MS),
+            doc="A segment rolls at this age.",
+            default=168 * _HOUR_MS,
+            low=1,
+        ),
+        _topic(
+            "unclean.leader.election.enable",
+            "unclean.leader.election.enable",
+            doc="A replica that is not in sync may lead when no other is left.",
+        ),
+    )
+}
+"""Every key of a topic."""
