@@ -24,10 +24,15 @@ from holdfast.model.types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Records to commit and replay, in this order, and the reply to give once they are durable."""
+    """Records to commit and replay, in this order, and the reply to give once they are durable.
+
+    ``resend_to`` are brokers that shall get their full state again, whatever the records change: one that lost a
+    log dir, so that its answer tells which replicas are gone (K112-24).
+    """
 
     records: tuple[MetadataRecord, ...] = ()
     reply: Any = None
+    resend_to: tuple[BrokerId, ...] = ()
 
 
 # -- brokers ---------------------------------------------------------------------------------------------------
@@ -93,14 +98,6 @@ class ReplicasOffline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasOnline:
-    """A live broker answered LeaderAndIsr without an error for replicas that counted as offline."""
-
-    broker_id: BrokerId
-    partitions: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker:
     """Forget a broker. Reply None; BrokerIdNotRegisteredError."""
 
@@ -116,23 +113,17 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IsrMember:
-    """A replica proposed for the ISR; ``broker_epoch`` None: the leader does not know its incarnation (H-06)."""
+class AlterPartitionState:
+    """One leader's proposal for one partition.
 
-    broker_id: BrokerId
-    broker_epoch: BrokerEpoch | None = None
+    ``isr`` are the members with their broker epochs; None: the leader does not say which incarnation (H-06).
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionItem:
-    """One leader's proposal for one partition, by topic name or id."""
-
+    topic_id: TopicId
     partition: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
-    new_isr: tuple[IsrMember, ...]
-    topic: str | None = None
-    topic_id: TopicId | None = None
+    isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
     recovered: bool = True
 
 
@@ -142,16 +133,15 @@ class AlterPartition:
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
-    partitions: tuple[AlterPartitionItem, ...]
+    partitions: tuple[AlterPartitionState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionResult:
     """The partition as it is after the decision, or why the proposal was refused."""
 
+    topic_id: TopicId
     partition: int
-    topic: str | None
-    topic_id: TopicId | None
     error: HoldfastError | None = None
     leader: BrokerId | None = None
     leader_epoch: LeaderEpoch = 0
@@ -212,7 +202,7 @@ class CreateTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
-    """``configs`` are the overrides. ``topic_id`` is None when nothing was created (validate_only)."""
+    """``configs`` are the overrides. With validate_only nothing has the ``topic_id``."""
 
     name: str
     error: HoldfastError | None = None
@@ -329,7 +319,6 @@ Event: TypeAlias = (
     | BrokerHeartbeat
     | BrokerConnectionLost
     | ReplicasOffline
-    | ReplicasOnline
     | UnregisterBroker
     | Tick
     | AlterPartition

@@ -131,7 +131,7 @@ class PartitionChangeRecord:
     partition: int
     topic_id: TopicId
     isr: tuple[BrokerId, ...] | None = None
-    leader: BrokerId | None | NoChange = NO_CHANGE
+    leader: BrokerId | NoChange | None = NO_CHANGE
     replicas: tuple[BrokerId, ...] | None = None
     removing: tuple[BrokerId, ...] | None = None
     adding: tuple[BrokerId, ...] | None = None

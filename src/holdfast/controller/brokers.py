@@ -1,0 +1,271 @@
+"""Brokers come, live, drain and die: registration, heartbeats, fencing, controlled shutdown, dead log dirs.
+
+    unknown --register--> fenced --first heartbeat--> active --want_shutdown--> draining
+                            ^                            |                         |
+                            +---- silence, a closed and refusing port, a new incarnation, want_fence
+
+A fenced broker leads nothing and leaves every ISR that has somebody else. Only an active one may lead or join.
+"""
+
+from collections.abc import Iterator
+
+from holdfast.controller.election import IsAlive, adapt
+from holdfast.controller.events import (
+    BrokerConnectionLost,
+    BrokerHeartbeat,
+    BrokerRegister,
+    Decision,
+    HeartbeatReply,
+    Registered,
+    ReplicasOffline,
+    UnregisterBroker,
+)
+from holdfast.controller.state import ControllerState
+from holdfast.metadata.image import BrokerImage, PartitionImage, TopicImage
+from holdfast.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    Endpoint,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from holdfast.model.errors import (
+    BrokerIdNotRegisteredError,
+    DuplicateBrokerRegistrationError,
+    InconsistentClusterIdError,
+    StaleBrokerEpochError,
+)
+from holdfast.model.types import BrokerEpoch, BrokerId, TimestampMs
+
+
+def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs) -> Decision:
+    """A broker starts. A new incarnation at the same address is proof that the one before is dead."""
+    if event.cluster_id is not None and event.cluster_id != state.image.cluster_id:
+        return Decision(
+            reply=InconsistentClusterIdError(
+                f"Broker {event.broker_id} is of cluster {event.cluster_id}, expected {state.image.cluster_id}"
+            )
+        )
+    known = state.image.brokers.get(event.broker_id)
+    records: list[MetadataRecord] = []
+    if known is not None:
+        if known.incarnation_id == event.incarnation_id:
+            # The answer to its first registration was lost: it is the same broker still.
+            return Decision(reply=Registered(broker_epoch=known.epoch))
+        elsewhere = (known.host, known.port) != (event.host, event.port)
+        if elsewhere and not known.fenced and state.sessions.alive(event.broker_id, now_ms):
+            return Decision(
+                reply=DuplicateBrokerRegistrationError(
+                    f"Broker id {event.broker_id} is in use by the live broker at {known.host}:{known.port}; "
+                    f"the one at {event.host}:{event.port} needs an id of its own"
+                )
+            )
+        records += _partitions_without(state, event.broker_id)
+    state.sessions.forget(event.broker_id)
+    state.offline.forget_broker(event.broker_id)
+    state.offline_dirs.pop(event.broker_id, None)
+    epoch = state.image.next_offset + len(records)
+    records.append(
+        RegisterBrokerRecord(
+            broker_id=event.broker_id,
+            incarnation_id=event.incarnation_id,
+            broker_epoch=epoch,
+            endpoints=(Endpoint(name="PLAINTEXT", host=event.host, port=event.port),),
+            rack=event.rack,
+            fenced=True,
+            log_dirs=tuple(sorted(event.log_dirs)),
+            cordoned=tuple(sorted(event.cordoned)),
+        )
+    )
+    return Decision(records=tuple(records), reply=Registered(broker_epoch=epoch))
+
+
+def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampMs) -> Decision:
+    """A broker lives, and says what it wants."""
+    broker = _current(state, event.broker_id, event.broker_epoch)
+    if isinstance(broker, Exception):
+        return Decision(reply=broker)
+    resend = _note_offline_dirs(state, event)
+    records: list[MetadataRecord] = []
+    fenced = broker.fenced
+    draining = broker.in_controlled_shutdown
+    if event.want_shutdown:
+        if not fenced and not draining:
+            draining = True
+            records.append(_change(broker, in_controlled_shutdown=True))
+            records += _partitions_without(state, broker.id)
+    elif event.want_fence:
+        if not fenced:
+            fenced = True
+            records.append(_change(broker, fenced=True))
+            records += _partitions_without(state, broker.id)
+    elif fenced:
+        fenced = False
+        records.append(_change(broker, fenced=False))
+        records += _partitions_with(state, broker)
+    if event.cordoned is not None and tuple(sorted(event.cordoned)) != broker.cordoned:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, cordoned=tuple(sorted(event.cordoned))
+            )
+        )
+    if fenced:
+        state.sessions.forget(broker.id)
+    else:
+        state.sessions.touch(broker.id, now_ms)
+    return Decision(
+        records=tuple(records),
+        reply=HeartbeatReply(
+            is_caught_up=True,
+            is_fenced=fenced,
+            # Draining takes all leaders off at once, so from the first such heartbeat on nothing is left to wait for.
+            should_shut_down=event.want_shutdown,
+        ),
+        resend_to=resend,
+    )
+
+
+def _note_offline_dirs(state: ControllerState, event: BrokerHeartbeat) -> tuple[BrokerId, ...]:
+    dirs = frozenset(event.offline_dirs)
+    news = dirs - state.offline_dirs.get(event.broker_id, frozenset())
+    state.offline_dirs[event.broker_id] = dirs
+    return (event.broker_id,) if news else ()
+
+
+def connection_lost(state: ControllerState, event: BrokerConnectionLost, now_ms: TimestampMs) -> Decision:
+    """A closed connection whose port refuses is a dead broker; anything less waits for its session (DESIGN 11)."""
+    broker = state.image.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch or broker.fenced or not event.refused:
+        return Decision()
+    return Decision(records=fence(state, broker))
+
+
+def fence(state: ControllerState, broker: BrokerImage) -> tuple[MetadataRecord, ...]:
+    """The records that take a broker out of service."""
+    state.sessions.forget(broker.id)
+    return (_change(broker, fenced=True), *_partitions_without(state, broker.id))
+
+
+def expire(state: ControllerState, now_ms: TimestampMs) -> tuple[MetadataRecord, ...]:
+    """Fence brokers that were silent too long; one at a time, since each changes what the next may leave behind."""
+    for broker_id in state.sessions.expired(now_ms):
+        broker = state.image.brokers.get(broker_id)
+        state.sessions.forget(broker_id)
+        if broker is not None and not broker.fenced:
+            return fence(state, broker)
+    return ()
+
+
+def unregister(state: ControllerState, event: UnregisterBroker, now_ms: TimestampMs) -> Decision:
+    """Forget a broker for good."""
+    broker = state.image.brokers.get(event.broker_id)
+    if broker is None:
+        return Decision(reply=_not_registered(event.broker_id))
+    state.sessions.forget(broker.id)
+    state.offline.forget_broker(broker.id)
+    state.offline_dirs.pop(broker.id, None)
+    return Decision(
+        records=(
+            *_partitions_without(state, broker.id),
+            UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch),
+        )
+    )
+
+
+def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: TimestampMs) -> Decision:
+    """Replicas of a live broker went away with their log dir: others lead, everybody is told (K112-25, -26)."""
+    lost = []
+    for topic_name, number in event.partitions:
+        topic = state.image.topics.get(topic_name)
+        partition = None if topic is None else topic.partitions.get(number)
+        if topic is None or partition is None or event.broker_id not in partition.replicas:
+            continue
+        if not state.offline.holds(event.broker_id, topic.topic_id, number):
+            lost.append((topic, number, partition))
+    state.offline.add(event.broker_id, ((topic.topic_id, number) for topic, number, _ in lost))
+    records: list[MetadataRecord] = []
+    for topic, number, partition in lost:
+        change = adapt(
+            topic.topic_id,
+            number,
+            partition,
+            state.alive(topic.topic_id, number),
+            unclean=state.unclean_allowed(topic.name),
+        )
+        # Also where it led nothing and was in no ISR, brokers must hear that the replica is offline; a change of
+        # nothing but the partition epoch makes them.
+        records.append(change or PartitionChangeRecord(partition=number, topic_id=topic.topic_id))
+    return Decision(records=tuple(records))
+
+
+# -- shared ----------------------------------------------------------------------------------------------------
+
+
+def check_epoch(state: ControllerState, broker_id: BrokerId, epoch: BrokerEpoch) -> Exception | None:
+    """Why a broker's request is not of its current incarnation; None when it is."""
+    broker = _current(state, broker_id, epoch)
+    return broker if isinstance(broker, Exception) else None
+
+
+def _current(state: ControllerState, broker_id: BrokerId, epoch: BrokerEpoch) -> BrokerImage | Exception:
+    broker = state.image.brokers.get(broker_id)
+    if broker is None:
+        return _not_registered(broker_id)
+    if broker.epoch != epoch:
+        return StaleBrokerEpochError(f"Broker {broker_id} has epoch {broker.epoch}, not {epoch}")
+    return broker
+
+
+def _not_registered(broker_id: BrokerId) -> BrokerIdNotRegisteredError:
+    return BrokerIdNotRegisteredError(f"Broker {broker_id} is not registered")
+
+
+def _change(
+    broker: BrokerImage, *, fenced: bool | None = None, in_controlled_shutdown: bool | None = None
+) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+    )
+
+
+def _hosted(state: ControllerState, broker_id: BrokerId) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+    """The partitions that have a replica on the broker."""
+    for topic in state.image.topics.values():
+        for number, partition in topic.partitions.items():
+            if broker_id in partition.replicas:
+                yield topic, number, partition
+
+
+def _partitions_without(state: ControllerState, broker_id: BrokerId) -> Iterator[MetadataRecord]:
+    """What changes when the broker can lead nothing any more."""
+    for topic, number, partition in _hosted(state, broker_id):
+        if partition.leader != broker_id and broker_id not in partition.isr:
+            continue
+        change = adapt(
+            topic.topic_id,
+            number,
+            partition,
+            state.alive(topic.topic_id, number, without=broker_id),
+            unclean=partition.leader in (None, broker_id) and state.unclean_allowed(topic.name),
+        )
+        if change is not None:
+            yield change
+
+
+def _partitions_with(state: ControllerState, broker: BrokerImage) -> Iterator[MetadataRecord]:
+    """What changes when the broker can lead again: partitions without a leader get one."""
+    for topic, number, partition in _hosted(state, broker.id):
+        if partition.leader is not None:
+            continue
+        others = state.alive(topic.topic_id, number)
+
+        def is_alive(broker_id: BrokerId, others: IsAlive = others) -> bool:
+            return broker_id == broker.id or others(broker_id)
+
+        change = adapt(topic.topic_id, number, partition, is_alive, unclean=state.unclean_allowed(topic.name))
+        if change is not None:
+            yield change

@@ -1,0 +1,114 @@
+"""Dynamic configurations and blocks of producer ids."""
+
+from holdfast.controller.brokers import check_epoch
+from holdfast.controller.election import adapt
+from holdfast.controller.events import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterConfigsReply,
+    ConfigChange,
+    ConfigResult,
+    Decision,
+    ProducerIdBlock,
+)
+from holdfast.controller.state import ControllerState
+from holdfast.metadata.records import ConfigRecord, MetadataRecord, ProducerIdsRecord, ResourceType
+from holdfast.model.config import KEYS, TOPIC_KEYS, UpdateMode, parse_value, validate_topic_config
+from holdfast.model.errors import (
+    ConfigError,
+    HoldfastError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.model.types import TimestampMs
+
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+def alter_configs(state: ControllerState, event: AlterConfigs, now_ms: TimestampMs) -> Decision:
+    """One result per resource; a resource with one bad value keeps all it had."""
+    records: list[MetadataRecord] = []
+    results = []
+    for change in event.changes:
+        try:
+            _check(state, change)
+        except HoldfastError as error:
+            results.append(_result(change, error))
+            continue
+        results.append(_result(change, None))
+        records += _records(state, change)
+        if change.resource_type == ResourceType.TOPIC and dict(change.values).get(_UNCLEAN) == "true":
+            records += _elect_unclean(state, change.resource_name)
+    return Decision(
+        records=() if event.validate_only else tuple(records), reply=AlterConfigsReply(resources=tuple(results))
+    )
+
+
+def _result(change: ConfigChange, error: HoldfastError | None) -> ConfigResult:
+    return ConfigResult(resource_type=change.resource_type, resource_name=change.resource_name, error=error)
+
+
+def _check(state: ControllerState, change: ConfigChange) -> None:
+    keys = [key for key, _ in change.values]
+    if len(set(keys)) != len(keys):
+        raise InvalidRequestError(f"A key of {change.resource_name!r} is changed twice: expected once")
+    if change.resource_type == ResourceType.TOPIC:
+        if change.resource_name not in state.image.topics:
+            raise UnknownTopicOrPartitionError(f"There is no topic {change.resource_name}")
+        for key, value in change.values:
+            if value is not None:
+                validate_topic_config(key, value)
+            elif key not in TOPIC_KEYS:
+                raise ConfigError(f"Unknown topic config name: {key}")
+    elif change.resource_type == ResourceType.BROKER:
+        if change.resource_name and not change.resource_name.isdigit():
+            raise InvalidRequestError(f"Broker {change.resource_name!r}: expected a broker id, or '' for all")
+        for key, value in change.values:
+            _check_broker_key(key, value)
+    else:
+        raise InvalidRequestError(f"Configuration resource type {change.resource_type}: expected 2 or 4")
+
+
+def _check_broker_key(key: str, value: str | None) -> None:
+    known = KEYS.get(key)
+    if known is None:
+        raise ConfigError(f"Unknown broker config name: {key}")
+    if known.update is UpdateMode.READ_ONLY:
+        raise InvalidRequestError(f"{key} cannot be changed while the broker runs: set it in its properties file")
+    if value is not None:
+        parse_value(known, value)
+
+
+def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecord]:
+    present = state.image.configs.get((change.resource_type, change.resource_name), {})
+    wanted = dict(change.values)
+    if change.replace_all:
+        wanted = {key: None for key in present} | wanted
+    return [
+        ConfigRecord(resource_type=change.resource_type, resource_name=change.resource_name, name=key, value=value)
+        for key, value in wanted.items()
+        if present.get(key) != value
+    ]
+
+
+def _elect_unclean(state: ControllerState, name: str) -> list[MetadataRecord]:
+    """Partitions that waited for this permission get a leader."""
+    topic = state.image.topics[name]
+    changes = (
+        adapt(topic.topic_id, number, partition, state.alive(topic.topic_id, number), unclean=True)
+        for number, partition in topic.partitions.items()
+        if partition.leader is None
+    )
+    return [change for change in changes if change is not None]
+
+
+def allocate_producer_ids(state: ControllerState, event: AllocateProducerIds, now_ms: TimestampMs) -> Decision:
+    """The next block of ids; a block is never given twice, if it is used or not."""
+    stale = check_epoch(state, event.broker_id, event.broker_epoch)
+    if stale is not None:
+        return Decision(reply=stale)
+    first, size = state.image.next_producer_id, state.settings.producer_id_block
+    record = ProducerIdsRecord(
+        broker_id=event.broker_id, broker_epoch=event.broker_epoch, next_producer_id=first + size
+    )
+    return Decision(records=(record,), reply=ProducerIdBlock(first=first, size=size))

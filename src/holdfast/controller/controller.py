@@ -1,0 +1,114 @@
+"""The controller: dispatch and deadlines, nothing else.
+
+    handle(event, now) -> Decision(records, reply)      decides, by the modules beside this one
+    replay(records, base_offset) -> ClusterDelta        alone changes the image
+    due(now) -> events; next_deadline_ms()              what time brings
+
+The shell calls ``handle`` and then ``replay`` for each event in turn, commits the records, and only then gives the
+reply and tells the brokers (broadcast.py). Never waits, never looks at a clock, never sends.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.controller import brokers, configs, isr, topics
+from holdfast.controller.directories import OfflineReplicas
+from holdfast.controller.events import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterPartition,
+    BrokerConnectionLost,
+    BrokerHeartbeat,
+    BrokerRegister,
+    CreatePartitions,
+    CreateTopics,
+    Decision,
+    DeleteTopics,
+    ElectLeaders,
+    Event,
+    ReplicasOffline,
+    Tick,
+    UnregisterBroker,
+)
+from holdfast.controller.settings import ControllerSettings
+from holdfast.controller.state import ControllerState, Rng
+from holdfast.metadata.image import ClusterDelta, ClusterImage
+from holdfast.metadata.records import MetadataRecord
+from holdfast.model.types import Offset, TimestampMs
+
+
+class Controller:
+    """One reign, from the image that was loaded on."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
+        self._state = ControllerState(image, settings, rng)
+
+    @property
+    def image(self) -> ClusterImage:
+        """The state as replayed."""
+        return self._state.image
+
+    def offline_replicas(self) -> OfflineReplicas:
+        """Replicas of live brokers that are on dead log dirs; a live view."""
+        return self._state.offline
+
+    def begin(self, now_ms: TimestampMs) -> None:
+        """The reign starts: every broker that the image counts as alive has a whole session to be heard of."""
+        state = self._state
+        state.sessions.look(now_ms)
+        for broker in state.image.brokers.values():
+            if not broker.fenced:
+                state.sessions.touch(broker.id, now_ms)
+        if state.settings.auto_rebalance:
+            state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
+
+    def handle(self, event: Event, now_ms: TimestampMs) -> Decision:
+        """What follows from the event. The image is as before until the records are replayed."""
+        self._state.sessions.look(now_ms)
+        return _HANDLERS[type(event)](self._state, event, now_ms)
+
+    def replay(self, records: Sequence[MetadataRecord], base_offset: Offset) -> ClusterDelta:
+        """Apply records that are, or are about to be, in the log from ``base_offset`` on."""
+        self._state.image, delta = self._state.image.apply(records, base_offset)
+        for topic_id in delta.deleted_topics:
+            self._state.offline.forget_topic(topic_id)
+        return delta
+
+    def due(self, now_ms: TimestampMs) -> list[Event]:
+        """Events that time has brought; each is to be handled and replayed before the next call."""
+        self._state.sessions.look(now_ms)
+        deadline_ms = self.next_deadline_ms()
+        return [Tick()] if deadline_ms is not None and now_ms >= deadline_ms else []
+
+    def next_deadline_ms(self) -> TimestampMs | None:
+        """When ``due`` has something next, if nothing else happens."""
+        deadlines = (self._state.sessions.deadline_ms(), self._state.next_rebalance_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+
+def _tick(state: ControllerState, event: Tick, now_ms: TimestampMs) -> Decision:
+    """One thing at a time: what is still due then comes with the next tick."""
+    records = brokers.expire(state, now_ms)
+    if not records and state.next_rebalance_ms is not None and now_ms >= state.next_rebalance_ms:
+        state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
+        records = isr.rebalance(state)
+    return Decision(records=records)
+
+
+_HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Decision]]] = {
+    BrokerRegister: brokers.register,
+    BrokerHeartbeat: brokers.heartbeat,
+    BrokerConnectionLost: brokers.connection_lost,
+    ReplicasOffline: brokers.replicas_offline,
+    UnregisterBroker: brokers.unregister,
+    Tick: _tick,
+    AlterPartition: isr.alter_partition,
+    ElectLeaders: isr.elect_leaders,
+    CreateTopics: topics.create_topics,
+    DeleteTopics: topics.delete_topics,
+    CreatePartitions: topics.create_partitions,
+    AlterConfigs: configs.alter_configs,
+    AllocateProducerIds: configs.allocate_producer_ids,
+}

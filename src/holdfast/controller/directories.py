@@ -1,0 +1,53 @@
+"""Which replicas of live brokers are offline because their log dir is dead (KIP-112).
+
+Soft state: brokers tell it by KAFKA_STORAGE_ERROR in the answer to LeaderAndIsr, it is never in the metadata log,
+and it ends when the broker registers anew. Which dir a replica is in is the broker's business.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import TypeAlias
+
+from holdfast.model.types import BrokerId, TopicId
+
+Replicas: TypeAlias = Set[tuple[TopicId, int]]
+"""Partitions of which one broker's replica is meant."""
+
+
+class OfflineReplicas(Mapping[BrokerId, Replicas]):
+    """Broker -> its offline replicas."""
+
+    __slots__ = ("_by_broker",)
+
+    def __init__(self) -> None:
+        self._by_broker: dict[BrokerId, set[tuple[TopicId, int]]] = {}
+
+    def __getitem__(self, broker: BrokerId) -> Replicas:
+        return self._by_broker[broker]
+
+    def __iter__(self) -> Iterator[BrokerId]:
+        return iter(self._by_broker)
+
+    def __len__(self) -> int:
+        return len(self._by_broker)
+
+    def holds(self, broker: BrokerId, topic_id: TopicId, partition: int) -> bool:
+        """Whether the broker's replica of the partition is offline."""
+        replicas = self._by_broker.get(broker)
+        return replicas is not None and (topic_id, partition) in replicas
+
+    def add(self, broker: BrokerId, replicas: Iterable[tuple[TopicId, int]]) -> None:
+        """These replicas of the broker are offline from now on."""
+        self._by_broker.setdefault(broker, set()).update(replicas)
+
+    def forget_broker(self, broker: BrokerId) -> None:
+        """The broker starts anew: nothing is known of its dirs."""
+        self._by_broker.pop(broker, None)
+
+    def forget_topic(self, topic_id: TopicId) -> None:
+        """The topic is gone."""
+        for broker in list(self._by_broker):
+            left = {replica for replica in self._by_broker[broker] if replica[0] != topic_id}
+            if left:
+                self._by_broker[broker] = left
+            else:
+                del self._by_broker[broker]

@@ -1,0 +1,211 @@
+"""Leaders propose ISRs (AlterPartition), people ask for elections (ElectLeaders), time brings the preferred back.
+
+A proposal is judged by epochs first (H-04), then by who may be in an ISR: unfenced, not draining, of the
+incarnation that the leader saw, with its disk alive (H-05, H-06).
+"""
+
+from holdfast.controller.brokers import check_epoch
+from holdfast.controller.election import adapt, prefer
+from holdfast.controller.events import (
+    AlterPartition,
+    AlterPartitionReply,
+    AlterPartitionResult,
+    AlterPartitionState,
+    Decision,
+    ElectionResult,
+    ElectLeaders,
+    ElectLeadersReply,
+)
+from holdfast.controller.state import ControllerState
+from holdfast.metadata.image import PartitionImage, TopicImage
+from holdfast.metadata.records import MetadataRecord, PartitionChangeRecord, RecoveryState
+from holdfast.model.errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    FencedLeaderEpochError,
+    HoldfastError,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    InvalidUpdateVersionError,
+    NotControllerError,
+    PreferredLeaderNotAvailableError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.model.types import BrokerId, TimestampMs, TopicPartition
+
+_LIMIT = 1000
+"""Leaders that one round of automatic balance moves at most."""
+
+
+def alter_partition(state: ControllerState, event: AlterPartition, now_ms: TimestampMs) -> Decision:
+    """Each proposal is judged by itself."""
+    stale = check_epoch(state, event.broker_id, event.broker_epoch)
+    if stale is not None:
+        return Decision(reply=stale)
+    records: list[MetadataRecord] = []
+    results = []
+    for proposal in event.partitions:
+        record, result = _propose(state, event.broker_id, proposal)
+        results.append(result)
+        if record is not None:
+            records.append(record)
+    return Decision(records=tuple(records), reply=AlterPartitionReply(partitions=tuple(results)))
+
+
+def _propose(
+    state: ControllerState, broker_id: BrokerId, proposal: AlterPartitionState
+) -> tuple[PartitionChangeRecord | None, AlterPartitionResult]:
+    name = state.image.topic_names.get(proposal.topic_id)
+    if name is None:
+        error: HoldfastError | None = UnknownTopicIdError(f"No topic has id {proposal.topic_id}")
+        return None, _refused(proposal, error)
+    topic = state.image.topics[name]
+    partition = topic.partitions.get(proposal.partition)
+    if partition is None:
+        error = UnknownTopicOrPartitionError(f"Topic {name} has no partition {proposal.partition}")
+        return None, _refused(proposal, error)
+    error = _judge(state, broker_id, topic, partition, proposal)
+    if error is not None:
+        return None, _refused(proposal, error)
+    isr = tuple(member for member, _ in proposal.isr)
+    recovers = partition.recovery_state is RecoveryState.RECOVERING and proposal.recovered
+    changes = isr != partition.isr or recovers
+    record = PartitionChangeRecord(
+        partition=proposal.partition,
+        topic_id=topic.topic_id,
+        isr=None if isr == partition.isr else isr,
+        recovery_state=RecoveryState.RECOVERED if recovers else None,
+    )
+    return record if changes else None, AlterPartitionResult(
+        topic_id=proposal.topic_id,
+        partition=proposal.partition,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=isr,
+        partition_epoch=partition.partition_epoch + changes,
+        recovering=partition.recovery_state is RecoveryState.RECOVERING and not recovers,
+    )
+
+
+def _refused(proposal: AlterPartitionState, error: HoldfastError | None) -> AlterPartitionResult:
+    return AlterPartitionResult(topic_id=proposal.topic_id, partition=proposal.partition, error=error)
+
+
+def _judge(
+    state: ControllerState,
+    broker_id: BrokerId,
+    topic: TopicImage,
+    partition: PartitionImage,
+    proposal: AlterPartitionState,
+) -> HoldfastError | None:
+    where = TopicPartition(topic.name, proposal.partition)
+    leader_epoch, partition_epoch = partition.leader_epoch, partition.partition_epoch
+    if proposal.leader_epoch > leader_epoch or proposal.partition_epoch > partition_epoch:
+        # The leader knows more than we do: another controller decided that.
+        return NotControllerError(f"{where} is at epochs {leader_epoch}/{partition_epoch} here, behind its leader")
+    if proposal.leader_epoch < leader_epoch:
+        return FencedLeaderEpochError(f"{where} has leader epoch {leader_epoch}, not {proposal.leader_epoch}")
+    if partition.leader != broker_id:
+        return InvalidRequestError(f"{where} is led by {partition.leader}, not by broker {broker_id}")
+    if proposal.partition_epoch < partition_epoch:
+        return InvalidUpdateVersionError(
+            f"{where} has partition epoch {partition_epoch}, not {proposal.partition_epoch}"
+        )
+    members = [member for member, _ in proposal.isr]
+    if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
+        return InvalidRequestError(
+            f"ISR {members} of {where}: expected different members of {list(partition.replicas)}"
+        )
+    if broker_id not in members:
+        return InvalidRequestError(f"ISR {members} of {where}: expected its leader {broker_id} in it")
+    return _ineligible(state, topic, partition, proposal, where)
+
+
+def _ineligible(
+    state: ControllerState,
+    topic: TopicImage,
+    partition: PartitionImage,
+    proposal: AlterPartitionState,
+    where: TopicPartition,
+) -> HoldfastError | None:
+    is_alive = state.alive(topic.topic_id, proposal.partition)
+    for member, epoch in proposal.isr:
+        broker = state.image.brokers.get(member)
+        if broker is not None and epoch is not None and epoch != broker.epoch:
+            return IneligibleReplicaError(
+                f"Broker {member} may not join the ISR of {where}: its epoch is {broker.epoch}, not {epoch}"
+            )
+        if member not in partition.isr and not is_alive(member):
+            return IneligibleReplicaError(
+                f"Broker {member} may not join the ISR of {where}: it is fenced, shutting down, or its log "
+                f"directory is offline"
+            )
+    return None
+
+
+# -- elections -------------------------------------------------------------------------------------------------
+
+
+def elect_leaders(state: ControllerState, event: ElectLeaders, now_ms: TimestampMs) -> Decision:
+    """The elections asked for; without a list all that have something to elect, and only those are answered."""
+    records: list[MetadataRecord] = []
+    results = []
+    wanted = event.partitions
+    everything = wanted is None
+    if wanted is None:
+        wanted = tuple((t.name, number) for t in state.image.topics.values() for number in t.partitions)
+    for name, number in dict.fromkeys(wanted):
+        record, error = _elect(state, name, number, unclean=event.unclean)
+        if record is not None:
+            records.append(record)
+        if not everything or record is not None:
+            results.append(ElectionResult(topic=name, partition=number, error=error))
+    return Decision(records=tuple(records), reply=ElectLeadersReply(partitions=tuple(results)))
+
+
+def _elect(
+    state: ControllerState, name: str, number: int, *, unclean: bool
+) -> tuple[PartitionChangeRecord | None, HoldfastError | None]:
+    topic = state.image.topics.get(name)
+    partition = None if topic is None else topic.partitions.get(number)
+    if topic is None or partition is None:
+        return None, UnknownTopicOrPartitionError(f"There is no partition {number} of topic {name}")
+    is_alive = state.alive(topic.topic_id, number)
+    where = TopicPartition(name, number)
+    if unclean:
+        if partition.leader is not None:
+            return None, ElectionNotNeededError(f"{where} has a leader, broker {partition.leader}")
+        record = adapt(topic.topic_id, number, partition, is_alive, unclean=True)
+        if record is None:
+            return None, EligibleLeadersNotAvailableError(f"No replica of {where} is alive")
+        return record, None
+    if partition.leader == partition.replicas[0]:
+        return None, ElectionNotNeededError(f"{where} is led by its preferred replica")
+    record = prefer(topic.topic_id, number, partition, is_alive)
+    if record is None:
+        return None, PreferredLeaderNotAvailableError(
+            f"Broker {partition.replicas[0]}, preferred leader of {where}, is not alive and in sync"
+        )
+    return record, None
+
+
+def rebalance(state: ControllerState) -> tuple[MetadataRecord, ...]:
+    """Give leads back to preferred replicas, for brokers that miss more of theirs than is allowed (R-42)."""
+    preferred: dict[BrokerId, int] = {}
+    missing: dict[BrokerId, list[tuple[TopicImage, int, PartitionImage]]] = {}
+    for topic in state.image.topics.values():
+        for number, partition in topic.partitions.items():
+            first = partition.replicas[0]
+            preferred[first] = preferred.get(first, 0) + 1
+            if partition.leader != first:
+                missing.setdefault(first, []).append((topic, number, partition))
+    records = []
+    for broker_id, partitions in sorted(missing.items()):
+        if len(partitions) * 100 <= state.settings.imbalance_percentage * preferred[broker_id]:
+            continue
+        for topic, number, partition in partitions:
+            record = prefer(topic.topic_id, number, partition, state.alive(topic.topic_id, number))
+            if record is not None:
+                records.append(record)
+    return tuple(records[:_LIMIT])

@@ -1,0 +1,34 @@
+"""What of a broker's configuration the controller goes by."""
+
+from dataclasses import dataclass
+
+from holdfast.model.config import BrokerConfig
+from holdfast.model.types import TimestampMs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Durations in ms. The defaults are Kafka's."""
+
+    session_timeout_ms: TimestampMs = 9_000
+    num_partitions: int = 1
+    replication_factor: int = 1
+    unclean_election: bool = False
+    auto_rebalance: bool = True
+    rebalance_interval_ms: TimestampMs = 300_000
+    imbalance_percentage: int = 10
+    max_partitions_per_request: int = 10_000
+    producer_id_block: int = 1_000
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "ControllerSettings":
+        """The settings that a broker's configuration gives."""
+        return cls(
+            session_timeout_ms=config.int("broker.session.timeout.ms"),
+            num_partitions=config.int("num.partitions"),
+            replication_factor=config.int("default.replication.factor"),
+            unclean_election=config.bool("unclean.leader.election.enable"),
+            auto_rebalance=config.bool("auto.leader.rebalance.enable"),
+            rebalance_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
+            imbalance_percentage=config.int("leader.imbalance.per.broker.percentage"),
+        )

@@ -1,0 +1,110 @@
+"""What a controller knows: the image (changed by replay alone) and soft state that every reign learns anew.
+
+Soft state is when each broker was last heard of (sessions) and which replicas live brokers cannot serve because
+their log dir is dead (directories.py). Neither is in the metadata log: after a failover brokers heartbeat and
+answer LeaderAndIsr again (K112-60, K112-101).
+"""
+
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.controller.directories import OfflineReplicas
+from holdfast.controller.election import IsAlive
+from holdfast.controller.settings import ControllerSettings
+from holdfast.metadata.image import ClusterImage
+from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicId
+
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+class Rng(Protocol):
+    """What is needed of a random.Random."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+class ControllerState:
+    """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
+
+    __slots__ = ("image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings")
+
+    def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
+        self.image = image
+        self.settings = settings
+        self.rng = rng
+        self.offline = OfflineReplicas()
+        self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
+        self.sessions = Sessions(settings.session_timeout_ms)
+        self.next_rebalance_ms: TimestampMs | None = None
+
+    def alive(self, topic_id: TopicId, number: int, *, without: BrokerId | None = None) -> IsAlive:
+        """Whether a broker can lead, or be in the ISR of, this partition; ``without`` cannot."""
+        brokers, offline = self.image.brokers, self.offline
+
+        def is_alive(broker_id: BrokerId) -> bool:
+            broker = brokers.get(broker_id)
+            return (
+                broker is not None
+                and broker_id != without
+                and broker.may_lead
+                and not offline.holds(broker_id, topic_id, number)
+            )
+
+        return is_alive
+
+    def unclean_allowed(self, topic: str) -> bool:
+        """Whether a replica outside the ISR may lead when nobody else can."""
+        value = self.image.topic_configs(topic).get(_UNCLEAN)
+        if value is None:
+            value = self.image.broker_configs(None).get(_UNCLEAN)
+        return self.settings.unclean_election if value is None else value == "true"
+
+    def new_id(self) -> UUID:
+        """A random id for a topic."""
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+
+class Sessions:
+    """When each live broker was last heard of. A broker that is silent for the timeout is dead.
+
+    A controller that was stopped itself (SIGSTOP, a suspended machine) has not listened: that time counts against
+    nobody. It shows as a gap between two looks at the clock that is long beside the timeout, since each broker
+    heartbeats several times within it.
+    """
+
+    __slots__ = ("_last_look_ms", "_seen_ms", "_timeout_ms")
+
+    def __init__(self, timeout_ms: TimestampMs) -> None:
+        self._timeout_ms = timeout_ms
+        self._seen_ms: dict[BrokerId, TimestampMs] = {}
+        self._last_look_ms: TimestampMs | None = None
+
+    def look(self, now_ms: TimestampMs) -> None:
+        """Note that the controller runs now."""
+        if self._last_look_ms is not None and now_ms - self._last_look_ms > self._timeout_ms // 2:
+            gap_ms = now_ms - self._last_look_ms
+            self._seen_ms = {broker: seen + gap_ms for broker, seen in self._seen_ms.items()}
+        self._last_look_ms = now_ms
+
+    def touch(self, broker: BrokerId, now_ms: TimestampMs) -> None:
+        """The broker was heard of."""
+        self._seen_ms[broker] = now_ms
+
+    def forget(self, broker: BrokerId) -> None:
+        """The broker is not alive, or gone."""
+        self._seen_ms.pop(broker, None)
+
+    def expired(self, now_ms: TimestampMs) -> list[BrokerId]:
+        """The brokers whose time is up."""
+        return sorted(b for b, seen in self._seen_ms.items() if now_ms - seen >= self._timeout_ms)
+
+    def deadline_ms(self) -> TimestampMs | None:
+        """When the next session ends."""
+        return min(self._seen_ms.values()) + self._timeout_ms if self._seen_ms else None
+
+    def alive(self, broker: BrokerId, now_ms: TimestampMs) -> bool:
+        """Whether the broker was heard of within the timeout."""
+        seen = self._seen_ms.get(broker)
+        return seen is not None and now_ms - seen < self._timeout_ms
