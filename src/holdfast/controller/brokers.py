@@ -259,13 +259,18 @@ def _partitions_without(state: ControllerState, broker_id: BrokerId) -> Iterator
 def _partitions_with(state: ControllerState, broker: BrokerImage) -> Iterator[MetadataRecord]:
     """What changes when the broker can lead again: partitions without a leader get one."""
     for topic, number, partition in _hosted(state, broker.id):
-        if partition.leader is not None:
+        if partition.leader is not None or state.offline.holds(broker.id, topic.topic_id, number):
             continue
-        others = state.alive(topic.topic_id, number)
-
-        def is_alive(broker_id: BrokerId, others: IsAlive = others) -> bool:
-            return broker_id == broker.id or others(broker_id)
-
-        change = adapt(topic.topic_id, number, partition, is_alive, unclean=state.unclean_allowed(topic.name))
+        change = adapt(
+            topic.topic_id,
+            number,
+            partition,
+            _or(broker.id, state.alive(topic.topic_id, number)),
+            unclean=state.unclean_allowed(topic.name),
+        )
         if change is not None:
             yield change
+
+
+def _or(broker_id: BrokerId, others: IsAlive) -> IsAlive:
+    return lambda candidate: candidate == broker_id or others(candidate)

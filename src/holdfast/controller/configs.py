@@ -1,5 +1,7 @@
 """Dynamic configurations and blocks of producer ids."""
 
+from collections.abc import Mapping
+
 from holdfast.controller.brokers import check_epoch
 from holdfast.controller.election import adapt
 from holdfast.controller.events import (
@@ -80,10 +82,10 @@ def _check_broker_key(key: str, value: str | None) -> None:
 
 
 def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecord]:
-    present = state.image.configs.get((change.resource_type, change.resource_name), {})
-    wanted = dict(change.values)
+    present: Mapping[str, str] = state.image.configs.get((change.resource_type, change.resource_name), {})
+    wanted: dict[str, str | None] = dict(change.values)
     if change.replace_all:
-        wanted = {key: None for key in present} | wanted
+        wanted = {**dict.fromkeys(present), **wanted}
     return [
         ConfigRecord(resource_type=change.resource_type, resource_name=change.resource_name, name=key, value=value)
         for key, value in wanted.items()
