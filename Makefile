@@ -38,7 +38,7 @@ check: $(DEV)
 
 .PHONY: bench
 bench: $(DEV)
-	$(BIN)/python benchmarks/bench.py $(ARGS)
+	$(BIN)/python -m benchmarks.bench $(ARGS)
 
 .PHONY: docs
 docs: $(DEV)

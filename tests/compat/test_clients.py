@@ -80,7 +80,7 @@ def confluent_read(bootstrap: str, topic: str) -> list[Seen]:
         consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
         seen: list[Seen] = []
         while len(seen) < len(records()):
-            messages = consumer.consume(500, TIMEOUT_S)
+            messages = consumer.consume(len(records()) - len(seen), TIMEOUT_S)
             assert messages, f"only {len(seen)} records came"
             for message in messages:
                 assert message.error() is None

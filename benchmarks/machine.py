@@ -1,0 +1,66 @@
+"""What the operating system says: CPU time and memory of processes, the machine, the commit. Linux only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """User and system time that these processes have used since they started."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / TICKS_PER_S
+
+
+def busy_seconds() -> float:
+    """CPU time of the whole machine that was not idle."""
+    values = [int(v) for v in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return (sum(values) - values[3] - values[4]) / TICKS_PER_S
+
+
+def resident_mib(pids: Iterable[int]) -> list[float]:
+    """Resident memory of each process."""
+    return [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / 2**20 for pid in pids]
+
+
+def describe() -> dict[str, object]:
+    """The machine, for the head of a report."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def commit() -> str:
+    """Short hash of the checkout, with ``+`` when files differ from it; ``unknown`` outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
