@@ -28,7 +28,7 @@ from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.broker.outbox import BrokerOutbox
-from holdfast.broker.producer_ids import ProducerIds
+from holdfast.broker.producer_ids import ProducerIdShell
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
@@ -145,7 +145,7 @@ class Broker:
         config = self.config
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
-        self.producer_ids = ProducerIds(self)
+        self.producer_ids = ProducerIdShell(self)
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
         self.replicas = LocalReplicas(
@@ -225,8 +225,10 @@ class Broker:
 
     def apply_metadata(self, request: Any) -> None:
         """UpdateMetadata: remember it, and let changed topic configurations take effect."""
+        before = set(self.metadata.topics)
         for topic in self.metadata.update(request):
             self.logs.update_config(topic, self.log_config(topic))
+        self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
 
     def log_config(self, topic: str) -> LogConfig:
         """The effective configuration of a topic's logs."""

@@ -23,7 +23,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
-from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline, ReplicasOnline
+from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError
 from holdfast.model.types import TopicPartition
@@ -111,7 +111,7 @@ class ControllerLoop:
         records: list[Any] = []
         deltas: list[ClusterDelta] = []
         replies: list[tuple[asyncio.Future[Any] | None, Any]] = []
-        before = self.image
+        resend: set[int] = set()
         for _ in range(min(len(self._events), MAX_BATCH)):
             event, future = self._events.popleft()
             try:
@@ -123,18 +123,19 @@ class ControllerLoop:
             if decision.records:
                 deltas.append(self.controller.replay(decision.records, self._end_offset + len(records)))
                 records.extend(decision.records)
+            resend.update(decision.resend_to)
             replies.append((future, decision.reply))
         if not records:
-            self._settle(before, deltas, replies)
+            self._settle(deltas, resend, replies)
             return
         epoch = self.epoch
         self._thread.submit(
             lambda: self._store.commit(records, epoch),
-            lambda base, error: self._committed(before, records, deltas, replies, base, error),
+            lambda base, error: self._committed(records, deltas, resend, replies, base, error),
         )
 
     def _committed(
-        self, before: ClusterImage, records: list[Any], deltas: list[Any], replies: list[Any],
+        self, records: list[Any], deltas: list[Any], resend: set[int], replies: list[Any],
         base: int | None, error: HoldfastError | None,
     ) -> None:  # fmt: skip
         if self._closed:
@@ -147,11 +148,14 @@ class ControllerLoop:
             self.close()
             return
         self._end_offset += len(records)
-        self._settle(before, deltas, replies)
+        self._settle(deltas, resend, replies)
 
-    def _settle(self, before: ClusterImage, deltas: list[Any], replies: list[Any]) -> None:
+    def _settle(self, deltas: list[Any], resend: set[int], replies: list[Any]) -> None:
         for delta in deltas:
-            self._tell(before, delta)
+            self._tell(delta)
+        for broker_id in resend:
+            if (channel := self._channels.get(broker_id)) is not None:
+                channel.send(self._full_state(broker_id))
         for future, reply in replies:
             if future is not None and not future.done():
                 future.set_result(reply)
@@ -171,7 +175,7 @@ class ControllerLoop:
 
     # -- telling the brokers -----------------------------------------------------------------------------------
 
-    def _tell(self, before: ClusterImage, delta: ClusterDelta) -> None:
+    def _tell(self, delta: ClusterDelta) -> None:
         image = self.image
         for broker_id in delta.changed_brokers:
             registered, channel = image.brokers.get(broker_id), self._channels.get(broker_id)
@@ -197,30 +201,28 @@ class ControllerLoop:
             registered.epoch,
             registered.host,
             registered.port,
-            full_state=lambda: broadcast.full_state_requests(
-                self.image, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
-            ),
+            full_state=lambda: self._full_state(broker_id),
             on_answer=self._answered,
             on_refused=self._refused,
+        )
+
+    def _full_state(self, broker_id: int) -> list[Any]:
+        return broadcast.full_state_requests(
+            self.image, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
         )
 
     def _answered(self, broker_id: int, request: Any, response: Any) -> None:
         if request.__api_key__ != ApiKey.LEADER_AND_ISR or int(response.error_code):
             return
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
-        lost, well = [], []
-        offline = self.controller.offline_replicas()
-        for topic in response.topics:
-            for p in topic.partition_errors:
-                tp = TopicPartition(names[topic.topic_id], p.partition_index)
-                if int(p.error_code) == _STORAGE_ERROR:
-                    lost.append(tp)
-                elif int(p.error_code) == 0 and broker_id in offline.get(tp, ()):
-                    well.append(tp)
+        lost = [
+            TopicPartition(names[topic.topic_id], p.partition_index)
+            for topic in response.topics
+            for p in topic.partition_errors
+            if int(p.error_code) == _STORAGE_ERROR
+        ]
         if lost:
             self.post(ReplicasOffline(broker_id=broker_id, partitions=tuple(lost)))
-        if well:
-            self.post(ReplicasOnline(broker_id=broker_id, partitions=tuple(well)))
 
     async def told_everybody(self, timeout_s: float) -> None:
         """Return when every live broker has answered what was sent so far, or the time is up."""

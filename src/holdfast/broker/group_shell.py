@@ -53,6 +53,14 @@ class GroupShell:
             done=appended,
         )
 
+    def metadata_changed(self, deleted: set[str]) -> None:
+        """Offsets of deleted topics go; the offsets topic has the partitions that it has."""
+        partitions = self._broker.metadata.topics.get(OFFSETS_TOPIC)
+        if partitions is not None:
+            self.coordinator.partition_count = len(partitions)
+        if deleted:
+            self.coordinator.on_topics_deleted(deleted, self._broker.now_ms())
+
     # -- leadership --------------------------------------------------------------------------------------------
 
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: int) -> None:

@@ -1,10 +1,12 @@
-"""This broker's block of producer ids: handed out one by one, the next block is asked of the controller."""
+"""Asks the controller for blocks of producer ids (groups/producer_ids.py hands the ids out)."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+from holdfast.groups.producer_ids import BlockReply, ProducerIdBlock, ProducerIds
+from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
 
@@ -15,28 +17,37 @@ ALLOCATE_VERSION = 0
 TIMEOUT_S = 5.0
 
 
-class ProducerIds:
-    """No id is given twice: blocks are records of the controller, and a block that is lost is not used again."""
+class ProducerIdShell:
+    """One per broker. Owns the tasks that ask."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._next = 0
-        self._end = 0
-        self._lock = asyncio.Lock()
+        self._ids = ProducerIds(self._allocate)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def next(self) -> int:
         """A producer id that nobody else has. Raises what asking the controller raises."""
-        async with self._lock:
-            if self._next == self._end:
-                membership = self._broker.membership
-                answer = await membership.ask(
-                    ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_VERSION, TIMEOUT_S,
-                    broker_id=self._broker.broker_id, broker_epoch=membership.broker_epoch,
-                )  # fmt: skip
-                error = error_of(int(answer.error_code))
-                if error is not None:
-                    raise error
-                self._next = answer.producer_id_start
-                self._end = self._next + answer.producer_id_len
-            self._next += 1
-            return self._next - 1
+        future: asyncio.Future[int | HoldfastError] = asyncio.get_running_loop().create_future()
+        self._ids.next_id(lambda given: None if future.done() else future.set_result(given))
+        given = await future
+        if isinstance(given, HoldfastError):
+            raise given
+        return given
+
+    def _allocate(self, reply: BlockReply) -> None:
+        task = asyncio.get_running_loop().create_task(self._ask(reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, reply: BlockReply) -> None:
+        membership = self._broker.membership
+        try:
+            answer = await membership.ask(
+                ApiKey.ALLOCATE_PRODUCER_IDS, ALLOCATE_VERSION, TIMEOUT_S,
+                broker_id=self._broker.broker_id, broker_epoch=membership.broker_epoch,
+            )  # fmt: skip
+        except HoldfastError as e:
+            reply(e)
+            return
+        error = error_of(int(answer.error_code))
+        reply(error or ProducerIdBlock(answer.producer_id_start, answer.producer_id_len))

@@ -48,24 +48,22 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def _members(wire: Any, version: int) -> tuple[events.IsrMember, ...]:
+def _members(wire: Any, version: int) -> tuple[tuple[int, int | None], ...]:
+    """Replicas with their broker epochs; None where the leader does not know one."""
     if version < 3:
-        return tuple(events.IsrMember(broker_id=b) for b in wire.new_isr)
-    return tuple(
-        events.IsrMember(broker_id=m.broker_id, broker_epoch=None if m.broker_epoch < 0 else m.broker_epoch)
-        for m in wire.new_isr_with_epochs
-    )
+        return tuple((b, None) for b in wire.new_isr)
+    return tuple((m.broker_id, None if m.broker_epoch < 0 else m.broker_epoch) for m in wire.new_isr_with_epochs)
 
 
 async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
     """Versions 2-3: new in-sync sets that leaders propose."""
     wanted = tuple(
-        events.AlterPartitionItem(
+        events.AlterPartitionState(
             topic_id=topic.topic_id,
             partition=p.partition_index,
             leader_epoch=p.leader_epoch,
             partition_epoch=p.partition_epoch,
-            new_isr=_members(p, ctx.version),
+            isr=_members(p, ctx.version),
             recovered=p.leader_recovery_state == 0,
         )
         for topic in request.topics

@@ -13,7 +13,7 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -40,7 +40,7 @@ class _Field:
 def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
     """An entity of ``kind``. Unknown keys are left out; numbers for durations are milliseconds."""
     fields = {}
-    for field in _plan(kind):
+    for field in _plan(cast("Hashable", kind)):
         if field.name not in values:
             if field.required:
                 fields[field.name] = field.zero

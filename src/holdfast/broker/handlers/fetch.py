@@ -29,7 +29,7 @@ from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchRes
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
-    from holdfast.replication.local_replicas import FetchWait, FollowerSession
+    from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ class FetchHandler:
             isolation=Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED,
             partitions=queries,
         )
-        pending = _PendingFetch(self._broker, exchange, order)
+        aborted = () if request.isolation_level else None
+        pending = _PendingFetch(self._broker, exchange, order, aborted)
         wait = self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done)
         if wait is not None and not pending.finished:
             pending.wait = wait
@@ -181,16 +182,21 @@ class FollowerFetches:
 class _PendingFetch:
     """One Fetch request of a consumer under way."""
 
-    __slots__ = ("_broker", "_exchange", "_order", "finished", "wait")
+    __slots__ = ("_aborted", "_broker", "_exchange", "_order", "finished", "wait")
 
     def __init__(
-        self, broker: Broker, exchange: Exchange, order: list[tuple[str | UUID, int, TopicPartition | None]]
+        self,
+        broker: Broker,
+        exchange: Exchange,
+        order: list[tuple[str | UUID, int, TopicPartition | None]],
+        aborted: tuple[()] | None,
     ) -> None:
+        self._aborted = aborted
         self._broker = broker
         self._exchange = exchange
         self._order = order
         self.finished = False
-        self.wait: FetchWait | None = None
+        self.wait: FetchWait | SingleFetch | None = None
 
     def close(self) -> None:
         """The connection is gone."""
@@ -209,7 +215,7 @@ class _PendingFetch:
             if tp is None:
                 topics[-1][1].append(_failed(index, code_of(UnknownTopicIdError)))
             else:
-                topics[-1][1].append(answer_of(self._broker, version, next(found), moved))
+                topics[-1][1].append(answer_of(self._broker, version, next(found), moved, self._aborted))
         _finish(self._broker, self._exchange, 0, topics, moved)
 
 
@@ -225,7 +231,13 @@ def _finish(
     )
 
 
-def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[TopicPartition]) -> _Answer:
+def answer_of(
+    broker: Broker,
+    version: int,
+    result: FetchResult,
+    moved: list[TopicPartition],
+    aborted: tuple[()] | None = None,
+) -> _Answer:
     """One partition's part of the answer. Partitions that moved away are added to ``moved``."""
     index = result.topic_partition.partition
     if result.error is not None:
@@ -244,6 +256,7 @@ def answer_of(broker: Broker, version: int, result: FetchResult, moved: list[Top
         log_start_offset=_wire(result.log_start_offset),
         diverging_epoch=result.diverging,
         records=records,
+        aborted=aborted,
     )
 
 
