@@ -446,6 +446,10 @@ class Log:
         the log is the end of its data. Before the log's start nothing is left."""
         view = self.view
         if offset >= view.end_offset:
+            # A leader that wrote nothing may have left its epoch here; the next leader never heard of it.
+            with self.dir.guard():
+                self.epochs.truncate_from_end(view.end_offset)
+            self._publish(view.start_offset, view.end_offset)
             return
         segments = self._segments
         if offset < view.start_offset or offset <= segments.all[0].base_offset:
@@ -455,7 +459,7 @@ class Log:
             going = segments.drop_from(offset)
             segment = segments.active
             position, base_offset = self._cut_point(segment, offset)
-            end_offset = min(offset, base_offset)
+            end_offset = max(min(offset, base_offset), view.start_offset)
             older_size = sum(s.size for s in segments.all[:-1])
             # Readers see the new end first, then the bytes go.
             self.view = view._replace(

@@ -43,19 +43,32 @@ def first_at_or_after(
 
 def newest(view: LogView, touch: Callable[[Segment], None]) -> TimestampOffset | None:
     """The record with the largest timestamp, the first one of several; None when no record has one."""
-    best: tuple[TimestampMs, Segment, int] | None = None
+    best: TimestampOffset | None = None
     for segment, end in view.segments_from(view.start_offset):
-        largest = segment.largest_timestamp() if end else -1
-        if largest >= 0 and (best is None or largest > best[0]):
-            best = largest, segment, end
+        if not end or (best is not None and segment.largest_timestamp() <= best.timestamp):
+            continue
+        first = max(segment.base_offset, view.start_offset)
+        if segment.largest_timestamp() >= 0 and segment.max_timestamp_offset >= first:
+            first = segment.max_timestamp_offset
+        touch(segment)
+        found = _newest_from(segment, first, end, view.start_offset)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = found
+    return best
+
+
+def _newest_from(segment: Segment, offset: Offset, end: int, start_offset: Offset) -> TimestampOffset | None:
+    """The newest record of the segment from the batch with ``offset`` on."""
+    best: tuple[TimestampMs, int, BatchHeader] | None = None
+    for at, header in segment.headers(segment.find(offset, end, nowait=False)[0], end):
+        if header.max_timestamp >= 0 and (best is None or header.max_timestamp > best[0]):
+            best = header.max_timestamp, at, header
     if best is None:
         return None
-    timestamp, segment, end = best
-    touch(segment)
-    position, _ = segment.find(max(segment.max_timestamp_offset, view.start_offset), end, nowait=False)
-    for at, header in segment.headers(position, end):
-        return _first_record(segment, at, header, timestamp, view.start_offset)
-    return None
+    timestamp, at, header = best
+    found = _first_record(segment, at, header, timestamp, start_offset)
+    # The newest record of a batch that the log's start cuts through may be on the far side.
+    return found or _first_record(segment, at, header, 0, start_offset)
 
 
 def _first_record(

@@ -93,7 +93,9 @@ def load_parts(
     start_offset = max(log_start_offset or 0, segments[0].base_offset)
     if start_offset > end_offset:
         log.warning("%s ends at %d, before its start %d: it starts again there", path, end_offset, start_offset)
-        _unlink_segments(files, segments)
+        for segment in segments:
+            segment.unlink_files()
+        names = _without_garbage(files, path)
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
         end_offset, seen = start_offset, []
     _fit_epochs(epochs, segments, start_offset, end_offset, rewrite=bool(seen))
@@ -176,11 +178,6 @@ def _recover(
     return end_offset
 
 
-def _unlink_segments(files: FileSystem, segments: list[Segment]) -> None:
-    for segment in segments:
-        segment.unlink_files()
-
-
 def _fit_epochs(
     epochs: LeaderEpochs, segments: list[Segment], start_offset: Offset, end_offset: Offset, *, rewrite: bool
 ) -> None:
@@ -190,7 +187,7 @@ def _fit_epochs(
         for header in _headers_from(segments, start_offset):
             epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
         rewrite = True
-    changed = epochs.truncate_from_end(end_offset) if end_offset > start_offset else False
+    changed = epochs.truncate_from_end(end_offset)
     changed = epochs.truncate_from_start(start_offset) or changed
     if rewrite and not changed:
         epochs.rewrite()

@@ -451,7 +451,7 @@ def test_housekeeping(broker, batch, files):
 def test_housekeeping_goes_on_after_an_error_of_one_log(broker, batch, files):
     import errno
 
-    for i in range(0, 6):
+    for i in range(6):
         fill(broker.create(tp(i)), batch, 10)
     files.fail("fsync", "/t-0/", errno.ENOENT)  # its files went, the disk is fine
     broker.logs.flush_due(NOW_MS)

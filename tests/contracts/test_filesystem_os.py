@@ -1,0 +1,93 @@
+"""OsFiles where the system call does less than it was asked, or is not there."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import files as module
+from holdfast.storage.files import OsFiles
+
+
+def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = OsFiles().open(str(tmp_path / "f"), create=True)
+    pwrite, pwritev = os.pwrite, os.pwritev
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, memoryview(data)[:3], at))
+    monkeypatch.setattr(os, "pwritev", lambda fd, data, at: pwritev(fd, [memoryview(data[0])[:2]], at))
+    assert handle.pwritev((b"0123456789",), 0) == 10
+    assert handle.pwritev((b"abc", b"", b"defghij"), 10) == 10
+    assert handle.pread(100, 0) == b"0123456789abcdefghij"
+
+
+def test_a_short_write_of_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = OsFiles().open(str(tmp_path / "f"), create=True)
+    pwrite = os.pwrite
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if at >= 4:
+            raise OSError(errno.ENOSPC, "full")
+        return pwrite(fd, memoryview(data)[:4], at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="full"):
+        handle.pwritev((b"0123456789",), 0)
+
+
+def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = OsFiles().open(str(tmp_path / "f"), create=True)
+    handle.pwritev((b"0123456789",), 0)
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 4), at))
+    assert handle.pread(9, 0) == b"012345678"
+    assert handle.pread(100, 0) == b"0123456789"
+
+
+def test_without_nowait_everything_is_cold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = OsFiles().open(str(tmp_path / "f"), create=True)
+    handle.pwritev((b"0123456789",), 0)
+    monkeypatch.setattr(module, "_RWF_NOWAIT", None)
+    assert handle.preadv_nowait(5, 0) is None
+    monkeypatch.undo()
+
+    def refuse(code: int) -> None:
+        def fail(*_: object) -> int:
+            raise OSError(code, "no")
+
+        monkeypatch.setattr(os, "preadv", fail)
+
+    for code in (errno.EAGAIN, errno.EOPNOTSUPP):
+        refuse(code)
+        assert handle.preadv_nowait(5, 0) is None
+    refuse(errno.EIO)
+    with pytest.raises(OSError, match="no"):
+        handle.preadv_nowait(5, 0)
+
+
+def test_syncfs_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: called.append("sync"))
+    monkeypatch.setattr(module, "_syncfs", lambda: None)
+    OsFiles().sync_all(str(tmp_path))
+    assert called == ["sync"]
+    monkeypatch.setattr(module, "_syncfs", lambda: lambda fd: -1)
+    with pytest.raises(OSError, match=r"."):
+        OsFiles().sync_all(str(tmp_path))
+
+
+def test_a_lock_that_the_disk_refuses_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "dead")
+
+    monkeypatch.setattr(module.fcntl, "flock", fail)
+    with pytest.raises(OSError, match="dead"):
+        OsFiles().lock(str(tmp_path / "l"))
+
+
+def test_descriptors_go_back_with_the_last_reference(tmp_path: Path) -> None:
+    handle = OsFiles().open(str(tmp_path / "f"), create=True)
+    fd = handle.fileno()
+    assert f"fd={fd}" in repr(handle)
+    del handle
+    with pytest.raises(OSError, match=r"."):
+        os.fstat(fd)
