@@ -49,9 +49,14 @@ def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
 
 
 def expand_any(partition: Partition, now_ms: int) -> None:
-    """Propose whoever may join. Only who is still connected: the offsets of the others are old news."""
+    """Propose whoever may join. Only who is still connected and keeps up: what we know of others is old news."""
+    limit = partition.around.settings.replica_lag_time_max_ms
     for broker_id, follower in partition.followers.items():
-        if broker_id in partition.entries and broker_id not in partition.isr.maximal:
+        if (
+            broker_id in partition.entries
+            and broker_id not in partition.isr.maximal
+            and not follower.lags(now_ms, limit)
+        ):
             maybe_expand(partition, follower, now_ms)
 
 
@@ -94,10 +99,11 @@ def _retry_later(partition: Partition, now_ms: int) -> None:
 def changed(partition: Partition, now_ms: int) -> None:
     """The ISR is another one: the high watermark may be free to move, others may join."""
     partition.choose_hw_followers()
-    if len(partition.isr.committed) < len(partition.replicas):
+    partition.advance(now_ms)
+    # Who lost its place because it was behind must not get it back before the high watermark has moved on.
+    if len(partition.isr.committed) < len(partition.replicas) and partition.is_open:
         partition.around.watched[partition] = None
         expand_any(partition, now_ms)
-    partition.advance(now_ms)
 
 
 def retry(partition: Partition, now_ms: int) -> bool:
