@@ -252,7 +252,7 @@ class AdminClient(KafkaClient):
             answer = await self.ask_broker(
                 coordinator.broker_id, DeleteGroupsRequest(groups_names=(GroupId(group_id),))
             )
-            raise_for(answer.results[0].error_code.value, None, f"group {group_id!r}")
+            raise_for(answer.results[0].error_code.value, None, "")  # a code says all there is to say
 
         await self.retrying(once)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import (
@@ -59,7 +59,7 @@ class BlockingClient:
         self._thread.start()
         self._closed = False
 
-    def __enter__(self) -> "BlockingClient":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

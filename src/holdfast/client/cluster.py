@@ -12,7 +12,7 @@ import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.types import TopicName
@@ -76,7 +76,7 @@ class KafkaClient:
         self._view: ClusterView | None = None
         self._topics: dict[str, TopicView] = {}
 
-    async def __aenter__(self) -> "KafkaClient":
+    async def __aenter__(self) -> Self:
         await self.refresh(())
         return self
 

@@ -1,0 +1,144 @@
+"""``holdfast groups``: what kafka-consumer-groups.sh does, with its words and exit codes.
+
+As with Kafka's tool, a group that is not there is told on standard output and is no failure of the command.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+
+import click
+
+from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
+from holdfast.cli.kafka_words import qualified, said
+from holdfast.client.admin import AdminClient
+from holdfast.client.views import GroupView, OffsetSpec
+from holdfast.model.errors import GroupError, HoldfastError, NetworkError
+from holdfast.model.types import Offset, TopicPartition
+
+
+@click.group()
+def groups() -> None:
+    """List, describe, delete consumer groups."""
+
+
+@groups.command(name="list")
+@bootstrap_option
+@click.option("--state", is_flag=True, help="With the state of each.")
+def list_groups(bootstrap: str, state: bool) -> None:
+    """List consumer groups, one a line."""
+
+    async def work(client: AdminClient) -> None:
+        for line in list_lines(await client.list_groups(), state=state):
+            click.echo(line)
+
+    run(bootstrap, work)
+
+
+@groups.command()
+@bootstrap_option
+@click.argument("names", nargs=-1)
+@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+@click.option("--all-groups", is_flag=True, help="Every group there is.")
+@click.option("--members", is_flag=True, help="Who is in it, instead of its offsets.")
+@click.option("--verbose", is_flag=True, help="With --members: what each member reads.")
+@click.option("--state", is_flag=True, help="Coordinator and state, instead of its offsets.")
+@click.option("--offsets", is_flag=True, help="Offsets and lag of every partition; the default.")
+def describe(
+    bootstrap: str,
+    names: tuple[str, ...],
+    group_options: tuple[str, ...],
+    all_groups: bool,
+    members: bool,
+    verbose: bool,
+    state: bool,
+    offsets: bool,
+) -> None:
+    """Describe consumer groups: offsets and lag, members, or state."""
+    chosen = (*names, *group_options)
+    if not chosen and not all_groups:
+        raise UsageError("Option [describe] takes one of these options: [group], [all-groups]")
+    if members + state + offsets > 1:
+        raise UsageError("--members, --state and --offsets: expected one of them")
+
+    async def work(client: AdminClient) -> None:
+        for name in [g.group_id for g in await client.list_groups()] if all_groups else chosen:
+            try:
+                view = await client.describe_group(name)
+            except GroupError as e:
+                click.echo(f"\nError: Executing consumer group command failed due to {qualified(e, said(e))}")
+                continue
+            if members or state:
+                lines = member_lines(view, verbose=verbose) if members else state_lines(view)
+                click.echo("\n".join(lines))
+            else:
+                await describe_offsets(client, view)
+
+    run(bootstrap, work)
+
+
+@groups.command()
+@bootstrap_option
+@click.argument("names", nargs=-1)
+@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+def delete(bootstrap: str, names: tuple[str, ...], group_options: tuple[str, ...]) -> None:
+    """Delete consumer groups without members, with their offsets."""
+    chosen = (*names, *group_options)
+    if not chosen:
+        raise UsageError("Option [delete] takes the option: [group]")
+
+    async def work(client: AdminClient) -> None:
+        failed: dict[str, HoldfastError] = {}
+        for name in chosen:
+            try:
+                await client.delete_group(name)
+            except GroupError as e:
+                failed[name] = e
+        click.echo("\n".join(delete_lines(chosen, failed)))
+
+    run(bootstrap, work)
+
+
+def delete_lines(chosen: Iterable[str], failed: dict[str, HoldfastError]) -> Iterable[str]:
+    deleted = [f"'{name}'" for name in chosen if name not in failed]
+    if failed:
+        yield "\nError: Deletion of some consumer groups failed:"
+        for name, error in failed.items():
+            yield f"* Group '{name}' could not be deleted due to: {qualified(error, said(error))}"
+        if deleted:
+            yield f"\nThese consumer groups were deleted successfully: {', '.join(deleted)}"
+    else:
+        yield f"Deletion of requested consumer groups ({', '.join(deleted)}) was successful."
+
+
+async def describe_offsets(client: AdminClient, view: GroupView) -> None:
+    committed = await client.committed(view.group_id)
+    tps = {tp for member in view.members for tp in member.assignment} | set(committed)
+    if not view.members:
+        click.echo(f"\nConsumer group '{view.group_id}' has no active members.", err=True)
+    elif view.state in ("PreparingRebalance", "CompletingRebalance"):
+        click.echo(f"\nWarning: Consumer group '{view.group_id}' is rebalancing.", err=True)
+    if tps:
+        click.echo("\n".join(offset_lines(view, committed, await end_offsets(client, tps))))
+
+
+async def end_offsets(client: AdminClient, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Offset]:
+    """Ends of the partitions that exist and have a leader."""
+    topics = (await client.metadata({tp.topic for tp in tps})).topics
+    led = {
+        TopicPartition(topic.name, p.partition)
+        for topic in topics.values()
+        for p in topic.partitions
+        if p.leader is not None
+    }
+    found = await client.list_offsets({tp: OffsetSpec.LATEST for tp in tps if tp in led})
+    return {tp: at.offset for tp, at in found.items() if at.offset is not None}
+
+
+def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
+    """Errors of the cluster as kafka-consumer-groups.sh prints them; only an unreachable one is a failure."""
+    try:
+        with_cluster(bootstrap, work)
+    except HoldfastError as e:
+        click.echo(f"\nError: Executing consumer group command failed due to {qualified(e, said(e))}")
+        sys.exit(1 if isinstance(e, NetworkError) else 0)

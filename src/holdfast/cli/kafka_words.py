@@ -1,0 +1,57 @@
+"""How Kafka's tools name an error: people search for these names, scripts match them.
+
+Owns the two tables and nothing else: error type -> exception class, and what is said when a broker gives no message.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from holdfast.model import errors as e
+from holdfast.protocol.error_codes import code_of
+
+PACKAGE: Final = "org.apache.kafka.common.errors"
+
+# Kafka's class names do not follow its error codes everywhere; what is not here does.
+_CLASSES: Final[Mapping[type, str]] = {
+    e.TopicAlreadyExistsError: "TopicExistsException",
+    e.InvalidTopicError: "InvalidTopicException",
+    e.ConfigError: "InvalidConfigurationException",
+    e.InvalidReplicaAssignmentError: "InvalidReplicaAssignmentException",
+    e.NonEmptyGroupError: "GroupNotEmptyException",
+    e.GroupIdNotFoundError: "GroupIdNotFoundException",
+    e.RequestTimedOutError: "TimeoutException",
+    e.NetworkError: "DisconnectException",
+    e.NotLeaderOrFollowerError: "NotLeaderOrFollowerException",
+    e.MessageTooLargeError: "RecordTooLargeException",
+    e.CorruptRecordError: "CorruptRecordException",
+}
+_SAID: Final[Mapping[type, str]] = {
+    e.NonEmptyGroupError: "The group is not empty.",
+    e.GroupIdNotFoundError: "The group id does not exist.",
+    e.CoordinatorNotAvailableError: "The coordinator is not available.",
+    e.InvalidGroupIdError: "The group id is invalid.",
+}
+
+
+def exception_name(error: e.HoldfastError) -> str:
+    """``TopicExistsException``."""
+    for kind in type(error).__mro__:
+        name = _CLASSES.get(kind)
+        if name is not None:
+            return name
+    words = ErrorCode(code_of(error)).name.split("_")
+    return "".join(word.capitalize() for word in words) + "Exception"
+
+
+def qualified(error: e.HoldfastError, message: str | None = None) -> str:
+    """``org.apache.kafka.common.errors.TopicExistsException: message``."""
+    return f"{PACKAGE}.{exception_name(error)}: {message or error}"
+
+
+def said(error: e.HoldfastError) -> str:
+    """The broker's message, or what Kafka's tools say of an error that comes without one."""
+    if error.message:
+        return error.message
+    return next((_SAID[kind] for kind in type(error).__mro__ if kind in _SAID), exception_name(error))

@@ -1,0 +1,267 @@
+"""``holdfast topics``: what kafka-topics.sh does, with its words and exit codes.
+
+Errors go to standard output with the tool's prefix, as scripts expect, and to standard error with their class.
+"""
+
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NoReturn
+
+import click
+
+from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.kafka_words import qualified, said
+from holdfast.cli.topic_lines import Filter, describe_lines
+from holdfast.client.admin import AdminClient
+from holdfast.client.views import NewTopic, TopicView
+from holdfast.model.errors import (
+    ConfigError,
+    HoldfastError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.model.types import BrokerId
+
+MAX_REPLICATION_FACTOR = 32767
+
+
+class CommandError(Exception):
+    """Refused before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
+
+    def __init__(self, message: str, kind: str = "java.lang.IllegalArgumentException") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@click.group()
+def topics() -> None:
+    """Create, list, describe, alter, delete topics."""
+
+
+def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """``--topic NAME`` or just NAME."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+            value = value or ctx.params.pop("name", None)
+            if required and value is None:
+                raise UsageError('Missing required argument "[topic]"', ctx)
+            return value
+
+        command = click.option("--topic", "topic", callback=check, help=help_text)(command)
+        return click.argument("name", required=False, expose_value=True, is_eager=True)(command)
+
+    return decorate
+
+
+@topics.command()
+@bootstrap_option
+@topic_option(True, "Name of the new topic.")
+@click.option("--partitions", type=int, help="Number of partitions; the brokers' default without it.")
+@click.option("--replication-factor", type=int, help="Replicas of each; the brokers' default without it.")
+@click.option("--replica-assignment", help="Brokers of each partition: 1:2,2:3 is two partitions.")
+@click.option("--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="An existing topic is no error.")
+def create(
+    bootstrap: str,
+    topic: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    replica_assignment: str | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    name: str | None = None,
+) -> None:
+    """Create a topic."""
+
+    async def work(client: AdminClient) -> None:
+        if partitions is not None and partitions < 1:
+            raise CommandError("The partitions must be greater than 0")
+        if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
+            raise CommandError(f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive")
+        if "." in topic or "_" in topic:
+            click.echo(
+                "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could"
+                " collide. To avoid issues it is best to use either, but not both."
+            )
+        new = NewTopic(
+            name=topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=None if replica_assignment is None else parse_assignment(replica_assignment),
+            configs=parse_configs(configs),
+        )
+        try:
+            await client.create_topic(new)
+        except TopicAlreadyExistsError:
+            if if_not_exists:
+                return
+            raise
+        click.echo(f"Created topic {topic}.")
+
+    run(bootstrap, work)
+
+
+@topics.command(name="list")
+@bootstrap_option
+@topic_option(False, "Only topics whose names match this expression.")
+@click.option("--exclude-internal", is_flag=True, help="Without topics like __consumer_offsets.")
+def list_topics(bootstrap: str, topic: str | None, exclude_internal: bool, name: str | None = None) -> None:
+    """List topics, one a line."""
+
+    async def work(client: AdminClient) -> None:
+        view = await client.metadata()
+        for found in matching(view.topics.values(), topic, exclude_internal):
+            click.echo(found.name)
+
+    run(bootstrap, work)
+
+
+@topics.command()
+@bootstrap_option
+@topic_option(False, "Only topics whose names match this expression.")
+@click.option("--exclude-internal", is_flag=True, help="Without topics like __consumer_offsets.")
+@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
+@click.option("--under-replicated-partitions", "under_replicated", is_flag=True, help="ISR is not complete.")
+@click.option("--unavailable-partitions", "unavailable", is_flag=True, help="There is no live leader.")
+@click.option("--under-min-isr-partitions", "under_min_isr", is_flag=True, help="ISR below the minimum.")
+@click.option("--at-min-isr-partitions", "at_min_isr", is_flag=True, help="ISR exactly at the minimum.")
+@click.option("--topics-with-overrides", "with_overrides", is_flag=True, help="Topics with settings of their own.")
+def describe(
+    bootstrap: str,
+    topic: str | None,
+    exclude_internal: bool,
+    if_exists: bool,
+    under_replicated: bool,
+    unavailable: bool,
+    under_min_isr: bool,
+    at_min_isr: bool,
+    with_overrides: bool,
+    name: str | None = None,
+) -> None:
+    """Describe topics and their partitions: leader, replicas, in-sync and offline ones."""
+    chosen = Filter(
+        under_replicated=under_replicated,
+        unavailable=unavailable,
+        under_min_isr=under_min_isr,
+        at_min_isr=at_min_isr,
+        with_overrides=with_overrides,
+    )
+
+    async def work(client: AdminClient) -> None:
+        view = await client.metadata()
+        found = matching(view.topics.values(), topic, exclude_internal)
+        require_found(found, topic, if_exists)
+        configs = await client.describe_topic_configs([t.name for t in found]) if found else {}
+        for line in describe_lines(found, configs, view.brokers, chosen):
+            click.echo(line)
+
+    run(bootstrap, work)
+
+
+@topics.command()
+@bootstrap_option
+@topic_option(True, "Topics whose names match this expression.")
+@click.option("--partitions", type=int, required=True, help="New number of partitions.")
+@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
+def alter(bootstrap: str, topic: str, partitions: int, if_exists: bool, name: str | None = None) -> None:
+    """Add partitions to a topic."""
+
+    async def work(client: AdminClient) -> None:
+        found = matching((await client.metadata()).topics.values(), topic, False)
+        require_found(found, topic, if_exists)
+        for one in found:
+            await client.create_partitions(one.name, partitions)
+
+    run(bootstrap, work)
+
+
+@topics.command()
+@bootstrap_option
+@topic_option(True, "Topics whose names match this expression.")
+@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
+def delete(bootstrap: str, topic: str, if_exists: bool, name: str | None = None) -> None:
+    """Delete topics with all their records."""
+
+    async def work(client: AdminClient) -> None:
+        found = matching((await client.metadata()).topics.values(), topic, False)
+        require_found(found, topic, if_exists)
+        outcomes = await client.delete_topics([t.name for t in found]) if found else {}
+        for error in outcomes.values():
+            if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError)):
+                raise error
+
+    run(bootstrap, work)
+
+
+def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
+    """Errors as kafka-topics.sh prints them, and its exit code."""
+    try:
+        with_cluster(bootstrap, work)
+    except CommandError as e:
+        fail(str(e), f"{e.kind}: {e}")
+    except HoldfastError as e:
+        fail(said(e), qualified(e, said(e)))
+
+
+def fail(message: str, detail: str) -> NoReturn:
+    click.echo(f"Error while executing topic command : {message}")
+    click.echo(f"ERROR {detail}", err=True)
+    sys.exit(1)
+
+
+def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal: bool) -> list[TopicView]:
+    """Topics whose whole name matches, in order of name; a comma is an "or", as in Kafka's tools."""
+    expression = None
+    if pattern is not None:
+        try:
+            expression = re.compile(pattern.replace(",", "|"))
+        except re.error as e:
+            raise CommandError(f"{pattern!r} is not a regular expression: {e}") from e
+    return sorted(
+        (
+            t
+            for t in topics
+            if (expression is None or expression.fullmatch(t.name)) and not (exclude_internal and t.internal)
+        ),
+        key=lambda t: t.name,
+    )
+
+
+def require_found(found: list[TopicView], pattern: str | None, if_exists: bool) -> None:
+    if not found and pattern is not None and not if_exists:
+        raise CommandError(f"Topic '{pattern}' does not exist as expected")
+
+
+def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
+    configs = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"Invalid topic config: {pair!r}, expected KEY=VALUE")
+        configs[key.strip()] = value.strip()
+    return configs
+
+
+def parse_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
+    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}."""
+    found: dict[int, tuple[BrokerId, ...]] = {}
+    for index, part in enumerate(text.split(",")):
+        try:
+            brokers = tuple(int(broker) for broker in part.split(":"))
+        except ValueError:
+            raise CommandError(f"{part!r} in --replica-assignment: expected broker ids like 1:2") from None
+        repeated = sorted({b for b in brokers if brokers.count(b) > 1})
+        if repeated:
+            raise CommandError(
+                f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}",
+                "org.apache.kafka.tools.AdminCommandFailedException",
+            )
+        if found and len(brokers) != len(found[0]):
+            raise CommandError(
+                f"Partition {index} has different replication factor: [{', '.join(map(str, brokers))}]",
+                "org.apache.kafka.tools.AdminOperationException",
+            )
+        found[index] = brokers
+    return found
