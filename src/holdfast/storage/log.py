@@ -448,8 +448,8 @@ class Log:
         if offset >= view.end_offset:
             # A leader that wrote nothing may have left its epoch here; the next leader never heard of it.
             with self.dir.guard():
-                self.epochs.truncate_from_end(view.end_offset)
-            self._publish(view.start_offset, view.end_offset)
+                if self.epochs.truncate_from_end(view.end_offset):
+                    self._publish(view.start_offset, view.end_offset)
             return
         segments = self._segments
         if offset < view.start_offset or offset <= segments.all[0].base_offset:

@@ -60,6 +60,16 @@ def test_truncate_beyond_the_end_does_nothing(log):
     assert log.view is view
 
 
+def test_truncation_drops_an_epoch_that_wrote_nothing(log):
+    """Led for a moment, wrote nothing: the next leader never heard of that epoch and would tell us again and again
+    that we diverge from it."""
+    log.assign_epoch(9)
+    assert log.view.last_epoch == 9
+    log.truncate_to(24, NOW_MS)
+    assert log.view.last_epoch == 2
+    assert log.epochs.entries()[-1] == (2, 16)
+
+
 def test_truncation_lowers_the_recovery_point_and_says_so(log):
     told = []
     log.dir.on_recovery_points_lowered = lambda: told.append(log.recovery_point)
