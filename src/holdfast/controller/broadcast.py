@@ -1,0 +1,384 @@
+"""What each broker must be told after a change: LeaderAndIsr, StopReplica, UpdateMetadata (KIP-112's requests).
+
+    plan(image, delta)   -> broker -> Outgoing     what changed for whom; work grows with the change, not the cluster
+    build_requests(...)  -> broker -> requests     in protocol/interbroker.py's classes, in the order of sending
+    full_state_requests  -> requests               everything one broker must know: after a registration, a failover
+
+Requests are desired state, fenced by controller, broker and leader epochs; a lost one is made good by the full
+state. Order for one broker: replicas that must go, then what others need to take up a role (configurations, the
+addresses of live brokers), then roles, then what clients may be told.
+
+Equal parts are one object for all brokers: the states of a partition are made once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from holdfast.controller.directories import Replicas
+from holdfast.metadata.image import BrokerImage, ClusterDelta, ClusterImage, PartitionImage, TopicImage
+from holdfast.metadata.records import ResourceType
+from holdfast.model.types import BrokerId, ControllerEpoch, TopicId
+from holdfast.protocol import interbroker
+from holdfast.protocol.interbroker import (
+    DEFAULT_BROKER,
+    DELETED_LEADER,
+    TYPE_FULL,
+    TYPE_INCREMENTAL,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaRequest,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+    config_pairs,
+)
+
+# The classes without their integer widths: numbers in here are plain ints, and wrapping each costs more than it tells.
+_wire: Any = interbroker
+
+Offline: TypeAlias = Mapping[BrokerId, Replicas]
+"""Broker -> its replicas on dead log dirs (directories.OfflineReplicas)."""
+Role: TypeAlias = tuple[TopicImage, int, PartitionImage, bool]
+"""A partition for one of its replicas; True: the replica is new there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What every broker hears alike: partitions that changed for clients, topics that are gone, configurations."""
+
+    partitions: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    deleted: tuple[TopicImage, ...] = ()
+    topic_configs: tuple[str, ...] = ()
+    broker_configs: tuple[str, ...] = ()
+    new_brokers: bool = False
+    offline: Offline = field(default_factory=dict)
+
+    @property
+    def first(self) -> bool:
+        """Whether something in it must be known before roles are taken up."""
+        return self.new_brokers or bool(self.topic_configs) or bool(self.broker_configs)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outgoing:
+    """What one broker is told. ``metadata`` is one object for all brokers."""
+
+    roles: list[Role]
+    stop: list[tuple[TopicImage, list[tuple[int, int | None]]]]
+    """Topic as it was, and its partitions to delete here: number, and leader epoch (None: the topic is gone)."""
+    metadata: Metadata
+
+
+# -- plan ------------------------------------------------------------------------------------------------------
+
+
+def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[BrokerId, Outgoing]:
+    """Who must be told what of ``delta``; ``image`` is the image after it, or a later one.
+
+    Fenced brokers are told too: one that just registered prepares its replicas, one that is only thought dead
+    learns that it leads no more.
+    """
+    if delta.empty:
+        return {}
+    metadata = _metadata(image, delta, offline)
+    outgoing = {broker: Outgoing(roles=[], stop=[], metadata=metadata) for broker in image.brokers}
+    for topic in delta.deleted_topics.values():
+        _stop_topic(topic, outgoing)
+    before = delta.before.topics
+    for name, numbers in delta.changed_topics.items():
+        now = image.topics.get(name)
+        if now is None:
+            continue  # a later change deleted it
+        old = before.get(name)
+        same = old is not None and old.topic_id == now.topic_id
+        for number in sorted(numbers):
+            partition = now.partitions.get(number)
+            if partition is None:
+                continue
+            had = old.partitions.get(number) if same and old is not None else None
+            old_replicas = () if had is None else had.replicas
+            for broker in partition.replicas:
+                target = outgoing.get(broker)
+                if target is not None:
+                    target.roles.append((now, number, partition, broker not in old_replicas))
+            for broker in old_replicas:
+                if broker not in partition.replicas and broker in outgoing:
+                    outgoing[broker].stop.append((now, [(number, partition.leader_epoch)]))
+    return outgoing
+
+
+def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Metadata:
+    partitions: dict[str, frozenset[int]] = {n: p for n, p in delta.changed_topics.items() if p}
+    moved = [broker for broker in delta.changed_brokers if _alive(delta.before, broker) != _alive(image, broker)]
+    if moved:
+        # Their replicas become online or offline for clients, also where no leader or ISR changed.
+        for topic in image.topics.values():
+            touched = [n for n, p in topic.partitions.items() if any(b in p.replicas for b in moved)]
+            if touched:
+                partitions[topic.name] = partitions.get(topic.name, frozenset()).union(touched)
+    return Metadata(
+        partitions=partitions,
+        deleted=tuple(delta.deleted_topics.values()),
+        topic_configs=tuple(
+            sorted(name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC and name in image.topics)
+        ),
+        broker_configs=tuple(sorted(name for kind, name in delta.changed_configs if kind == ResourceType.BROKER)),
+        new_brokers=any(_alive(image, broker) for broker in moved),
+        offline=offline,
+    )
+
+
+def _stop_topic(topic: TopicImage, outgoing: dict[BrokerId, Outgoing]) -> None:
+    here: dict[BrokerId, list[tuple[int, int | None]]] = {}
+    for number, partition in topic.partitions.items():
+        for broker in partition.replicas:
+            here.setdefault(broker, []).append((number, None))
+    for broker, numbers in here.items():
+        if broker in outgoing:
+            outgoing[broker].stop.append((topic, sorted(numbers, key=lambda n: n[0])))
+
+
+def _alive(image: ClusterImage, broker_id: BrokerId) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced
+
+
+# -- build -----------------------------------------------------------------------------------------------------
+
+
+def build_requests(
+    image: ClusterImage,
+    outgoing: Mapping[BrokerId, Outgoing],
+    controller_id: BrokerId,
+    controller_epoch: ControllerEpoch,
+) -> dict[BrokerId, list[Any]]:
+    """The requests of a plan, in the order of sending."""
+    builder = _Builder(image, controller_id, controller_epoch)
+    shared: dict[int, tuple[UpdateMetadataRequest | None, UpdateMetadataRequest]] = {}
+    result: dict[BrokerId, list[Any]] = {}
+    for broker_id, out in outgoing.items():
+        broker = image.brokers.get(broker_id)
+        if broker is None:
+            continue
+        key = id(out.metadata)
+        if key not in shared:
+            first = builder.update_metadata(replace(out.metadata, partitions={}, deleted=()))
+            shared[key] = (first if out.metadata.first else None, builder.update_metadata(out.metadata))
+        ahead, update = shared[key]
+        requests: list[Any] = []
+        if out.stop:
+            requests.append(builder.stop_replica(broker, out.stop))
+        if ahead is not None and out.roles:
+            requests.append(replace(ahead, broker_epoch=broker.epoch))
+        if out.roles:
+            requests.append(builder.leader_and_isr(broker, out.roles, TYPE_INCREMENTAL))
+        requests.append(replace(update, broker_epoch=broker.epoch))
+        result[broker_id] = requests
+    return result
+
+
+def full_state_requests(
+    image: ClusterImage,
+    broker_id: BrokerId,
+    offline: Offline,
+    controller_id: BrokerId,
+    controller_epoch: ControllerEpoch,
+) -> list[Any]:
+    """Everything a broker must know. A replica whose partition has not changed since it was created, or that is
+    being added, is told as new: it may never have been made (H-20), and being told twice is harmless (C18)."""
+    broker = image.brokers[broker_id]
+    builder = _Builder(image, controller_id, controller_epoch)
+    metadata = Metadata(
+        partitions={topic.name: frozenset(topic.partitions) for topic in image.topics.values()},
+        topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
+        broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
+        offline=offline,
+    )
+    roles = [
+        (topic, number, partition, partition.partition_epoch == 0 or broker_id in partition.adding)
+        for topic in image.topics.values()
+        for number, partition in sorted(topic.partitions.items())
+        if broker_id in partition.replicas
+    ]
+    ahead = builder.update_metadata(replace(metadata, partitions={}))
+    update = builder.update_metadata(metadata, kind=TYPE_FULL)
+    return [
+        replace(ahead, broker_epoch=broker.epoch),
+        builder.leader_and_isr(broker, roles, TYPE_FULL),
+        replace(update, broker_epoch=broker.epoch),
+    ]
+
+
+class _Builder:
+    """Makes the requests of one image; keeps what several brokers are told alike."""
+
+    def __init__(self, image: ClusterImage, controller_id: BrokerId, controller_epoch: ControllerEpoch) -> None:
+        self._image = image
+        self._controller_id = controller_id
+        self._epoch = controller_epoch
+        self._states: dict[tuple[TopicId, int, bool], LeaderAndIsrPartitionState] = {}
+        self._topics: dict[tuple[int, ...], LeaderAndIsrTopicState] = {}
+        self._live = tuple(
+            _wire.UpdateMetadataBroker(
+                id=broker.id,
+                endpoints=(_wire.UpdateMetadataEndpoint(port=broker.port, host=broker.host),),
+                rack=broker.rack,
+            )
+            for broker in sorted(image.brokers.values(), key=lambda b: b.id)
+            if not broker.fenced
+        )
+
+    def leader_and_isr(self, broker: BrokerImage, roles: Iterable[Role], kind: int) -> LeaderAndIsrRequest:
+        by_topic: dict[TopicId, tuple[str, list[LeaderAndIsrPartitionState]]] = {}
+        leaders: set[BrokerId] = set()
+        for topic, number, partition, is_new in roles:
+            if partition.leader is not None:
+                leaders.add(partition.leader)
+            found = by_topic.get(topic.topic_id)
+            if found is None:
+                found = by_topic[topic.topic_id] = (topic.name, [])
+            found[1].append(self._state(topic.topic_id, number, partition, is_new))
+        return _wire.LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._epoch,
+            broker_epoch=broker.epoch,
+            type=kind,
+            topic_states=tuple(self._topic(name, i, states) for i, (name, states) in by_topic.items()),
+            live_leaders=tuple(
+                _wire.LeaderAndIsrLiveLeader(broker_id=b.id, host_name=b.host, port=b.port)
+                for b in (self._image.brokers.get(leader) for leader in sorted(leaders))
+                if b is not None
+            ),
+        )
+
+    def _topic(self, name: str, topic_id: UUID, states: list[LeaderAndIsrPartitionState]) -> LeaderAndIsrTopicState:
+        key = tuple(map(id, states))  # the states live in self._states as long as the keys do
+        topic = self._topics.get(key)
+        if topic is None:
+            topic = _wire.LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=tuple(states))
+            self._topics[key] = topic
+        return topic
+
+    def _state(
+        self, topic_id: TopicId, number: int, partition: PartitionImage, is_new: bool
+    ) -> LeaderAndIsrPartitionState:
+        key = (topic_id, number, is_new)
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = _wire.LeaderAndIsrPartitionState(
+                partition_index=number,
+                controller_epoch=self._epoch,
+                leader=-1 if partition.leader is None else partition.leader,
+                leader_epoch=partition.leader_epoch,
+                isr=partition.isr,
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                adding_replicas=partition.adding,
+                removing_replicas=partition.removing,
+                is_new=is_new,
+                leader_recovery_state=int(partition.recovery_state),
+            )
+        return state
+
+    def stop_replica(
+        self, broker: BrokerImage, stop: Iterable[tuple[TopicImage, list[tuple[int, int | None]]]]
+    ) -> StopReplicaRequest:
+        return _wire.StopReplicaRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._epoch,
+            broker_epoch=broker.epoch,
+            topic_states=tuple(
+                _wire.StopReplicaTopicState(
+                    topic_name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_states=tuple(
+                        _wire.StopReplicaPartitionState(
+                            partition_index=number,
+                            leader_epoch=DELETED_LEADER if epoch is None else epoch,
+                            delete_partition=True,
+                        )
+                        for number, epoch in numbers
+                    ),
+                )
+                for topic, numbers in stop
+            ),
+        )
+
+    def update_metadata(self, metadata: Metadata, kind: int = TYPE_INCREMENTAL) -> UpdateMetadataRequest:
+        """The request for any broker; the sender puts the broker's epoch in."""
+        image = self._image
+        return _wire.UpdateMetadataRequest(
+            controller_id=self._controller_id,
+            type=kind,
+            controller_epoch=self._epoch,
+            topic_states=tuple(self._topic_metadata(metadata)),
+            live_brokers=self._live,
+            cluster_id=image.cluster_id,
+            metadata_offset=-1 if image.offset is None else image.offset,
+            topic_configs=tuple(
+                _wire.TopicConfigs(topic=name, configs=config_pairs(image.topic_configs(name)))
+                for name in metadata.topic_configs
+            ),
+            broker_configs=tuple(
+                _wire.BrokerConfigs(
+                    broker=int(name) if name else DEFAULT_BROKER,
+                    configs=config_pairs(image.broker_configs(int(name) if name else None)),
+                )
+                for name in metadata.broker_configs
+            ),
+        )
+
+    def _topic_metadata(self, metadata: Metadata) -> Iterator[UpdateMetadataTopicState]:
+        """Deleted topics first: the name of one may be that of a new one."""
+        for topic in metadata.deleted:
+            yield _wire.UpdateMetadataTopicState(
+                topic_name=topic.name,
+                topic_id=topic.topic_id,
+                partition_states=tuple(
+                    self._partition_metadata(number, partition, DELETED_LEADER, ())
+                    for number, partition in sorted(topic.partitions.items())
+                ),
+            )
+        dead = {broker.id for broker in self._image.brokers.values() if broker.fenced}
+        for name, numbers in metadata.partitions.items():
+            now = self._image.topics.get(name)
+            if now is None:
+                continue
+            states = []
+            for number in sorted(numbers):
+                partition = now.partitions.get(number)
+                if partition is not None:
+                    leader = -1 if partition.leader is None else partition.leader
+                    offline = self._offline(now.topic_id, number, partition, dead, metadata.offline)
+                    states.append(self._partition_metadata(number, partition, leader, offline))
+            yield _wire.UpdateMetadataTopicState(topic_name=name, topic_id=now.topic_id, partition_states=tuple(states))
+
+    def _offline(
+        self, topic_id: TopicId, number: int, partition: PartitionImage, dead: set[BrokerId], offline: Offline
+    ) -> tuple[BrokerId, ...]:
+        """Replicas of dead brokers, and those on dead log dirs of live ones (K112-51)."""
+        brokers = self._image.brokers
+        if not dead and not offline and all(broker in brokers for broker in partition.replicas):
+            return ()
+        return tuple(
+            broker
+            for broker in partition.replicas
+            if broker in dead or broker not in brokers or (topic_id, number) in offline.get(broker, ())
+        )
+
+    def _partition_metadata(
+        self, number: int, partition: PartitionImage, leader: int, offline: tuple[BrokerId, ...]
+    ) -> UpdateMetadataPartitionState:
+        return _wire.UpdateMetadataPartitionState(
+            partition_index=number,
+            controller_epoch=self._epoch,
+            leader=leader,
+            leader_epoch=partition.leader_epoch,
+            isr=partition.isr,
+            zk_version=partition.partition_epoch,
+            replicas=partition.replicas,
+            offline_replicas=offline,
+        )

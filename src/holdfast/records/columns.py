@@ -1,0 +1,442 @@
+"""Record batches to Arrow columns, in bulk: no Python object per record.
+
+Owns: which records of a run of batches a reader sees (offset range, control batches, aborted transactions), the
+CRC, decompression, and the shape of the columns. Never does I/O and never guesses: bytes that are no valid
+batches are a CorruptRecordError that names the offset.
+
+    chunk = Chunk.scan(buffer)            headers only; chunk.next_offset says where to fetch on
+    for columns in decoder.decode(chunk, start=.., end=..):   about ROWS_PER_BATCH rows each
+        columns.arrays["value"]           pyarrow arrays of the types that Spark's Kafka source has
+
+Decompressed records go to one buffer of the decoder that is used again; columns never point into it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import cramjam
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from holdfast.model.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from holdfast.model.types import Offset
+from holdfast.records.batch import CONTROL_BIT, CRC_START, HEADER_SIZE, TRANSACTIONAL_BIT, Buffer
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+HEADER_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+COLUMN_TYPES: Final[dict[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADER_TYPE,
+}
+"""Name and Arrow type of every column that there is, in the order of Spark's Kafka source."""
+
+ROWS_PER_BATCH: Final = 16_384
+BYTES_PER_BATCH: Final = 8 << 20
+"""A run of batches ends when it has this many bytes of records (a larger batch is a run of its own)."""
+MAX_DECOMPRESSED: Final = (1 << 31) - 1
+"""Arrow's binary arrays have 32-bit offsets, and no batch can be larger before compression either."""
+
+_CODEC_BITS: Final = 0x07
+_LOG_APPEND_BIT: Final = 0x08
+_XERIAL: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = 16
+_EMPTY: Final = np.empty(0, np.uint8)
+_NO_ENDS: Final = np.empty(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortedTransaction:
+    """A producer's transaction that was aborted: its records from here to its abort marker do not count."""
+
+    producer_id: int
+    first_offset: Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Whole batches in a buffer, as far as their headers tell. Nothing is verified yet except the framing."""
+
+    buffer: Buffer
+    table: Array
+    """One row per batch, fields as records/kernels/decode.py names them."""
+    size: int
+    """Bytes up to the end of the last whole batch."""
+
+    @classmethod
+    def scan(cls, buffer: Buffer, kernels: Any = None) -> "Chunk":
+        """Finds the whole batches; a cut off last one is left out. CorruptRecordError where none can start."""
+        kernels = kernels or _kernels()
+        source = kernels.as_source(buffer)
+        table = np.empty((max(16, len(source) // 8192), kernels.SCAN_FIELDS), np.int64)
+        while True:
+            status, batches, stop = kernels.scan_batches(source, 0, len(source), table)
+            if status != kernels.TABLE_FULL:
+                break
+            table = np.empty((len(table) * 4, kernels.SCAN_FIELDS), np.int64)
+        if status != kernels.OK:
+            what = "magic is not 2" if status == kernels.BAD_MAGIC else "length or offset is impossible"
+            before = f" after offset {table[batches - 1, kernels.LAST_OFFSET]}" if batches else ""
+            raise CorruptRecordError(f"no record batch at byte {stop}{before}: its {what}")
+        return cls(buffer=buffer, table=table[:batches], size=stop)
+
+    @property
+    def next_offset(self) -> Offset | None:
+        """The offset after the last whole batch; None if there is none."""
+        return int(self.table[-1, 3]) + 1 if len(self.table) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Some rows as Arrow arrays by column name."""
+
+    rows: int
+    arrays: dict[str, pa.Array]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sized:
+    """Buffers of one binary column: where each item ends, which are not null, the bytes."""
+
+    ends: Array = field(default_factory=lambda: _NO_ENDS)
+    valid: Array = field(default_factory=lambda: _EMPTY)
+    data: Array = field(default_factory=lambda: _EMPTY)
+
+    @classmethod
+    def room(cls, items: int, size: int) -> "_Sized":
+        ends = np.empty(items + 1, np.int32)
+        ends[0] = 0
+        return cls(ends=ends, valid=np.full((items + 7) // 8, 255, np.uint8), data=np.empty(size, np.uint8))
+
+    def as_kernel(self, kernels: Any) -> tuple[Any, Any, Any]:
+        return self.ends, self.valid, kernels.as_target(self.data)
+
+    def array(self, kind: pa.DataType, items: int, nulls: int) -> pa.Array:
+        size = int(self.ends[items])
+        valid = pa.py_buffer(self.valid) if nulls else None
+        buffers = [valid, pa.py_buffer(self.ends[: items + 1]), pa.py_buffer(self.data[:size])]
+        return pa.Array.from_buffers(kind, items, buffers, nulls)
+
+
+class ColumnDecoder:
+    """Decodes chunks of one partition, or of several one after the other, to the wanted columns.
+
+    Not for two threads at once: the buffer for decompressed records is its own.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        check_crc: bool = True,
+        rows_per_batch: int = ROWS_PER_BATCH,
+        kernels: Any = None,
+    ) -> None:
+        unknown = [name for name in columns if name not in COLUMN_TYPES]
+        if unknown:
+            raise ValueError(f"no such column: {unknown[0]!r}; there are {', '.join(COLUMN_TYPES)}")
+        self._columns = tuple(columns)
+        self._check_crc = check_crc
+        self._rows_per_batch = rows_per_batch
+        self._kernels = kernels or _kernels()
+        self._scratch = bytearray()
+        self._decompressed_ratio = 4.0
+
+    def decode(
+        self,
+        chunk: Chunk,
+        *,
+        start: Offset,
+        end: Offset,
+        topic: str = "",
+        partition: int = 0,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> Iterator[Columns]:
+        """The records with ``start <= offset < end``, control records and aborted transactions left out."""
+        k = self._kernels
+        batches = self._visible(chunk, start, end, aborted)
+        view = memoryview(chunk.buffer)
+        at = 0
+        while at < len(batches):
+            codec = int(batches[at][k.ATTRIBUTES]) & _CODEC_BITS
+            run, rows, size = [], 0, 0
+            while at < len(batches) and int(batches[at][k.ATTRIBUTES]) & _CODEC_BITS == codec:
+                run.append(batches[at])
+                rows += int(batches[at][k.COUNT])
+                size += int(batches[at][k.SIZE]) * (1 if codec == 0 else int(self._decompressed_ratio) + 1)
+                at += 1
+                if rows >= self._rows_per_batch or size >= BYTES_PER_BATCH:
+                    break
+            yield from self._decode_run(view, run, codec, start, end, topic, partition)
+
+    def _visible(self, chunk: Chunk, start: Offset, end: Offset, aborted: Sequence[AbortedTransaction]) -> list[Any]:
+        """The batches that hold records in the range, in order."""
+        k = self._kernels
+        pending = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        dead: set[int] = set()
+        visible = []
+        for batch in chunk.table:
+            attributes, last = int(batch[k.ATTRIBUTES]), int(batch[k.LAST_OFFSET])
+            if int(batch[k.BASE_OFFSET]) >= end:
+                break
+            while pending and pending[-1].first_offset <= last:
+                dead.add(pending.pop().producer_id)
+            if attributes & CONTROL_BIT:
+                if dead and _is_abort_marker(chunk.buffer, int(batch[k.POSITION])):
+                    dead.discard(int(batch[k.PRODUCER_ID]))
+                continue
+            if last < start or (attributes & TRANSACTIONAL_BIT and int(batch[k.PRODUCER_ID]) in dead):
+                continue
+            if batch[k.COUNT] > 0:  # a compacted batch may have lost all its records
+                visible.append(batch)
+        return visible
+
+    def _decode_run(
+        self,
+        view: memoryview,
+        run: list[Any],
+        codec: int,
+        start: Offset,
+        end: Offset,
+        topic: str,
+        partition: int,
+    ) -> Iterator[Columns]:
+        k = self._kernels
+        plan = np.empty((len(run), k.PLAN_FIELDS), np.int64)
+        filled = 0
+        for row, batch in zip(plan, run, strict=True):
+            position, size = int(batch[k.POSITION]), int(batch[k.SIZE])
+            if self._check_crc:
+                _check_crc(view, position, size, batch[k.BASE_OFFSET])
+            first, stop = position + HEADER_SIZE, position + size
+            if codec:
+                payload, first = view[first:stop], filled
+                stop = filled = self._decompress(payload, codec, filled, batch[k.BASE_OFFSET])
+            if not 0 <= int(batch[k.COUNT]) <= (stop - first) // k.MIN_RECORD:
+                raise CorruptRecordError(
+                    f"batch at offset {batch[k.BASE_OFFSET]} says it has {batch[k.COUNT]} records "
+                    f"in {stop - first} bytes"
+                )
+            log_append = 1 if int(batch[k.ATTRIBUTES]) & _LOG_APPEND_BIT else 0
+            row[:] = (
+                first,
+                stop,
+                batch[k.BASE_OFFSET],
+                batch[k.LAST_OFFSET],
+                batch[k.BASE_TIMESTAMP],
+                batch[k.MAX_TIMESTAMP],
+                log_append,
+                batch[k.COUNT],
+            )
+        source = k.as_source(memoryview(self._scratch)[:filled] if codec else view)
+        yield from self._spread(source, plan, start, end, topic, partition)
+
+    def _spread(
+        self, source: Any, plan: Array, start: Offset, end: Offset, topic: str, partition: int
+    ) -> Iterator[Columns]:
+        k = self._kernels
+        rows = int(plan[:, k.PLAN_COUNT].sum())
+        size = int((plan[:, k.TO] - plan[:, k.FROM]).sum())
+        if size > MAX_DECOMPRESSED:  # small looking batches turned out to be more than Arrow can address
+            half = len(plan) // 2
+            if half:
+                yield from self._spread(source, plan[:half], start, end, topic, partition)
+                yield from self._spread(source, plan[half:], start, end, topic, partition)
+                return
+            offset = plan[0, k.PLAN_BASE_OFFSET]
+            raise CorruptRecordError(f"batch at offset {offset} has {size} bytes of records")
+        buffers = _Buffers(self._columns, rows, size)
+        counts = np.zeros(k.COUNT_FIELDS, np.int64)
+        status, bad = k.decode_records(source, plan, start, end, buffers.as_kernel(k), counts)
+        if status != k.OK:
+            offset = plan[bad, k.PLAN_BASE_OFFSET]
+            raise CorruptRecordError(f"batch at offset {offset} holds a malformed record")
+        total = int(counts[k.ROWS])
+        if total:
+            yield from _sliced(buffers.columns(k, counts, topic, partition), total, self._rows_per_batch)
+
+    def _decompress(self, payload: memoryview, codec: int, at: int, base_offset: Offset) -> int:
+        """Puts the decompressed payload at ``at`` of the scratch buffer; answers where it ends."""
+        try:
+            if codec == 2:
+                return self._decompress_snappy(payload, at)
+            into = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}[codec].decompress_into
+        except KeyError:
+            raise UnsupportedCompressionTypeError(
+                f"batch at offset {base_offset} is compressed with unknown codec {codec}"
+            ) from None
+        except cramjam.DecompressionError as error:
+            text = f"batch at offset {base_offset} cannot be decompressed: {error}"
+            raise CorruptRecordError(text) from None
+        room = int(len(payload) * self._decompressed_ratio) + 1024
+        while True:
+            self._reserve(at + room)
+            try:
+                size = int(into(payload, memoryview(self._scratch)[at:]))
+            except cramjam.DecompressionError as error:
+                # Too little room and corrupt bytes fail alike: only more room can tell them apart.
+                if room >= len(payload) * 1100 + 4096 or room > MAX_DECOMPRESSED:
+                    text = f"batch at offset {base_offset} cannot be decompressed: {error}"
+                    raise CorruptRecordError(text) from None
+                room *= 4
+                continue
+            self._decompressed_ratio = max(self._decompressed_ratio, 1.1 * size / max(1, len(payload)))
+            return at + size
+
+    def _decompress_snappy(self, payload: memoryview, at: int) -> int:
+        if bytes(payload[: len(_XERIAL)]) != _XERIAL:
+            return self._decompress_block(payload, at)
+        position = _XERIAL_HEADER
+        while position < len(payload):
+            size = int.from_bytes(payload[position : position + 4], "big")
+            position += 4
+            if size > len(payload) - position:
+                raise cramjam.DecompressionError("a snappy block is cut off")
+            at = self._decompress_block(payload[position : position + size], at)
+            position += size
+        return at
+
+    def _decompress_block(self, block: memoryview, at: int) -> int:
+        size = int(cramjam.snappy.decompress_raw_len(block))
+        if size > MAX_DECOMPRESSED:
+            raise cramjam.DecompressionError(f"a snappy block claims {size} bytes")
+        self._reserve(at + size)
+        return at + int(cramjam.snappy.decompress_raw_into(block, memoryview(self._scratch)[at : at + size]))
+
+    def _reserve(self, size: int) -> None:
+        if size > len(self._scratch):
+            # A new object, since the older one may still be looked at; what is decompressed so far moves along.
+            larger = bytearray(max(size, 2 * len(self._scratch)))
+            larger[: len(self._scratch)] = self._scratch
+            self._scratch = larger
+
+
+class _Buffers:
+    """Column buffers for at most ``rows`` rows whose records have ``size`` bytes in all."""
+
+    def __init__(self, columns: tuple[str, ...], rows: int, size: int) -> None:
+        def fixed(name: str, kind: type) -> Array:
+            return np.empty(rows if name in columns else 0, kind)
+
+        def sized(name: str) -> _Sized:
+            return _Sized.room(rows, size) if name in columns else _Sized()
+
+        self._columns = columns
+        self.offset = fixed("offset", np.int64)
+        self.timestamp = fixed("timestamp", np.int64)
+        self.timestamp_type = fixed("timestampType", np.int32)
+        self.key = sized("key")
+        self.value = sized("value")
+        headers = "headers" in columns
+        self.header_ends = np.zeros(rows + 1, np.int32) if headers else _NO_ENDS
+        # A header has two bytes or more, so there cannot be more of them; unused pages cost nothing.
+        self.header_name = _Sized.room(size // 2, size) if headers else _Sized()
+        self.header_value = _Sized.room(size // 2, size) if headers else _Sized()
+
+    def as_kernel(self, k: Any) -> Any:
+        return (
+            (self.offset, self.timestamp, self.timestamp_type),
+            self.key.as_kernel(k),
+            self.value.as_kernel(k),
+            (self.header_ends, self.header_name.as_kernel(k), self.header_value.as_kernel(k)),
+        )
+
+    def columns(self, k: Any, counts: Array, topic: str, partition: int) -> dict[str, pa.Array]:
+        rows = int(counts[k.ROWS])
+        return {name: self._column(name, rows, k, counts, topic, partition) for name in self._columns}
+
+    def _column(self, name: str, rows: int, k: Any, counts: Array, topic: str, partition: int) -> pa.Array:
+        kind = COLUMN_TYPES[name]
+        match name:
+            case "key":
+                return self.key.array(kind, rows, int(counts[k.KEY_NULLS]))
+            case "value":
+                return self.value.array(kind, rows, int(counts[k.VALUE_NULLS]))
+            case "topic":
+                return _repeated(topic.encode(), rows)
+            case "partition":
+                return _plain(kind, np.full(rows, partition, np.int32), rows)
+            case "offset":
+                return _plain(kind, self.offset, rows)
+            case "timestamp":
+                return _plain(kind, self.timestamp, rows)
+            case "timestampType":
+                return _plain(kind, self.timestamp_type, rows)
+            case _:
+                return self._headers(rows, k, counts)
+
+    def _headers(self, rows: int, k: Any, counts: Array) -> pa.Array:
+        """A list per record; null where a record has none, as Spark's own source has it."""
+        items = int(counts[k.HEADERS])
+        names = self.header_name.array(pa.string(), items, 0)
+        try:
+            names.validate(full=True)  # UTF-8 by the protocol, not by every producer's word
+        except pa.ArrowInvalid as error:
+            raise CorruptRecordError(f"a record header's key is not UTF-8: {error}") from None
+        contents = self.header_value.array(pa.binary(), items, int(counts[k.HEADER_VALUE_NULLS]))
+        elements = pa.StructArray.from_arrays([names, contents], names=["key", "value"])
+        present = self.header_ends[1 : rows + 1] > self.header_ends[:rows]
+        valid = pa.py_buffer(np.packbits(present, bitorder="little"))
+        ends = pa.py_buffer(self.header_ends[: rows + 1])
+        nulls = rows - int(present.sum())
+        return pa.Array.from_buffers(HEADER_TYPE, rows, [valid, ends], nulls, children=[elements])
+
+
+def _plain(kind: pa.DataType, values: Array, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values[:rows])], 0)
+
+
+def _repeated(text: bytes, rows: int) -> pa.Array:
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(text))
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)], 0)
+
+
+def _sliced(arrays: dict[str, pa.Array], rows: int, limit: int) -> Iterator[Columns]:
+    """Pieces of about ``limit`` rows; a piece up to half as large again is not cut."""
+    if rows <= limit + limit // 2:
+        yield Columns(rows=rows, arrays=arrays)
+        return
+    for first in range(0, rows, limit):
+        count = min(limit, rows - first)
+        yield Columns(rows=count, arrays={name: array.slice(first, count) for name, array in arrays.items()})
+
+
+def _check_crc(view: memoryview, position: int, size: int, base_offset: Offset) -> None:
+    stored = int.from_bytes(view[position + 17 : position + CRC_START], "big")
+    found = crc32c(view[position + CRC_START : position + size])
+    if found != stored:
+        raise CorruptRecordError(
+            f"batch at offset {base_offset} fails its CRC: {found:#010x} computed, {stored:#010x} stored"
+        )
+
+
+def _is_abort_marker(buffer: Buffer, position: int) -> bool:
+    """True if the control batch at ``position`` ends a transaction by abort (type 0 in its record's key).
+
+    A control record starts with size, attributes, timestamp delta, offset delta, key size (all varints but the
+    attributes), then in its key version i16 and type i16.
+    """
+    at = position + HEADER_SIZE
+    view = memoryview(buffer)
+    for index in range(5):
+        while index != 1 and view[at] & 0x80:  # number 1 is a plain byte
+            at += 1
+        at += 1
+    return int.from_bytes(view[at + 2 : at + 4], "big") == 0
+
+
+def _kernels() -> Any:
+    """The kernels, imported when first used: numba takes a quarter of a second to load."""
+    from holdfast.records.kernels import decode
+
+    return decode
