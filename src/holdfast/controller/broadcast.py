@@ -27,11 +27,7 @@ from holdfast.protocol.interbroker import (
     TYPE_FULL,
     TYPE_INCREMENTAL,
     LeaderAndIsrPartitionState,
-    LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
-    StopReplicaRequest,
-    UpdateMetadataPartitionState,
-    UpdateMetadataRequest,
     UpdateMetadataTopicState,
     config_pairs,
 )
@@ -157,7 +153,7 @@ def build_requests(
 ) -> dict[BrokerId, list[Any]]:
     """The requests of a plan, in the order of sending."""
     builder = _Builder(image, controller_id, controller_epoch)
-    shared: dict[int, tuple[UpdateMetadataRequest | None, UpdateMetadataRequest]] = {}
+    shared: dict[int, tuple[Any, Any]] = {}
     result: dict[BrokerId, list[Any]] = {}
     for broker_id, out in outgoing.items():
         broker = image.brokers.get(broker_id)
@@ -231,7 +227,7 @@ class _Builder:
             if not broker.fenced
         )
 
-    def leader_and_isr(self, broker: BrokerImage, roles: Iterable[Role], kind: int) -> LeaderAndIsrRequest:
+    def leader_and_isr(self, broker: BrokerImage, roles: Iterable[Role], kind: int) -> Any:
         by_topic: dict[TopicId, tuple[str, list[LeaderAndIsrPartitionState]]] = {}
         leaders: set[BrokerId] = set()
         for topic, number, partition, is_new in roles:
@@ -283,9 +279,7 @@ class _Builder:
             )
         return state
 
-    def stop_replica(
-        self, broker: BrokerImage, stop: Iterable[tuple[TopicImage, list[tuple[int, int | None]]]]
-    ) -> StopReplicaRequest:
+    def stop_replica(self, broker: BrokerImage, stop: Iterable[tuple[TopicImage, list[tuple[int, int | None]]]]) -> Any:
         return _wire.StopReplicaRequest(
             controller_id=self._controller_id,
             controller_epoch=self._epoch,
@@ -307,7 +301,7 @@ class _Builder:
             ),
         )
 
-    def update_metadata(self, metadata: Metadata, kind: int = TYPE_INCREMENTAL) -> UpdateMetadataRequest:
+    def update_metadata(self, metadata: Metadata, kind: int = TYPE_INCREMENTAL) -> Any:
         """The request for any broker; the sender puts the broker's epoch in."""
         image = self._image
         return _wire.UpdateMetadataRequest(
@@ -371,7 +365,7 @@ class _Builder:
 
     def _partition_metadata(
         self, number: int, partition: PartitionImage, leader: int, offline: tuple[BrokerId, ...]
-    ) -> UpdateMetadataPartitionState:
+    ) -> Any:
         return _wire.UpdateMetadataPartitionState(
             partition_index=number,
             controller_epoch=self._epoch,
