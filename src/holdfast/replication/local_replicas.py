@@ -158,7 +158,12 @@ class LocalReplicas:
     def open_session(self, replica: tuple[BrokerId, BrokerEpoch | None]) -> FollowerSession:
         """A new fetch session for a follower's connection."""
         self._next_session = self._next_session % 0x7FFFFFFF + 1
-        return FollowerSession(self._next_session, self._around, replica, self._partitions, self._unknown)
+        broker_id, epoch = replica
+        if epoch is not None and epoch < 0:  # as the wire says that there is none
+            epoch = None
+        return FollowerSession(
+            self._next_session, self._around, (broker_id, epoch), self._partitions, self._unknown
+        )
 
     def list_offset(
         self,

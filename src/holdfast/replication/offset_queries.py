@@ -95,7 +95,7 @@ def offset_for_leader_epoch(
     if error is not None:
         return error
     assert partition.log is not None, "a leader has a log"
-    found = partition.epoch_end(partition.log, epoch)
+    found = None if epoch < 0 else partition.epoch_end(partition.log, epoch)
     return EpochEnd(None, None) if found is None else EpochEnd(*found)
 
 

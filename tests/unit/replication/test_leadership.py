@@ -635,6 +635,7 @@ def test_offset_for_leader_epoch(cluster: Any) -> None:
     assert ask(TP, 3, current_leader_epoch=5) == EpochEnd(0, 1)
     assert ask(TP, 0, current_leader_epoch=5) == EpochEnd(0, 1)
     assert ask(TP, 9, current_leader_epoch=None) == EpochEnd(None, None)
+    assert ask(TP, -1, current_leader_epoch=None) == EpochEnd(None, None)
     assert isinstance(ask(TP, 0, current_leader_epoch=4), FencedLeaderEpochError)
     assert isinstance(ask(TopicPartition("no", 0), 0, current_leader_epoch=None), Exception)
 
