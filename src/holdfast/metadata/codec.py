@@ -1,4 +1,531 @@
-"""PLACEHOLDER until the record codec lands."""
-import pickle
-def encode_record(r): return pickle.dumps(r)
-def decode_record(b): return pickle.loads(b)
+"""Metadata records as bytes: Kafka's binary format, one record a value of the metadata log.
+
+    frame version (1) | API key | version | fields | tagged fields        all three numbers unsigned varints
+
+Strings and arrays are compact (length + 1 as an unsigned varint, 0 is null). Field order, keys and versions are
+those of Apache Kafka 4.3; ControllerClaimRecord is ours, with a key far outside Kafka's range. A record of an
+unknown key or version is CorruptRecordError: a log that is only half understood must not be applied.
+
+The wire's sentinels (leader -1 and -2, 0 / -1 / 1 of a registration change) end here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final
+from uuid import UUID
+
+from holdfast.metadata.records import (
+    NO_CHANGE,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ControllerClaimRecord,
+    Endpoint,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    NoChange,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RecoveryState,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+from holdfast.model.errors import CorruptRecordError
+
+FRAME_VERSION: Final = 1
+CLAIM_KEY: Final = 20_000
+_NO_LEADER, _NO_LEADER_CHANGE = -1, -2
+
+_I8, _I16, _U16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">H"), Struct(">i"), Struct(">q")
+_I32_I64 = Struct(">iq")
+_THREE_I32 = Struct(">iii")
+_ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
+
+Tagged = tuple[int, bytes]
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """The record as the value of a log record."""
+    out = bytearray()
+    _ENCODE[type(record)](out, record)
+    return bytes(out)
+
+
+def decode_record(data: bytes | bytearray | memoryview) -> MetadataRecord:
+    """The record of a value; CorruptRecordError when it is not one."""
+    try:
+        reader = _Reader(bytes(data))
+        frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
+        if frame != FRAME_VERSION:
+            raise CorruptRecordError(f"Metadata record has frame version {frame}: expected {FRAME_VERSION}")
+        decode = _DECODE.get((key, version))
+        if decode is None:
+            raise CorruptRecordError(f"Metadata record has key {key} version {version}, which is not known")
+        record = decode(reader)
+        if reader.pos != len(reader.data):
+            raise CorruptRecordError(
+                f"Metadata record {type(record).__name__} ends at byte {reader.pos} of {len(reader.data)}"
+            )
+    except (IndexError, struct_error, ValueError) as e:
+        raise CorruptRecordError(f"Metadata record cannot be read: {e}") from e
+    return record
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _uvarint(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _head(out: bytearray, key: int, version: int) -> None:
+    out.append(FRAME_VERSION)
+    _uvarint(out, key)
+    out.append(version)
+
+
+def _string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+        return
+    data = value.encode()
+    _uvarint(out, len(data) + 1)
+    out += data
+
+
+def _ints(values: Sequence[int]) -> bytes:
+    count = len(values)
+    if count < 17:
+        return bytes((count + 1,)) + _ARRAYS[count].pack(*values)
+    out = bytearray()
+    _uvarint(out, count + 1)
+    return bytes(out) + b"".join(_I32.pack(value) for value in values)
+
+
+def _uuids(values: Sequence[UUID]) -> bytes:
+    out = bytearray()
+    _uvarint(out, len(values) + 1)
+    return bytes(out) + b"".join(value.bytes for value in values)
+
+
+def _tags(out: bytearray, tagged: Sequence[Tagged]) -> None:
+    """Tagged fields; they come in the order of their tags."""
+    _uvarint(out, len(tagged))
+    for tag, data in tagged:
+        _uvarint(out, tag)
+        _uvarint(out, len(data))
+        out += data
+
+
+def _put_register(out: bytearray, r: RegisterBrokerRecord) -> None:
+    _head(out, 0, 4)
+    out += _I32.pack(r.broker_id)
+    out.append(0)  # never a migrating ZooKeeper broker
+    out += r.incarnation_id.bytes
+    out += _I64.pack(r.broker_epoch)
+    _uvarint(out, len(r.endpoints) + 1)
+    for endpoint in r.endpoints:
+        _string(out, endpoint.name)
+        _string(out, endpoint.host)
+        out += _U16.pack(endpoint.port)
+        out += _I16.pack(endpoint.security_protocol)
+        out.append(0)
+    _uvarint(out, len(r.features) + 1)
+    for name, low, high in r.features:
+        _string(out, name)
+        out += _I16.pack(low) + _I16.pack(high)
+        out.append(0)
+    _string(out, r.rack)
+    out += bytes((r.fenced, r.in_controlled_shutdown))
+    tagged: list[Tagged] = []
+    if r.log_dirs:
+        tagged.append((0, _uuids(r.log_dirs)))
+    if r.cordoned:
+        tagged.append((1, _uuids(r.cordoned)))
+    _tags(out, tagged)
+
+
+def _put_unregister(out: bytearray, r: UnregisterBrokerRecord) -> None:
+    _head(out, 1, 0)
+    out += _I32_I64.pack(r.broker_id, r.broker_epoch)
+    out.append(0)
+
+
+def _put_registration_change(out: bytearray, r: BrokerRegistrationChangeRecord) -> None:
+    tagged: list[Tagged] = []
+    version = 0
+    if r.fenced is not None:
+        tagged.append((0, _I8.pack(1 if r.fenced else -1)))
+    if r.in_controlled_shutdown is not None:
+        tagged.append((1, _I8.pack(1 if r.in_controlled_shutdown else -1)))
+        version = 1
+    if r.log_dirs is not None:
+        tagged.append((2, _uuids(r.log_dirs)))
+        version = 2
+    if r.cordoned is not None:
+        tagged.append((3, _uuids(r.cordoned)))
+        version = 3
+    _head(out, 17, version)
+    out += _I32_I64.pack(r.broker_id, r.broker_epoch)
+    _tags(out, tagged)
+
+
+def _put_topic(out: bytearray, r: TopicRecord) -> None:
+    _head(out, 2, 0)
+    _string(out, r.name)
+    out += r.topic_id.bytes
+    out.append(0)
+
+
+def _put_remove_topic(out: bytearray, r: RemoveTopicRecord) -> None:
+    _head(out, 9, 0)
+    out += r.topic_id.bytes
+    out.append(0)
+
+
+def _put_partition(out: bytearray, r: PartitionRecord) -> None:
+    _head(out, 3, 2)
+    out += _I32.pack(r.partition)
+    out += r.topic_id.bytes
+    out += _ints(r.replicas) + _ints(r.isr) + _ints(r.removing) + _ints(r.adding)
+    out += _THREE_I32.pack(_NO_LEADER if r.leader is None else r.leader, r.leader_epoch, r.partition_epoch)
+    out += _uuids(r.directories)
+    tagged: list[Tagged] = []
+    if r.recovery_state is not RecoveryState.RECOVERED:
+        tagged.append((0, _I8.pack(r.recovery_state)))
+    if r.elr is not None:
+        tagged.append((1, _ints(r.elr)))
+    if r.last_known_elr is not None:
+        tagged.append((2, _ints(r.last_known_elr)))
+    _tags(out, tagged)
+
+
+def _put_partition_change(out: bytearray, r: PartitionChangeRecord) -> None:
+    tagged: list[Tagged] = []
+    if r.isr is not None:
+        tagged.append((0, _ints(r.isr)))
+    if not isinstance(r.leader, NoChange):
+        tagged.append((1, _I32.pack(_NO_LEADER if r.leader is None else r.leader)))
+    for tag, values in ((2, r.replicas), (3, r.removing), (4, r.adding)):
+        if values is not None:
+            tagged.append((tag, _ints(values)))
+    if r.recovery_state is not None:
+        tagged.append((5, _I8.pack(r.recovery_state)))
+    for tag, values in ((6, r.elr), (7, r.last_known_elr)):
+        if values is not None:
+            tagged.append((tag, _ints(values)))
+    if r.directories is not None:
+        tagged.append((8, _uuids(r.directories)))
+    _head(out, 5, 2)
+    out += _I32.pack(r.partition)
+    out += r.topic_id.bytes
+    _tags(out, tagged)
+
+
+def _put_config(out: bytearray, r: ConfigRecord) -> None:
+    _head(out, 4, 0)
+    out += _I8.pack(r.resource_type)
+    _string(out, r.resource_name)
+    _string(out, r.name)
+    _string(out, r.value)
+    out.append(0)
+
+
+def _put_producer_ids(out: bytearray, r: ProducerIdsRecord) -> None:
+    _head(out, 15, 0)
+    out += _I32_I64.pack(r.broker_id, r.broker_epoch) + _I64.pack(r.next_producer_id)
+    out.append(0)
+
+
+def _put_feature_level(out: bytearray, r: FeatureLevelRecord) -> None:
+    _head(out, 12, 0)
+    _string(out, r.name)
+    out += _I16.pack(r.level)
+    out.append(0)
+
+
+def _put_no_op(out: bytearray, r: NoOpRecord) -> None:
+    _head(out, 20, 0)
+    out.append(0)
+
+
+def _put_begin(out: bytearray, r: BeginTransactionRecord) -> None:
+    _head(out, 23, 0)
+    name = bytearray()
+    _string(name, r.name)
+    _tags(out, [] if r.name is None else [(0, bytes(name))])
+
+
+def _put_end(out: bytearray, r: EndTransactionRecord) -> None:
+    _head(out, 24, 0)
+    out.append(0)
+
+
+def _put_claim(out: bytearray, r: ControllerClaimRecord) -> None:
+    _head(out, CLAIM_KEY, 0)
+    out += _I32.pack(r.controller_epoch) + _I32.pack(r.broker_id)
+    _string(out, r.host)
+    out += _U16.pack(r.port)
+    out.append(0)
+
+
+_ENCODE: Final[Mapping[type, Callable[[bytearray, Any], None]]] = {
+    RegisterBrokerRecord: _put_register,
+    UnregisterBrokerRecord: _put_unregister,
+    BrokerRegistrationChangeRecord: _put_registration_change,
+    TopicRecord: _put_topic,
+    RemoveTopicRecord: _put_remove_topic,
+    PartitionRecord: _put_partition,
+    PartitionChangeRecord: _put_partition_change,
+    ConfigRecord: _put_config,
+    ProducerIdsRecord: _put_producer_ids,
+    FeatureLevelRecord: _put_feature_level,
+    NoOpRecord: _put_no_op,
+    BeginTransactionRecord: _put_begin,
+    EndTransactionRecord: _put_end,
+    ControllerClaimRecord: _put_claim,
+}
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """A position in one record; reads beyond its end raise IndexError or struct.error."""
+
+    __slots__ = ("data", "pos")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.pos = 0
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.data[self.pos]
+            self.pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError("varint of more than 5 bytes")
+
+    def take(self, size: int) -> bytes:
+        end = self.pos + size
+        if end > len(self.data):
+            raise IndexError(f"{size} bytes wanted at byte {self.pos} of {len(self.data)}")
+        data = self.data[self.pos : end]
+        self.pos = end
+        return data
+
+    def number(self, kind: Struct) -> int:
+        value: int = kind.unpack_from(self.data, self.pos)[0]
+        self.pos += kind.size
+        return value
+
+    def uuid(self) -> UUID:
+        return UUID(bytes=self.take(16))
+
+    def nullable_string(self) -> str | None:
+        length = self.uvarint()
+        return None if length == 0 else self.take(length - 1).decode()
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise ValueError("null where a string is expected")
+        return value
+
+    def ints(self) -> tuple[int, ...]:
+        count = max(0, self.uvarint() - 1)
+        if count < 17:
+            kind = _ARRAYS[count]
+            values: tuple[int, ...] = kind.unpack_from(self.data, self.pos)
+            self.pos += kind.size
+            return values
+        return tuple(value for (value,) in _I32.iter_unpack(self.take(4 * count)))
+
+    def uuids(self) -> tuple[UUID, ...]:
+        data = self.take(16 * max(0, self.uvarint() - 1))
+        return tuple(UUID(bytes=data[i : i + 16]) for i in range(0, len(data), 16))
+
+    def tags(self) -> dict[int, "_Reader"]:
+        """The tagged fields, each with a reader of its own."""
+        return {self.uvarint(): _Reader(self.take(self.uvarint())) for _ in range(self.uvarint())}
+
+
+def _get_register(r: _Reader) -> RegisterBrokerRecord:
+    broker_id = r.number(_I32)
+    r.take(1)
+    incarnation_id, broker_epoch = r.uuid(), r.number(_I64)
+    endpoints = []
+    for _ in range(r.uvarint() - 1):
+        endpoints.append(
+            Endpoint(name=r.string(), host=r.string(), port=r.number(_U16), security_protocol=r.number(_I16))
+        )
+        r.tags()
+    features = []
+    for _ in range(r.uvarint() - 1):
+        features.append((r.string(), r.number(_I16), r.number(_I16)))
+        r.tags()
+    rack, fenced, draining, tags = r.nullable_string(), r.take(1), r.take(1), r.tags()
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=incarnation_id,
+        broker_epoch=broker_epoch,
+        endpoints=tuple(endpoints),
+        features=tuple(features),
+        rack=rack,
+        fenced=fenced != b"\0",
+        in_controlled_shutdown=draining != b"\0",
+        log_dirs=tags[0].uuids() if 0 in tags else (),
+        cordoned=tags[1].uuids() if 1 in tags else (),
+    )
+
+
+def _get_unregister(r: _Reader) -> UnregisterBrokerRecord:
+    record = UnregisterBrokerRecord(broker_id=r.number(_I32), broker_epoch=r.number(_I64))
+    r.tags()
+    return record
+
+
+def _get_registration_change(r: _Reader) -> BrokerRegistrationChangeRecord:
+    broker_id, broker_epoch, tags = r.number(_I32), r.number(_I64), r.tags()
+    flags = {1: True, -1: False}
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        fenced=flags.get(tags[0].number(_I8)) if 0 in tags else None,
+        in_controlled_shutdown=flags.get(tags[1].number(_I8)) if 1 in tags else None,
+        log_dirs=tags[2].uuids() if 2 in tags else None,
+        cordoned=tags[3].uuids() if 3 in tags else None,
+    )
+
+
+def _get_topic(r: _Reader) -> TopicRecord:
+    record = TopicRecord(name=r.string(), topic_id=r.uuid())
+    r.tags()
+    return record
+
+
+def _get_remove_topic(r: _Reader) -> RemoveTopicRecord:
+    record = RemoveTopicRecord(topic_id=r.uuid())
+    r.tags()
+    return record
+
+
+def _get_partition(r: _Reader) -> PartitionRecord:
+    number, topic_id = r.number(_I32), r.uuid()
+    replicas, isr, removing, adding = r.ints(), r.ints(), r.ints(), r.ints()
+    leader, leader_epoch, partition_epoch = _THREE_I32.unpack_from(r.data, r.pos)
+    r.pos += _THREE_I32.size
+    directories, tags = r.uuids(), r.tags()
+    return PartitionRecord(
+        partition=number,
+        topic_id=topic_id,
+        replicas=replicas,
+        isr=replicas if isr == replicas else isr,
+        leader=None if leader < 0 else leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+        removing=removing,
+        adding=adding,
+        directories=directories,
+        recovery_state=RecoveryState(tags[0].number(_I8)) if 0 in tags else RecoveryState.RECOVERED,
+        elr=tags[1].ints() if 1 in tags else None,
+        last_known_elr=tags[2].ints() if 2 in tags else None,
+    )
+
+
+def _get_partition_change(r: _Reader) -> PartitionChangeRecord:
+    number, topic_id, tags = r.number(_I32), r.uuid(), r.tags()
+
+    def ints(tag: int) -> tuple[int, ...] | None:
+        return tags[tag].ints() if tag in tags else None
+
+    leader = tags[1].number(_I32) if 1 in tags else _NO_LEADER_CHANGE
+    state = tags[5].number(_I8) if 5 in tags else None
+    return PartitionChangeRecord(
+        partition=number,
+        topic_id=topic_id,
+        isr=ints(0),
+        leader=NO_CHANGE if leader == _NO_LEADER_CHANGE else None if leader < 0 else leader,
+        replicas=ints(2),
+        removing=ints(3),
+        adding=ints(4),
+        recovery_state=None if state is None or state < 0 else RecoveryState(state),
+        directories=tags[8].uuids() if 8 in tags else None,
+        elr=ints(6),
+        last_known_elr=ints(7),
+    )
+
+
+def _get_config(r: _Reader) -> ConfigRecord:
+    record = ConfigRecord(
+        resource_type=r.number(_I8), resource_name=r.string(), name=r.string(), value=r.nullable_string()
+    )
+    r.tags()
+    return record
+
+
+def _get_producer_ids(r: _Reader) -> ProducerIdsRecord:
+    record = ProducerIdsRecord(broker_id=r.number(_I32), broker_epoch=r.number(_I64), next_producer_id=r.number(_I64))
+    r.tags()
+    return record
+
+
+def _get_feature_level(r: _Reader) -> FeatureLevelRecord:
+    record = FeatureLevelRecord(name=r.string(), level=r.number(_I16))
+    r.tags()
+    return record
+
+
+def _get_no_op(r: _Reader) -> NoOpRecord:
+    r.tags()
+    return NoOpRecord()
+
+
+def _get_begin(r: _Reader) -> BeginTransactionRecord:
+    tags = r.tags()
+    return BeginTransactionRecord(name=tags[0].nullable_string() if 0 in tags else None)
+
+
+def _get_end(r: _Reader) -> EndTransactionRecord:
+    r.tags()
+    return EndTransactionRecord()
+
+
+def _get_claim(r: _Reader) -> ControllerClaimRecord:
+    record = ControllerClaimRecord(
+        controller_epoch=r.number(_I32), broker_id=r.number(_I32), host=r.string(), port=r.number(_U16)
+    )
+    r.tags()
+    return record
+
+
+_DECODE: Final[Mapping[tuple[int, int], Callable[[_Reader], MetadataRecord]]] = {
+    (0, 4): _get_register,
+    (1, 0): _get_unregister,
+    (2, 0): _get_topic,
+    (3, 2): _get_partition,
+    (4, 0): _get_config,
+    **dict.fromkeys(((5, version) for version in range(3)), _get_partition_change),
+    (9, 0): _get_remove_topic,
+    (12, 0): _get_feature_level,
+    (15, 0): _get_producer_ids,
+    **dict.fromkeys(((17, version) for version in range(4)), _get_registration_change),
+    (20, 0): _get_no_op,
+    (23, 0): _get_begin,
+    (24, 0): _get_end,
+    (CLAIM_KEY, 0): _get_claim,
+}
