@@ -30,6 +30,7 @@ IMPATIENT = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
     "linger.ms": 0,
+    "log_level": 0,
 }
 """A client that asks again every 10 to 50 ms: what it waits for is then the broker."""
 

@@ -10,7 +10,7 @@ import io
 import socket
 import struct
 
-import google_crc32c
+import crc32c
 from kio.schema.create_topics.v4.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v4.response import CreateTopicsResponse
 from kio.schema.types import TopicName
@@ -45,7 +45,7 @@ def record_batch(value: bytes) -> bytes:
     body = b"\x00\x00\x00\x01" + _varint(len(value)) + value + b"\x00"
     record = _varint(len(body)) + body
     checked = struct.pack(">hiqqqhii", 0, 0, 1, 1, -1, -1, -1, 1) + record
-    crc = google_crc32c.value(checked)
+    crc = crc32c.crc32c(checked)
     return struct.pack(">qiibI", 0, 9 + len(checked), -1, 2, crc) + checked
 
 
