@@ -46,7 +46,7 @@ class LogMachine(RuleBasedStateMachine):
         self.end = 0
         self.epoch = 0
         self.sequence = 0
-        self.first_base = 0
+        self.floor = 0  # where the last segment begins
         self.log = self.open(clean=True)
 
     def teardown(self) -> None:
@@ -148,7 +148,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def stop_and_start(self) -> None:
-        self.first_base = self.log.view.segments[0].base_offset
+        self.floor = self.log.view.segments[-1].base_offset
         self.log.close(clean=True)
         self.log = self.open(clean=True)
         self.end_is_where_the_data_end()
@@ -156,14 +156,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.first_base = self.log.view.segments[0].base_offset
+        self.floor = self.log.view.segments[-1].base_offset
         self.log = self.open(clean=False, recovery_point=self.log.recovery_point)
         self.end_is_where_the_data_end()
 
     def end_is_where_the_data_end(self) -> None:
         """A gap at the end, which a truncation may leave, is forgotten by a restart and fetched again. Data that
         end before the log's start are dropped."""
-        data_end = self.headers()[-1].next_offset if self.batches else self.first_base
+        data_end = max(self.headers()[-1].next_offset, self.floor) if self.batches else self.floor
         if data_end < self.start:
             self.batches = []
         self.end = max(self.start, data_end)
@@ -172,7 +172,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data(), kind=st.sampled_from(["cut", "flip", "garbage"]))
     def crash_with_damage(self, data: st.DataObject, kind: str) -> None:
         """To the bytes from the recovery point on, which nobody promised."""
-        self.first_base = self.log.view.segments[0].base_offset
+        self.floor = self.log.view.segments[-1].base_offset
         recovery_point = self.log.recovery_point
         unsynced = [b for b in self.batches if parse_header(b).base_offset >= recovery_point]
         victim = data.draw(st.integers(0, len(unsynced) - 1)) if unsynced else 0
@@ -182,8 +182,11 @@ class LogMachine(RuleBasedStateMachine):
                 f.write(data.draw(st.binary(min_size=1, max_size=100)))
         else:
             batch = unsynced[victim]
-            at = data.draw(st.integers(0, len(batch) - 1) if kind == "cut" else st.integers(16, len(batch) - 1))
             path, position = self.find(batch)
+            self.floor = int(path.stem)
+            # An older segment that ends with a whole batch, before the next one begins, is what compaction leaves.
+            first = 16 if kind == "flip" else int(path != active)
+            at = data.draw(st.integers(first, len(batch) - 1))
             content = bytearray(path.read_bytes())
             if kind == "cut":
                 del content[position + at :]
