@@ -1,0 +1,82 @@
+"""Standard input and output of a process that also has an event loop.
+
+A pipe may be slow or gone, and a file cannot be polled: each end has a daemon thread that blocks in its place, and
+small bounded queues between it and the loop. Owns no meaning of the bytes.
+"""
+
+import asyncio
+import queue
+import sys
+import threading
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+CHUNK_BYTES = 1 << 18
+CHUNKS = 8
+
+
+async def read_chunks(stream: BinaryIO) -> AsyncIterator[tuple[bytes, bool]]:
+    """(bytes, whether more is there already) until the end; ``stream`` is read as it comes, not in full blocks."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(CHUNKS)
+    read = getattr(stream, "read1", stream.read)
+
+    def pump() -> None:
+        while True:
+            room.acquire()
+            try:
+                chunk = read(CHUNK_BYTES)
+            except (OSError, ValueError):  # closed under us
+                chunk = b""
+            try:
+                loop.call_soon_threadsafe(arrived.put_nowait, chunk)
+            except RuntimeError:  # the loop is over
+                return
+            if not chunk:
+                return
+
+    threading.Thread(target=pump, name="stdin", daemon=True).start()
+    while chunk := await arrived.get():
+        room.release()
+        yield chunk, not arrived.empty()
+
+
+class Output:
+    """Writes in order in a thread of its own. ``closed`` once the reader of the pipe has gone."""
+
+    def __init__(self, stream: BinaryIO | None = None) -> None:
+        self.closed = False
+        self._stream = sys.stdout.buffer if stream is None else stream
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._pump, name="stdout", daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        """Returns when the bytes are with the system. BrokenPipeError when nobody reads any more."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._jobs.put((data, done))
+        await done
+
+    def _pump(self) -> None:
+        while True:
+            data, done = self._jobs.get()
+            error: OSError | None = None
+            try:
+                self._stream.write(data)
+                self._stream.flush()
+            except OSError as e:
+                error = e
+            try:
+                self._loop.call_soon_threadsafe(self._finish, done, error)
+            except RuntimeError:  # the loop is over
+                return
+
+    def _finish(self, done: "asyncio.Future[None]", error: OSError | None) -> None:
+        if error is not None:
+            self.closed = True
+        if not done.done():
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
