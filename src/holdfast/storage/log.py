@@ -11,7 +11,6 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from holdfast.model.config import LogConfig
@@ -21,24 +20,20 @@ from holdfast.model.errors import (
     OffsetOutOfRangeError,
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.records.batch import BatchHeader, stamp
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
 from holdfast.storage.log_view import FileSlice, LogView, read_view
-from holdfast.storage.recovery import LogParts, load_parts, new_parts, rebuild_producers
+from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import (
-    NO_TIMESTAMP,
     SNAPSHOT,
     ColdRead,
-    Placed,
-    Segment,
 )
 from holdfast.storage.segment_list import SegmentList, is_old
-from holdfast.storage.validation import check_batches, place_fetched
+from holdfast.storage.validation import check_batches, place_fetched, place_produced
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
@@ -171,18 +166,10 @@ class Log:
                 return AppendInfo(
                     written.base_offset, written.last_offset, written.timestamp, view.start_offset, leader_epoch, True
                 )
-        base_offset = offset = view.end_offset
-        placed = []
-        max_timestamp = NO_TIMESTAMP
-        end = 0
-        for position, header in checked:
-            stamp(batches, position, offset, leader_epoch)
-            size = header.batch_length + 12
-            last_offset = offset + header.last_offset_delta
-            placed.append(Placed(position, size, offset, last_offset, header.max_timestamp))
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-            offset = last_offset + 1
-            end = position + size
+        base_offset = view.end_offset
+        placed, max_timestamp = place_produced(batches, checked, base_offset, leader_epoch)
+        end = placed[-1].at + placed[-1].size
+        offset = placed[-1].last_offset + 1
         with self.dir.guard(LogAppendError):
             if leader_epoch != view.last_epoch:
                 self.epochs.assign(leader_epoch, base_offset)
@@ -293,14 +280,6 @@ class Log:
         """The record with the largest timestamp; blocking."""
         with self.dir.guard(LogReadError):
             return newest(self.view, self._segments.touch)
-
-    def batches_from(self, offset: Offset) -> Iterator[tuple[Segment, int, BatchHeader]]:
-        """Segment, position and header of each batch from the one with ``offset`` on; blocking."""
-        view = self.view
-        for segment, end in view.segments_from(offset):
-            position, _ = segment.find(offset, end, nowait=False)
-            for at, header in segment.headers(position, end):
-                yield segment, at, header
 
     # -- roll, flush, close --------------------------------------------------------------------------------
 
@@ -458,7 +437,7 @@ class Log:
         with self.dir.guard():
             going = segments.drop_from(offset)
             segment = segments.active
-            position, base_offset = self._cut_point(segment, offset)
+            position, base_offset = segment.cut_point(offset)
             end_offset = max(min(offset, base_offset), view.start_offset)
             older_size = sum(s.size for s in segments.all[:-1])
             # Readers see the new end first, then the bytes go.
@@ -468,35 +447,23 @@ class Log:
             segments.retire(going, now_ms)
             segment.truncate(position, end_offset)
             self.epochs.truncate_from_end(end_offset)
-            self._drop_snapshots_after(end_offset)
+            drop_snapshots_after(self.dir.files, self.path, end_offset)
+            self._snapshot_offset = None
             self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
         self._publish(view.start_offset, end_offset)
         self._lower_recovery_point(end_offset)
-
-    def _cut_point(self, segment: Segment, offset: Offset) -> tuple[int, Offset]:
-        """Position and base offset of the first batch that reaches ``offset``."""
-        segment.load_indexes()
-        position, _ = segment.find(offset, segment.size, nowait=False)
-        for at, header in segment.headers(position, segment.size):
-            return at, header.base_offset
-        return segment.size, offset
 
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         with self.dir.guard():
             self._segments.restart(offset, now_ms)
             self.epochs.clear()
-            self._drop_snapshots_after(-1)
+            drop_snapshots_after(self.dir.files, self.path, -1)
+            self._snapshot_offset = None
             self.producers.clear(offset)
         self._publish(offset, offset)
         self._lower_recovery_point(offset)
         self.recovery_point = offset
-
-    def _drop_snapshots_after(self, offset: Offset) -> None:
-        for name in self.dir.files.listdir(self.path):
-            if name.endswith(SNAPSHOT) and int(name[: -len(SNAPSHOT)]) > offset:
-                self.dir.files.unlink(f"{self.path}/{name}")
-        self._snapshot_offset = None
 
     def _lower_recovery_point(self, offset: Offset) -> None:
         """The checkpoint must not say that what will be written after ``offset`` is synced."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
-from holdfast.records.batch import BatchHeader
+from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage import leader_epochs
 from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
@@ -25,6 +25,7 @@ from holdfast.storage.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, 
 
 log = logging.getLogger(__name__)
 
+_READ_BYTES = 1 << 20
 _GARBAGE = (DELETED, ".tmp", ".cleaned", ".swap")
 
 
@@ -162,7 +163,7 @@ def _recover(
     for i in range(first, len(segments)):
         segment = segments[i]
         size = segment.size
-        good, end_offset = segment.recover(size=size, now_ms=now_ms, interval=config.index_interval_bytes, seen=seen)
+        good, end_offset = _check_segment(segment, now_ms, config.index_interval_bytes, seen)
         if good < size:
             log.warning(
                 "%s: %d bytes from position %d (offset %d) on are no whole batches: cut off, with %d later segments",
@@ -176,6 +177,51 @@ def _recover(
         if i + 1 < len(segments):
             segment.become_inactive()
     return end_offset
+
+
+def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: list[BatchHeader]) -> tuple[int, Offset]:
+    """Check every batch of a segment and make its indexes again.
+
+    Stops at the first batch that is torn, fails its CRC or does not follow the one before. The position and the
+    offset up to which all is good; ``seen`` gets the headers of the good ones.
+    """
+    size = segment.size
+    segment.created_ms = now_ms
+    segment.forget()
+    handle = segment.handle()
+    good, end_offset = 0, segment.base_offset
+    while good < size:
+        data = handle.pread(min(_READ_BYTES, size - good), good)
+        used = 0
+        while (header := _following(data, used, end_offset, size - good)) is not None:
+            if used + header.size > len(data):
+                if used:
+                    break  # the next read begins with it
+                data = handle.pread(header.size, good)
+            if not crc_ok(data, used, header):
+                return good + used, end_offset
+            segment.note(good + used, header.size, header.last_offset, header.max_timestamp, interval)
+            seen.append(header)
+            used += header.size
+            end_offset = header.next_offset
+        if not used:
+            return good, end_offset
+        good += used
+    return good, end_offset
+
+
+def _following(data: bytes, at: int, end_offset: Offset, available: int) -> BatchHeader | None:
+    """The header at ``at`` if its batch may follow ``end_offset`` and be whole in ``available`` bytes from the
+    start of ``data``; also None when ``data`` ends before the header does."""
+    if len(data) - at < HEADER_SIZE:
+        return None
+    try:
+        header = parse_header(data, at)
+    except CorruptRecordError:
+        return None
+    if at + header.size > available or header.base_offset < end_offset or header.last_offset_delta < 0:
+        return None
+    return header
 
 
 def _fit_epochs(
@@ -262,3 +308,10 @@ def _replay(producers: ProducerStates, headers: Iterable[BatchHeader], end_offse
         if header.producer_id >= 0 and header.base_offset >= start:
             producers.update(header, header.base_offset)
     producers.end_offset = end_offset
+
+
+def drop_snapshots_after(files: FileSystem, path: str, offset: Offset) -> None:
+    """Remove what was known of producers beyond ``offset``."""
+    for found in _snapshot_offsets(files.listdir(path)):
+        if found > offset:
+            files.unlink(f"{path}/{found:020d}{SNAPSHOT}")

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
-from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
+from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from holdfast.storage.files import Buffer, FileHandle, FileSystem
 from holdfast.storage.index import OffsetIndex, TimeIndex, write_index
 
@@ -29,7 +29,6 @@ _PLACE = Struct(">qi11xi")  # base offset, length, last offset delta
 _PLACE_SIZE = 27
 _OVERHEAD = 12
 _SCAN_BYTES = 8192
-_RECOVERY_BYTES = 1 << 20
 _TAIL_LIMIT = 256
 """Batches that the table of the tail holds at most; half of them go when it is full."""
 NO_TIMESTAMP: Final = -1
@@ -195,11 +194,12 @@ class Segment:
 
     def rebuild_indexes(self, *, interval: int) -> None:
         """Make both indexes again from the batches, which are taken as they are."""
-        self._forget()
+        self.forget()
         for position, header in self.headers(0, self.size):
-            self._note(position, header.size, header.last_offset, header.max_timestamp, interval)
+            self.note(position, header.size, header.last_offset, header.max_timestamp, interval)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Empty indexes, as if no batch were known; ``note`` fills them."""
         self.offsets, self.times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
         self.bytes_since_index = 0
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
@@ -269,12 +269,12 @@ class Segment:
             start = position + at
             tail.positions.append(start)
             tail.last_offsets.append(last_offset)
-            self._note(start, size, last_offset, max_timestamp, index_interval)
+            self.note(start, size, last_offset, max_timestamp, index_interval)
         self.size = position + len(data)
         if len(tail.positions) >= _TAIL_LIMIT:
             self.tail = tail.younger_half()
 
-    def _note(
+    def note(
         self, position: int, size: int, last_offset: Offset, max_timestamp: TimestampMs, index_interval: int
     ) -> None:
         """Index entries for a batch, as Kafka puts them."""
@@ -290,6 +290,13 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
+    def cut_point(self, offset: Offset) -> tuple[int, Offset]:
+        """Position and base offset of the first batch that reaches ``offset``; (size, offset) if none does."""
+        position, _ = self.find(offset, self.size, nowait=False)
+        for at, header in self.headers(position, self.size):
+            return at, header.base_offset
+        return self.size, offset
+
     def truncate(self, position: int, end_offset: Offset) -> None:
         """Cut the file at ``position``, the start of a batch; the segment ends at ``end_offset`` then."""
         offsets, times = self.load_indexes()
@@ -300,7 +307,7 @@ class Segment:
         self.handle().truncate(position)
         self.size = position
         if position == 0:
-            self._forget()
+            self.forget()
             return
         self.bytes_since_index = position - offsets.position_at_most(position)
         self._find_max_timestamp(offsets, times)
@@ -319,7 +326,7 @@ class Segment:
         """
         self.size, self.created_ms = size, now_ms
         if not size:
-            self._forget()
+            self.forget()
             self.changed = False
             return self.base_offset
         offsets, times = self.load_indexes()
@@ -333,52 +340,6 @@ class Segment:
         self.max_timestamp, self.max_timestamp_offset = newest, newest_offset
         self.bytes_since_index = size - position
         return end_offset
-
-    def recover(
-        self, *, size: int, now_ms: TimestampMs, interval: int, seen: "list[BatchHeader]"
-    ) -> tuple[int, Offset]:
-        """Check every batch after an unclean stop and make the indexes again.
-
-        Stops at the first one that is torn, fails its CRC or does not follow the one before. The position and
-        the offset up to which all is good; ``seen`` gets the headers of the good batches.
-        """
-        self.size, self.created_ms = size, now_ms
-        self._forget()
-        good, end_offset = 0, self.base_offset
-        while good < size:
-            data = self.handle().pread(min(_RECOVERY_BYTES, size - good), good)
-            used = 0
-            while True:
-                header = _whole_batch(data, used, end_offset)
-                if header is None:
-                    break
-                if not crc_ok(data, used, header):
-                    return good + used, end_offset
-                self._note(good + used, header.size, header.last_offset, header.max_timestamp, interval)
-                seen.append(header)
-                used += header.size
-                end_offset = header.next_offset
-            good += used
-            if not used:
-                step = self._large_batch(good, size, end_offset)
-                if step is None:
-                    return good, end_offset
-                self._note(good, step.size, step.last_offset, step.max_timestamp, interval)
-                seen.append(step)
-                good += step.size
-                end_offset = step.next_offset
-        return good, end_offset
-
-    def _large_batch(self, position: int, size: int, end_offset: Offset) -> BatchHeader | None:
-        """A batch that is larger than what recovery reads at once; None if it is torn or bad."""
-        try:
-            header = parse_header(self.handle().pread(HEADER_SIZE, position))
-        except CorruptRecordError:
-            return None
-        if header.size > size - position or header.base_offset < end_offset or header.last_offset_delta < 0:
-            return None
-        data = self.handle().pread(header.size, position)
-        return header if crc_ok(data, 0, header) else None
 
     # -- find ----------------------------------------------------------------------------------------------
 
@@ -516,16 +477,3 @@ class Segment:
                 return NO_TIMESTAMP
             self.first_timestamp = parse_header(self.handle().pread(HEADER_SIZE, 0)).max_timestamp
         return self.first_timestamp
-
-
-def _whole_batch(data: bytes, at: int, end_offset: Offset) -> BatchHeader | None:
-    """The header at ``at`` if the whole batch is in ``data`` and may follow ``end_offset``."""
-    if len(data) - at < HEADER_SIZE:
-        return None
-    try:
-        header = parse_header(data, at)
-    except CorruptRecordError:
-        return None
-    if header.size > len(data) - at or header.base_offset < end_offset or header.last_offset_delta < 0:
-        return None
-    return header

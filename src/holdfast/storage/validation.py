@@ -28,6 +28,7 @@ from holdfast.records.batch import (
     crc_ok,
     iter_headers,
     parse_header,
+    stamp,
     stamp_crc,
     stamp_log_append_time,
 )
@@ -156,6 +157,25 @@ def _check_times(header: BatchHeader, config: LogConfig, now_ms: TimestampMs) ->
             raise RejectedTimestampsError(
                 f"{why} (message.timestamp.before.max.ms and message.timestamp.after.max.ms)", [(0, why)]
             )
+
+
+def place_produced(
+    batches: Writable,
+    checked: Sequence[tuple[int, BatchHeader]],
+    offset: Offset,
+    leader_epoch: LeaderEpoch,
+) -> tuple[list[Placed], TimestampMs]:
+    """Stamp checked batches with the offsets from ``offset`` on; where each goes, and the largest timestamp."""
+    placed = []
+    max_timestamp = NO_TIMESTAMP
+    for position, header in checked:
+        stamp(batches, position, offset, leader_epoch)
+        last_offset = offset + header.last_offset_delta
+        placed.append(Placed(position, header.batch_length + 12, offset, last_offset, header.max_timestamp))
+        if header.max_timestamp > max_timestamp:
+            max_timestamp = header.max_timestamp
+        offset = last_offset + 1
+    return placed, max_timestamp
 
 
 @dataclass(slots=True)
