@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.model.errors import FencedControllerError
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset
@@ -54,6 +55,12 @@ class Loaded:
     records: Sequence[MetadataRecord]
     end_offset: Offset
 
+    @property
+    def base_offset(self) -> Offset:
+        """What to give ClusterImage.apply with ``records``, so that the image ends at ``end_offset``. After a
+        snapshot it says nothing else: there are fewer records than offsets."""
+        return self.end_offset - len(self.records)
+
 
 class MetadataStore(Protocol):
     """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``active``."""
@@ -77,6 +84,15 @@ class MetadataStore(Protocol):
         """
         ...
 
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether a ``snapshot`` would help the next ``load``."""
+        ...
+
+    def snapshot(self, image: ClusterImage, fence: ControllerEpoch) -> None:
+        """Replace the log so far by an image, the one after the last commit; offsets go on."""
+        ...
+
     def active(self) -> ControllerLocation | None:
         """Who the controller is; None when there is none. Cheap enough to poll every few tens of ms."""
         ...
@@ -96,6 +112,8 @@ class SharedMemory:
 
     cluster_id: str = "holdfast-in-memory-id-"
     log: list[MetadataRecord] = field(default_factory=list)
+    start: Offset = 0
+    """What to add to a place in ``log`` for its offset; of the records of a snapshot it means nothing."""
     epoch: ControllerEpoch = 0
     location: ControllerLocation | None = None
 
@@ -132,15 +150,26 @@ class InMemoryStore:
 
     def load(self, claim: Claim) -> Loaded:
         self._check(claim.epoch)
-        return Loaded(records=tuple(self._shared.log), end_offset=len(self._shared.log))
+        return Loaded(records=tuple(self._shared.log), end_offset=self._shared.start + len(self._shared.log))
 
     def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
         self._check(fence)
         if self.on_commit is not None:
             self.on_commit(records)
-        base_offset = len(self._shared.log)
+        base_offset = self._shared.start + len(self._shared.log)
         self._shared.log.extend(records)
         return base_offset
+
+    @property
+    def wants_snapshot(self) -> bool:
+        return False
+
+    def snapshot(self, image: ClusterImage, fence: ControllerEpoch) -> None:
+        self._check(fence)
+        shared = self._shared
+        shared.start += len(shared.log)
+        shared.log = list(image.to_records())
+        shared.start -= len(shared.log)
 
     def active(self) -> ControllerLocation | None:
         return self._shared.location

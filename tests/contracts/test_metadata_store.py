@@ -1,0 +1,181 @@
+"""What every metadata store must do; each store of ours runs through all of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast.coordination.embedded import EmbeddedStore
+from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.records import (
+    ControllerClaimRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+from holdfast.metadata.store import Candidate, InMemoryStore, MetadataStore, SharedMemory
+from holdfast.model.errors import FencedControllerError
+
+ONE = Candidate(broker_id=1, host="one", port=9001)
+TWO = Candidate(broker_id=2, host="two", port=9002)
+TOPIC = UUID(int=7)
+TOPIC_RECORDS: tuple[MetadataRecord, ...] = (
+    TopicRecord(name="t", topic_id=TOPIC),
+    PartitionRecord(partition=0, topic_id=TOPIC, replicas=(1, 2), isr=(1, 2), leader=1),
+)
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], MetadataStore]]:
+    """Makes handles on one store, as several brokers have them."""
+    shared = SharedMemory()
+    opened: list[MetadataStore] = []
+
+    def make() -> MetadataStore:
+        store: MetadataStore = (
+            InMemoryStore(shared) if request.param == "memory" else EmbeddedStore(str(tmp_path / "meta"))
+        )
+        opened.append(store)
+        return store
+
+    yield make
+    for store in opened:
+        store.close()
+
+
+Open = Callable[[], MetadataStore]
+
+
+def test_all_brokers_see_one_cluster_id(open_store: Open) -> None:
+    first = open_store().cluster_id()
+    assert first
+    assert open_store().cluster_id() == first
+    assert len(first) == 22
+
+
+def test_a_claim_is_in_the_log_before_anything_else(open_store: Open) -> None:
+    store = open_store()
+    claim = store.claim(ONE)
+    loaded = store.load(claim)
+    assert list(loaded.records) == [
+        ControllerClaimRecord(controller_epoch=claim.epoch, broker_id=1, host="one", port=9001)
+    ]
+    assert (loaded.base_offset, loaded.end_offset) == (0, 1)
+
+
+def test_commits_are_contiguous_and_loaded_by_the_next_controller(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    claim = store.claim(ONE)
+    assert store.commit(TOPIC_RECORDS, claim.epoch) == 1
+    assert store.commit((FeatureLevelRecord(name="f", level=1),), claim.epoch) == 3
+    store.resign()
+    after = other.claim(TWO)
+    loaded = other.load(after)
+    assert after.epoch > claim.epoch
+    assert loaded.end_offset == 5
+    assert list(loaded.records)[1:4] == [*TOPIC_RECORDS, FeatureLevelRecord(name="f", level=1)]
+    assert list(loaded.records)[-1] == ControllerClaimRecord(
+        controller_epoch=after.epoch, broker_id=2, host="two", port=9002
+    )
+
+
+def test_H_08_nothing_is_written_without_the_claim(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    with pytest.raises(FencedControllerError):
+        store.commit(TOPIC_RECORDS, 1)
+    claim = store.claim(ONE)
+    store.resign()
+    with pytest.raises(FencedControllerError):
+        store.commit(TOPIC_RECORDS, claim.epoch)
+    after = other.claim(TWO)
+    with pytest.raises(FencedControllerError):
+        store.commit(TOPIC_RECORDS, after.epoch)
+    with pytest.raises(FencedControllerError):
+        other.commit(TOPIC_RECORDS, claim.epoch)
+    assert other.load(after).end_offset == 2
+
+
+def test_anybody_may_ask_who_the_controller_is(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    assert other.active() is None
+    claim = store.claim(ONE)
+    location = other.active()
+    assert location is not None
+    assert (location.broker_id, location.host, location.port, location.epoch) == (1, "one", 9001, claim.epoch)
+    store.resign()
+    assert other.active() is None
+    again = other.claim(TWO)
+    found = store.active()
+    assert found is not None
+    assert (found.broker_id, found.epoch) == (2, again.epoch)
+
+
+def test_epochs_grow_over_reigns_of_the_same_broker(open_store: Open) -> None:
+    store = open_store()
+    epochs = []
+    for _ in range(3):
+        epochs.append(store.claim(ONE).epoch)
+        store.resign()
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_snapshot_gives_the_same_image_and_offsets_go_on(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    claim = store.claim(ONE)
+    store.commit(TOPIC_RECORDS, claim.epoch)
+    loaded = store.load(claim) if isinstance(store, InMemoryStore) else None
+    image, _ = ClusterImage.empty("c").apply(
+        (ControllerClaimRecord(controller_epoch=claim.epoch, broker_id=1, host="", port=0), *TOPIC_RECORDS), 0
+    )
+    assert loaded is None or loaded.end_offset == image.next_offset
+    store.snapshot(image, claim.epoch)
+    assert not store.wants_snapshot
+    assert store.commit((FeatureLevelRecord(name="f", level=1),), claim.epoch) == 3
+    store.resign()
+    after = other.load(other.claim(TWO))
+    assert after.end_offset == 5
+    rebuilt, _ = ClusterImage.empty("c").apply(after.records, after.base_offset)
+    assert rebuilt.topics == image.topics
+    assert dict(rebuilt.features) == {"f": 1}
+    assert rebuilt.next_offset == 5
+
+
+def test_a_snapshot_needs_the_claim(open_store: Open) -> None:
+    store = open_store()
+    with pytest.raises(FencedControllerError):
+        store.snapshot(ClusterImage.empty("c"), 1)
+
+
+def test_a_closed_store_claims_no_more(open_store: Open) -> None:
+    store = open_store()
+    store.close()
+    with pytest.raises(FencedControllerError):
+        store.claim(ONE)
+
+
+def test_one_leader_at_a_time(tmp_path: Path) -> None:
+    """Of several that wait, one at a time gets the embedded store's claim, and each sees what the others wrote."""
+    stores = [EmbeddedStore(str(tmp_path / "meta")) for _ in range(4)]
+    seen: list[int] = []
+
+    def reign(store: EmbeddedStore, candidate: Candidate) -> None:
+        claim = store.claim(candidate)
+        loaded = store.load(claim)
+        assert store.commit((FeatureLevelRecord(name="f", level=claim.epoch),), claim.epoch) == loaded.end_offset
+        seen.append(claim.epoch)
+        store.resign()
+
+    threads = [
+        threading.Thread(target=reign, args=(store, Candidate(broker_id=i, host="h", port=1)))
+        for i, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert seen == [1, 2, 3, 4]
