@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from holdfast.model.errors import CorruptRecordError, UnsupportedCompressionTypeError
+from holdfast.model.errors import CorruptRecordError, HoldfastError
 from holdfast.model.types import Offset
 from holdfast.records.batch import CONTROL_BIT, CRC_START, HEADER_SIZE, TRANSACTIONAL_BIT, Buffer
+from holdfast.records.compression import Codec, decompress
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -46,7 +47,14 @@ BYTES_PER_BATCH: Final = 8 << 20
 """A run of batches ends when it has this many bytes of records (a larger batch is a run of its own)."""
 MAX_DECOMPRESSED: Final = (1 << 31) - 1
 """Arrow's binary arrays have 32-bit offsets, and no batch can be larger before compression either."""
+MAX_RATIO: Final = 64.0
+"""More room than this per compressed byte is not kept ready."""
 
+_INTO: Final = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
 _CODEC_BITS: Final = 0x07
 _LOG_APPEND_BIT: Final = 0x08
 _XERIAL: Final = b"\x82SNAPPY\x00"
@@ -268,30 +276,23 @@ class ColumnDecoder:
     def _decompress(self, payload: memoryview, codec: int, at: int, base_offset: Offset) -> int:
         """Puts the decompressed payload at ``at`` of the scratch buffer; answers where it ends."""
         try:
-            if codec == 2:
+            kind = Codec.numbered(codec)
+            if kind is Codec.SNAPPY:
                 return self._decompress_snappy(payload, at)
-            into = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}[codec].decompress_into
-        except KeyError:
-            raise UnsupportedCompressionTypeError(
-                f"batch at offset {base_offset} is compressed with unknown codec {codec}"
-            ) from None
-        except cramjam.DecompressionError as error:
-            text = f"batch at offset {base_offset} cannot be decompressed: {error}"
-            raise CorruptRecordError(text) from None
-        room = int(len(payload) * self._decompressed_ratio) + 1024
-        while True:
-            self._reserve(at + room)
+            self._reserve(at + int(len(payload) * self._decompressed_ratio) + 1024)
             try:
-                size = int(into(payload, memoryview(self._scratch)[at:]))
-            except cramjam.DecompressionError as error:
-                # Too little room and corrupt bytes fail alike: only more room can tell them apart.
-                if room >= len(payload) * 1100 + 4096 or room > MAX_DECOMPRESSED:
-                    text = f"batch at offset {base_offset} cannot be decompressed: {error}"
-                    raise CorruptRecordError(text) from None
-                room *= 4
-                continue
-            self._decompressed_ratio = max(self._decompressed_ratio, 1.1 * size / max(1, len(payload)))
-            return at + size
+                size = int(_INTO[kind](payload, memoryview(self._scratch)[at:]))
+            except cramjam.DecompressionError:  # too little room, or bad bytes: this tells which
+                content = decompress(kind, payload, MAX_DECOMPRESSED)
+                size = len(content)
+                self._reserve(at + size)
+                self._scratch[at : at + size] = content
+        except (cramjam.DecompressionError, HoldfastError) as error:
+            kind_of = type(error) if isinstance(error, HoldfastError) else CorruptRecordError
+            raise kind_of(f"batch at offset {base_offset} cannot be decompressed: {error}") from None
+        ratio = min(MAX_RATIO, 1.2 * size / max(1, len(payload)))
+        self._decompressed_ratio = max(self._decompressed_ratio, ratio)
+        return at + size
 
     def _decompress_snappy(self, payload: memoryview, at: int) -> int:
         if bytes(payload[: len(_XERIAL)]) != _XERIAL:
