@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from holdfast.cli.lean import lean_imports
+
 
 @click.command()
 @click.argument("properties", type=click.Path(exists=True, dir_okay=False, readable=True))
@@ -16,7 +18,8 @@ def broker(properties: str) -> None:
     Also brings back a killed node of `holdfast up`: its file is DIR/broker-N.properties. Log lines go to standard
     error. Exit code 0 after a clean stop, 1 when the node cannot start or all its disks are lost.
     """
-    from holdfast.broker.app import run_broker
+    with lean_imports():
+        from holdfast.broker.app import run_broker
 
     raise_open_files_limit()
     sys.exit(run_broker(properties))

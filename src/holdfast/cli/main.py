@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import click
 
 from holdfast import __version__
+from holdfast.cli.lean import lean_imports
 
 
 class Place(NamedTuple):
@@ -57,7 +58,8 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = place.target.partition(":")
         try:
-            command = getattr(import_module(module), attribute)
+            with lean_imports():
+                command = getattr(import_module(module), attribute)
         except ModuleNotFoundError as e:
             missing = (e.name or "").partition(".")[0]
             if missing not in EXTRA_OF:

@@ -12,6 +12,7 @@ import tempfile
 import click
 
 from holdfast.cli.layout import MAX_PORT, LayoutError, Options, plan, write
+from holdfast.cli.lean import lean_imports
 
 MAX_BROKERS = 100
 MAX_LOG_DIRS = 64
@@ -62,7 +63,8 @@ def up(
     cleanly, and with --data-dir it comes back with all its data. A broker that dies stays down and the others go on;
     SIGUSR1 starts what is down. Each node's log is DIR/broker-N.log.
     """
-    from holdfast.cli.local_cluster import StartError, say
+    with lean_imports():
+        from holdfast.cli.local_cluster import StartError, say
 
     # Until the cluster watches signals itself; so that a temporary directory is removed.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -87,9 +89,10 @@ def up(
 
 
 def _run(directory: str, options: Options) -> int:
-    from holdfast.broker.app import run_broker
-    from holdfast.cli.broker_command import raise_open_files_limit
-    from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
+    with lean_imports():
+        from holdfast.broker.app import run_broker
+        from holdfast.cli.broker_command import raise_open_files_limit
+        from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
 
     os.makedirs(directory, exist_ok=True)
     lock_directory(directory)

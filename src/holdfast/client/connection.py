@@ -123,10 +123,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         # One address at a time: create_connection over several hides whether all of them refused.
-        found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        found = await resolve(loop, self.host, self.port)
         errors: list[OSError] = []
         name = self.host if self._ssl is not None else None
-        for ip in dict.fromkeys(str(info[4][0]) for info in found):
+        for ip in found:
             try:
                 await loop.create_connection(lambda: self, ip, self.port, ssl=self._ssl, server_hostname=name)
                 return
@@ -327,3 +327,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             one.on_response(None, ConnectionLost(f"connection to {self.address} ended: {reason}"))
         if self._transport is not None and self._on_close is not None:
             self._on_close(error)
+
+
+async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:
+    """Addresses of a host; a numeric one costs no thread."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
