@@ -11,6 +11,7 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.model.config import LogConfig
@@ -28,10 +29,7 @@ from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newes
 from holdfast.storage.log_view import FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
-from holdfast.storage.segment import (
-    SNAPSHOT,
-    ColdRead,
-)
+from holdfast.storage.segment import SNAPSHOT, ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList, is_old
 from holdfast.storage.validation import check_batches, place_fetched, place_produced
 
@@ -317,19 +315,32 @@ class Log:
         """There are rolled segments that are not synced: ``flush_rolled`` has work."""
         return bool(self._segments.rolled)
 
-    def flush_rolled(self) -> None:
-        """Sync the segments that were rolled and move the recovery point to the active one."""
-        with self.dir.guard():
-            self._flush_rolled()
-        self.recovery_point = max(self.recovery_point, self._segments.active.base_offset)
+    def rolled(self) -> list[Segment]:
+        """The rolled segments that are not synced yet."""
+        return list(self._segments.rolled)
 
-    def _flush_rolled(self) -> None:
+    def sync_batches(self, segments: Sequence[Segment]) -> None:
+        """Sync the batches of rolled segments, and nothing else: on any thread. It may take seconds, and appends
+        need not wait for it."""
+        with self.dir.guard():
+            for segment in segments:
+                segment.sync_batches()
+
+    def flush_rolled(self, synced: Sequence[Segment] | None = None) -> None:
+        """Sync the segments that were rolled and move the recovery point behind them. ``synced``: only these,
+        for which ``sync_batches`` is done."""
+        with self.dir.guard():
+            safe = self._flush_rolled(synced)
+        self.recovery_point = max(self.recovery_point, safe)
+
+    def _flush_rolled(self, synced: Sequence[Segment] | None = None) -> Offset:
         if not self._metadata_is_synced:  # before the first data counts as safe, so must the directory
             partition_metadata.sync(self.dir.files, self.path, self.topic_id)
             self.dir.files.fsync_dir(self.dir.path)
             self._metadata_is_synced = True
-        self._segments.sync_rolled()
+        safe = self._segments.sync_rolled(synced)
         self.epochs.flush()
+        return safe
 
     def flush(self) -> None:
         """All that was appended is on the device when this returns."""

@@ -94,6 +94,7 @@ class _Guard:
 class LogDir:
     """One entry of log.dirs.
 
+    ``sync_queue``: another thread, for long fsyncs that appends need not wait for; None to do them on ``queue``.
     ``cordoned``: takes no new replicas (KIP-1066). ``on_recovery_points_lowered`` is log_manager's: a log was cut
     below what the recovery point checkpoint says.
     """
@@ -104,11 +105,13 @@ class LogDir:
         files: FileSystem,
         queue: DiskQueue,
         *,
+        sync_queue: DiskQueue | None = None,
         on_offline: Callable[["LogDir", KafkaStorageError], None] | None = None,
     ) -> None:
         self.path = path
         self.files = files
         self.queue = queue
+        self.sync_queue = sync_queue
         self.on_offline = on_offline
         self.on_recovery_points_lowered: Callable[[], None] | None = None
         self.cordoned = False

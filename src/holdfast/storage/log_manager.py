@@ -28,7 +28,7 @@ from holdfast.storage import checkpoints
 from holdfast.storage.dir_load import LoadedDir, load_dir
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import DiskQueue, LogDir
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ class LogManager:
         self._counts: dict[str, int] = {d.path: 0 for d in dirs}
         self._deleted: list[tuple[TimestampMs, Log]] = []
         self._futures: dict[str, list[tuple[TopicPartition, int]]] = {d.path: [] for d in dirs}
+        self._syncing: set[Log] = set()
         self._loaded: set[str] = set()
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
         self._rewriting: set[str] = set()
@@ -309,6 +310,7 @@ class LogManager:
             done(KafkaStorageError(f"log dir {directory.path} is offline: {directory.failure}"))
             return
         del self._logs[tp]
+        self.high_watermarks.pop(tp, None)
         self._counts[directory.path] -= 1
 
         def renamed(_: str | None, error: HoldfastError | None) -> None:
@@ -394,12 +396,31 @@ class LogManager:
         """Sync segments that were rolled, and logs with flush.ms."""
 
         def flush_one(each: Log) -> None:
-            if each.has_rolled:
+            if each.has_rolled and each.dir.sync_queue is None:
                 each.flush_rolled()
             each.flush_if_due(now_ms)
 
         never = 2**63 - 1
-        self._for_each_log(flush_one, lambda each: each.has_rolled or each.config.flush_ms < never)
+        self._for_each_log(
+            flush_one,
+            lambda each: (each.has_rolled and each.dir.sync_queue is None) or each.config.flush_ms < never,
+        )
+        for each in self._logs.values():
+            queue = each.dir.sync_queue
+            if queue is not None and each.has_rolled and each.dir.is_online and each not in self._syncing:
+                self._syncing.add(each)
+                self._sync_aside(each, queue)
+
+    def _sync_aside(self, each: Log, queue: DiskQueue) -> None:
+        """Sync the batches of rolled segments on the dir's other thread, then the small rest on its first one."""
+        segments = each.rolled()
+
+        def synced(_: None, error: HoldfastError | None) -> None:
+            self._syncing.discard(each)
+            if error is None and self._logs.get(each.topic_partition) is each:
+                self._submit_quietly(each.dir, partial(each.flush_rolled, segments))
+
+        queue.submit(partial(each.sync_batches, segments), synced)
 
     def roll_due(self, now_ms: TimestampMs) -> None:
         """Begin new segments in logs whose active one is too old by the clock."""

@@ -107,14 +107,18 @@ class SegmentList:
         self.rolled.append(old)
         return segment
 
-    def sync_rolled(self) -> None:
-        """Bring the rolled segments to the device, indexes too: those are believed at the next start."""
-        for segment in self.rolled:
-            segment.flush()
+    def sync_rolled(self, synced: Sequence[Segment] | None = None) -> Offset:
+        """Bring the rolled segments to the device, indexes too: those are believed at the next start. Only
+        ``synced`` ones, if given: their batches are there already. The offset up to which all is on the device."""
+        due = self.rolled if synced is None else [s for s in self.rolled if s in synced]
+        for segment in due:
+            if synced is None:
+                segment.flush()
             segment.write_indexes(preallocate=None, durable=True)
             if segment not in self._warm:
                 segment.release()
-        self.rolled.clear()
+        self.rolled = [s for s in self.rolled if s not in due]
+        return (self.rolled[0] if self.rolled else self.all[-1]).base_offset
 
     def drop_first(self, count: int) -> Sequence[Segment]:
         """Take the first ``count`` out of the list; ``retire`` them once the loop cannot find them any more."""

@@ -448,6 +448,37 @@ def test_housekeeping(broker, batch, files):
     assert not log.producers.entries
 
 
+def test_long_syncs_do_not_hold_up_the_dirs_queue(broker, batch, files):
+    sync_queue = DeferredQueue()
+    broker.logs.dirs[0].sync_queue = sync_queue
+    for i in range(2):
+        fill(broker.create(tp(i)), batch, 10)
+    log = broker.logs.get(tp(0))
+    for _ in range(2):  # the second time it is under way
+        broker.logs.flush_due(NOW_MS)
+    assert len(sync_queue.waiting) == 1
+    assert not broker.logs.get(tp(1)).has_rolled
+    unsynced = log.rolled()
+    fill(log, batch, 4)  # rolls again meanwhile
+    os.unlink(unsynced[0].path(".log"))
+    sync_queue.run()
+    assert log.rolled() and not set(log.rolled()) & set(unsynced)
+    assert log.recovery_point == log.rolled()[0].base_offset
+    broker.logs.flush_due(NOW_MS)
+    sync_queue.run()
+    assert not log.has_rolled
+    assert log.recovery_point == log.view.segments[-1].base_offset
+
+
+def test_a_sync_aside_that_fails_takes_the_dir_offline(broker, batch, files):
+    broker.logs.dirs[0].sync_queue = InlineQueue()
+    fill(broker.create(tp(0)), batch, 10)
+    files.fail("fsync", ".log")
+    broker.logs.flush_due(NOW_MS)
+    assert broker.offline == [broker.logs.dirs[0]]
+    assert broker.logs.get(tp(0)).recovery_point == 0
+
+
 def test_housekeeping_goes_on_after_an_error_of_one_log(broker, batch, files):
     import errno
 
