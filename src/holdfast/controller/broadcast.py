@@ -111,8 +111,8 @@ def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Met
     moved = [broker for broker in delta.changed_brokers if _alive(delta.before, broker) != _alive(image, broker)]
     if moved:
         # Their replicas become online or offline for clients, also where no leader or ISR changed.
-        for topic in image.topics.values():
-            touched = [n for n, p in topic.partitions.items() if any(b in p.replicas for b in moved)]
+        for topic in image.sorted_topics():
+            touched = [n for n, p in topic.numbered() if any(b in p.replicas for b in moved)]
             if touched:
                 partitions[topic.name] = partitions.get(topic.name, frozenset()).union(touched)
     return Metadata(
@@ -129,7 +129,7 @@ def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Met
 
 def _stop_topic(topic: TopicImage, outgoing: dict[BrokerId, Outgoing]) -> None:
     here: dict[BrokerId, list[tuple[int, int | None]]] = {}
-    for number, partition in topic.partitions.items():
+    for number, partition in topic.numbered():
         for broker in partition.replicas:
             here.setdefault(broker, []).append((number, None))
     for broker, numbers in here.items():
@@ -188,15 +188,15 @@ def full_state_requests(
     broker = image.brokers[broker_id]
     builder = _Builder(image, controller_id, controller_epoch)
     metadata = Metadata(
-        partitions={topic.name: frozenset(topic.partitions) for topic in image.topics.values()},
+        partitions={topic.name: frozenset(topic.partitions) for topic in image.sorted_topics()},
         topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
         broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
         offline=offline,
     )
     roles = [
         (topic, number, partition, partition.partition_epoch == 0 or broker_id in partition.adding)
-        for topic in image.topics.values()
-        for number, partition in sorted(topic.partitions.items())
+        for topic in image.sorted_topics()
+        for number, partition in topic.numbered()
         if broker_id in partition.replicas
     ]
     ahead = builder.update_metadata(replace(metadata, partitions={}))
@@ -333,7 +333,7 @@ class _Builder:
                 topic_id=topic.topic_id,
                 partition_states=tuple(
                     self._partition_metadata(number, partition, DELETED_LEADER, ())
-                    for number, partition in sorted(topic.partitions.items())
+                    for number, partition in topic.numbered()
                 ),
             )
         dead = {broker.id for broker in self._image.brokers.values() if broker.fenced}

@@ -234,8 +234,8 @@ def _change(
 
 def _hosted(state: ControllerState, broker_id: BrokerId) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
     """The partitions that have a replica on the broker."""
-    for topic in state.image.topics.values():
-        for number, partition in topic.partitions.items():
+    for topic in state.image.sorted_topics():
+        for number, partition in topic.numbered():
             if broker_id in partition.replicas:
                 yield topic, number, partition
 

@@ -98,7 +98,7 @@ def _elect_unclean(state: ControllerState, name: str) -> list[MetadataRecord]:
     topic = state.image.topics[name]
     changes = (
         adapt(topic.topic_id, number, partition, state.alive(topic.topic_id, number), unclean=True)
-        for number, partition in topic.partitions.items()
+        for number, partition in topic.numbered()
         if partition.leader is None
     )
     return [change for change in changes if change is not None]

@@ -154,7 +154,7 @@ def elect_leaders(state: ControllerState, event: ElectLeaders, now_ms: Timestamp
     wanted = event.partitions
     everything = wanted is None
     if wanted is None:
-        wanted = tuple((t.name, number) for t in state.image.topics.values() for number in t.partitions)
+        wanted = tuple((t.name, number) for t in state.image.sorted_topics() for number, _ in t.numbered())
     for name, number in dict.fromkeys(wanted):
         record, error = _elect(state, name, number, unclean=event.unclean)
         if record is not None:
@@ -194,8 +194,8 @@ def rebalance(state: ControllerState) -> tuple[MetadataRecord, ...]:
     """Give leads back to preferred replicas, for brokers that miss more of theirs than is allowed (R-42)."""
     preferred: dict[BrokerId, int] = {}
     missing: dict[BrokerId, list[tuple[TopicImage, int, PartitionImage]]] = {}
-    for topic in state.image.topics.values():
-        for number, partition in topic.partitions.items():
+    for topic in state.image.sorted_topics():
+        for number, partition in topic.numbered():
             first = partition.replicas[0]
             preferred[first] = preferred.get(first, 0) + 1
             if partition.leader != first:

@@ -97,6 +97,11 @@ class TopicImage:
     topic_id: TopicId
     partitions: Map[int, PartitionImage] = field(default_factory=Map)
 
+    def numbered(self) -> Iterator[tuple[int, PartitionImage]]:
+        """The partitions in their order; that of a persistent map is arbitrary."""
+        partitions = self.partitions
+        return ((number, partitions[number]) for number in range(len(partitions)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterDelta:
@@ -150,6 +155,10 @@ class ClusterImage:
         """The offset of the next record."""
         return 0 if self.offset is None else self.offset + 1
 
+    def sorted_topics(self) -> list[TopicImage]:
+        """The topics by name, so that what is decided for all of them is the same in every run."""
+        return [self.topics[name] for name in sorted(self.topics)]
+
     def partition(self, topic: str, partition: int) -> PartitionImage | None:
         """One partition, or None."""
         image = self.topics.get(topic)
@@ -178,10 +187,10 @@ class ClusterImage:
             yield FeatureLevelRecord(name=name, level=level)
         for broker in sorted(self.brokers.values(), key=lambda b: b.id):
             yield _registration(broker)
-        for topic in sorted(self.topics.values(), key=lambda t: t.name):
+        for topic in self.sorted_topics():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-            for number in range(len(topic.partitions)):
-                yield partition_record(topic.topic_id, number, topic.partitions[number])
+            for number, partition in topic.numbered():
+                yield partition_record(topic.topic_id, number, partition)
         for (kind, name), values in sorted(self.configs.items()):
             for key, value in sorted(values.items()):
                 yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)

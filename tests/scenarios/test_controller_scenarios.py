@@ -1,0 +1,448 @@
+"""Scenarios of the controller as text: commands, and everything that follows from them.
+
+    command arguments
+    ----
+    what was recorded, replied, told to the brokers
+
+Each file in controller/ is one cluster from its start. HOLDFAST_REWRITE=1 writes the output anew; the difference is
+then read in review. Every step also checks the invariants of the image, and that a replay of all records gives it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.controller import broadcast, events
+from holdfast.controller.controller import Controller
+from holdfast.controller.settings import ControllerSettings
+from holdfast.metadata import records as rec
+from holdfast.metadata.codec import decode_record, encode_record
+from holdfast.metadata.image import ClusterDelta, ClusterImage
+from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import TopicPartition
+
+FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
+CANDIDATE = Candidate(broker_id=1, host="host-1", port=9001)
+
+
+class ZeroRng:
+    """Counts where others are random."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        self._count += 1
+        return self._count
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+
+class Scenario:
+    """One controller after another over one store, driven by lines of text."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.out: list[str] = []
+        self.rng = ZeroRng()
+        self.shared = SharedMemory()
+        self.settings = ControllerSettings()
+        self.incarnations: dict[int, int] = {}
+        self.commands: dict[str, Callable[..., None]] = {
+            name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
+        }
+        self._reign()
+
+    def _reign(self) -> None:
+        self.store = InMemoryStore(self.shared)
+        self.claim = self.store.claim(CANDIDATE)
+        loaded = self.store.load(self.claim)
+        image, _ = ClusterImage.empty(self.store.cluster_id()).apply(loaded.records, loaded.base_offset)
+        self.controller = Controller(image, self.settings, self.rng)
+        self.controller.begin(self.now_ms)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    def run(self, line: str) -> list[str]:
+        """The output of one command."""
+        self.out = []
+        name, *words = line.split()
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        self.commands[name](*(word for word in words if "=" not in word), **options)
+        return self.out
+
+    def handle(self, event: Any, *, quiet: bool = False) -> Any:
+        decision = self.controller.handle(event, self.now_ms)
+        before = self.image
+        if decision.records:
+            base = self.store.commit(decision.records, self.claim.epoch)
+            assert base == before.next_offset
+            delta = self.controller.replay(decision.records, base)
+            check(self.image, before)
+            self._replay_again()
+            if not quiet:
+                for offset, record in enumerate(decision.records, base):
+                    self.out.append(f"record {offset} {self.show(record, before)}")
+                self._tell(delta)
+        if not quiet:
+            for broker in decision.resend_to:
+                self.out.append(f"resend all to {broker}")
+            self._reply(decision.reply)
+        return decision.reply
+
+    def _replay_again(self) -> None:
+        """What was recorded, through its bytes, is the image."""
+        log = [decode_record(encode_record(record)) for record in self.shared.log]
+        assert log == self.shared.log
+        again, _ = ClusterImage.empty(self.image.cluster_id).apply(log, 0)
+        assert again == self.image
+
+    def _reply(self, reply: Any) -> None:
+        if reply is None:
+            return
+        if isinstance(reply, HoldfastError):
+            self.out.append(f"refused {type(reply).__name__}: {reply}")
+            return
+        for group in ("topics", "partitions", "resources"):
+            for result in getattr(reply, group, ()):
+                name = getattr(result, "name", getattr(result, "resource_name", None))
+                if hasattr(result, "partition"):
+                    topic = getattr(result, "topic", None) or self.image.topic_names.get(result.topic_id)
+                    name = f"{topic}-{result.partition}"
+                if result.error is not None:
+                    self.out.append(f"refused {name} {type(result.error).__name__}: {result.error}")
+                elif isinstance(result, events.AlterPartitionResult):
+                    self.out.append(
+                        f"ok {name} leader={result.leader}/{result.leader_epoch} "
+                        f"isr={numbers(result.isr)} v{result.partition_epoch}"
+                    )
+                else:
+                    self.out.append(f"ok {name}")
+        if isinstance(reply, (events.Registered, events.HeartbeatReply, events.ProducerIdBlock)):
+            self.out.append(f"reply {reply}".replace("is_caught_up=True, ", ""))
+
+    def _tell(self, delta: ClusterDelta) -> None:
+        plan = broadcast.plan(self.image, delta, offline=self.controller.offline_replicas())
+        built = broadcast.build_requests(self.image, plan, 1, self.claim.epoch)
+        for broker in sorted(built):
+            for request in built[broker]:
+                self.out.append(f"tell {broker} {show_request(request)}")
+
+    def show(self, record: Any, before: ClusterImage) -> str:
+        names = {**dict(before.topic_names), **dict(self.image.topic_names)}
+        topic = names.get(getattr(record, "topic_id", None))
+        match record:
+            case rec.RegisterBrokerRecord():
+                return f"Register {record.broker_id} epoch={record.broker_epoch}"
+            case rec.BrokerRegistrationChangeRecord():
+                changed = {
+                    "fenced": record.fenced,
+                    "draining": record.in_controlled_shutdown,
+                    "cordoned": None if record.cordoned is None else len(record.cordoned),
+                }
+                return f"Broker {record.broker_id} " + " ".join(f"{k}={v}" for k, v in changed.items() if v is not None)
+            case rec.UnregisterBrokerRecord():
+                return f"Unregister {record.broker_id}"
+            case rec.TopicRecord():
+                return f"Topic {record.name}"
+            case rec.RemoveTopicRecord():
+                return f"RemoveTopic {topic}"
+            case rec.PartitionRecord():
+                return (
+                    f"Partition {topic}-{record.partition} replicas={numbers(record.replicas)} "
+                    f"isr={numbers(record.isr)} leader={record.leader}"
+                )
+            case rec.PartitionChangeRecord():
+                parts = [f"Change {topic}-{record.partition}"]
+                if record.leader is not rec.NO_CHANGE:
+                    parts.append(f"leader={record.leader}")
+                if record.isr is not None:
+                    parts.append(f"isr={numbers(record.isr)}")
+                if record.recovery_state is not None:
+                    parts.append(record.recovery_state.name.lower())
+                return " ".join(parts)
+            case rec.ConfigRecord():
+                return f"Config {record.resource_name or '<default>'} {record.name}={record.value}"
+            case _:
+                return str(record)
+
+    # -- commands ----------------------------------------------------------------------------------------------
+
+    def do_settings(self, **options: str) -> None:
+        kinds = {"unclean_election": bool, "auto_rebalance": bool}
+        values = {k: (v == "true") if k in kinds else int(v) for k, v in options.items()}
+        self.settings = ControllerSettings(**values)  # type: ignore[arg-type]
+        self._reign()
+
+    def do_brokers(self, *ids: str, rack: str = "") -> None:
+        for broker in map(int, ids):
+            self._register(broker, rack=rack or None, quiet=True)
+            self._heartbeat(broker, quiet=True)
+
+    def do_register(self, broker: str, *flags: str, host: str = "", dirs: str = "", cordoned: str = "") -> None:
+        self._register(int(broker), same="same" in flags, host=host, dirs=dirs, cordoned=cordoned)
+
+    def _register(
+        self, broker: int, *, same: bool = False, host: str = "", rack: str | None = None, dirs: str = "",
+        cordoned: str = "", quiet: bool = False,
+    ) -> None:  # fmt: skip
+        if not same:
+            self.incarnations[broker] = self.incarnations.get(broker, 0) + 1
+        self.handle(
+            events.BrokerRegister(
+                broker_id=broker,
+                incarnation_id=UUID(int=broker * 1000 + self.incarnations[broker]),
+                host=host or f"host-{broker}",
+                port=9000 + broker,
+                rack=rack,
+                log_dirs=ids(dirs),
+                cordoned=ids(cordoned),
+            ),
+            quiet=quiet,
+        )
+
+    def do_heartbeat(self, broker: str, *flags: str, offline: str = "", epoch: str = "", cordoned: str = "") -> None:
+        self._heartbeat(int(broker), flags=flags, offline=offline, epoch=epoch, cordoned=cordoned)
+
+    def _heartbeat(
+        self, broker: int, *, flags: tuple[str, ...] = (), offline: str = "", epoch: str = "", cordoned: str = "",
+        quiet: bool = False,
+    ) -> None:  # fmt: skip
+        registered = self.image.brokers.get(broker)
+        self.handle(
+            events.BrokerHeartbeat(
+                broker_id=broker,
+                broker_epoch=int(epoch) if epoch else -1 if registered is None else registered.epoch,
+                want_fence="fence" in flags,
+                want_shutdown="shutdown" in flags,
+                offline_dirs=ids(offline),
+                cordoned=ids(cordoned.replace("none", "")) if cordoned else None,
+            ),
+            quiet=quiet,
+        )
+
+    def do_died(self, broker: str, *flags: str) -> None:
+        epoch = self.image.brokers[int(broker)].epoch
+        refused = "silent" not in flags
+        self.handle(events.BrokerConnectionLost(broker_id=int(broker), broker_epoch=epoch, refused=refused))
+
+    def do_replicas_offline(self, broker: str, *partitions: str) -> None:
+        self.handle(events.ReplicasOffline(broker_id=int(broker), partitions=tuple(map(where, partitions))))
+
+    def do_unregister(self, broker: str) -> None:
+        self.handle(events.UnregisterBroker(broker_id=int(broker)))
+
+    def do_advance(self, ms: str, *heartbeats: str) -> None:
+        """Time passes in steps in which the named brokers heartbeat."""
+        end_ms = self.now_ms + int(ms)
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + 1000)
+            for broker in map(int, heartbeats):
+                self._heartbeat(broker, quiet=True)
+            while due := self.controller.due(self.now_ms):
+                for event in due:
+                    self.handle(event)
+
+    def do_frozen(self, ms: str) -> None:
+        """The controller did not run for a while."""
+        self.now_ms += int(ms)
+        for event in self.controller.due(self.now_ms):
+            self.handle(event)
+
+    def do_failover(self) -> None:
+        offline = self.controller.offline_replicas()
+        self._reign()
+        self.out.append(f"epoch {self.claim.epoch}, offline replicas known: {len(self.controller.offline_replicas())}")
+        assert self.controller.offline_replicas() is not offline
+        for broker in sorted(self.image.brokers):
+            for request in broadcast.full_state_requests(
+                self.image, broker, self.controller.offline_replicas(), 1, self.claim.epoch
+            ):
+                self.out.append(f"tell {broker} {show_request(request)}")
+
+    def do_create(self, name: str, *flags: str, n: str = "", rf: str = "", to: str = "", **configs: str) -> None:
+        topic = events.NewTopic(
+            name="" if name == "''" else name,
+            partitions=int(n) if n else None,
+            replication_factor=int(rf) if rf else None,
+            assignments=tuple(enumerate(lists(to))),
+            configs=tuple((key, None if value == "null" else value) for key, value in configs.items()),
+        )
+        twice = 2 if "twice" in flags else 1
+        self.handle(events.CreateTopics(topics=(topic,) * twice, validate_only="validate" in flags))
+
+    def do_grow(self, name: str, *flags: str, n: str, to: str | None = None) -> None:
+        more = events.MorePartitions(name=name, count=int(n), assignments=None if to is None else lists(to))
+        twice = 2 if "twice" in flags else 1
+        self.handle(events.CreatePartitions(topics=(more,) * twice, validate_only="validate" in flags))
+
+    def do_delete(self, *names: str) -> None:
+        self.handle(events.DeleteTopics(topics=tuple((name, None) for name in names)))
+
+    def do_delete_id(self, topic_id: str, name: str | None = None) -> None:
+        self.handle(events.DeleteTopics(topics=((name, UUID(int=int(topic_id))),)))
+
+    def do_isr(self, broker: str, at: str, isr: str, **options: str) -> None:
+        topic, number = where(at)
+        image = self.image.topics[topic]
+        partition = image.partitions.get(number)
+        epochs = {int(b): int(e) for b, e in (pair.split("@") for pair in isr.split(",") if "@" in pair)}
+        members = tuple(int(member.split("@")[0]) for member in isr.split(","))
+        proposal = events.AlterPartitionState(
+            topic_id=UUID(int=99) if options.get("id") == "unknown" else image.topic_id,
+            partition=number,
+            leader_epoch=int(options.get("leader_epoch", partition.leader_epoch if partition else 0)),
+            partition_epoch=int(options.get("partition_epoch", partition.partition_epoch if partition else 0)),
+            isr=tuple((member, epochs.get(member)) for member in members),
+        )
+        epoch = int(options.get("broker_epoch", self.image.brokers[int(broker)].epoch))
+        self.handle(events.AlterPartition(broker_id=int(broker), broker_epoch=epoch, partitions=(proposal,)))
+
+    def do_elect(self, kind: str, *partitions: str) -> None:
+        wanted = None if partitions == ("all",) else tuple(tuple(where(p)) for p in partitions)
+        self.handle(events.ElectLeaders(unclean=kind == "unclean", partitions=wanted))  # type: ignore[arg-type]
+
+    def do_config(self, kind: str, name: str, *flags: str, **values: str) -> None:
+        change = events.ConfigChange(
+            resource_type={"topic": 2, "broker": 4, "other": 8}[kind],
+            resource_name="" if name == "<default>" else name,
+            values=tuple((key, value or None) for key, value in values.items()),
+            replace_all="all" in flags,
+        )
+        self.handle(events.AlterConfigs(changes=(change,), validate_only="validate" in flags))
+
+    def do_ids(self, broker: str, epoch: str = "") -> None:
+        registered = self.image.brokers[int(broker)].epoch
+        self.handle(
+            events.AllocateProducerIds(broker_id=int(broker), broker_epoch=int(epoch) if epoch else registered)
+        )
+
+    def do_state(self) -> None:
+        for broker in sorted(self.image.brokers.values(), key=lambda b: b.id):
+            flags = [name for name in ("fenced", "in_controlled_shutdown", "fully_cordoned") if getattr(broker, name)]
+            self.out.append(f"broker {broker.id} epoch={broker.epoch} {' '.join(flags) or 'active'}")
+        for name in sorted(self.image.topics):
+            for number, p in sorted(self.image.topics[name].partitions.items()):
+                self.out.append(
+                    f"{name}-{number} replicas={numbers(p.replicas)} isr={numbers(p.isr)} "
+                    f"leader={p.leader}/{p.leader_epoch} v{p.partition_epoch}"
+                    + (" recovering" if p.recovery_state else "")
+                )
+
+
+def check(image: ClusterImage, before: ClusterImage) -> None:
+    """What must be true of every image, and between one and the next."""
+    for topic in image.topics.values():
+        assert image.topic_names[topic.topic_id] == topic.name
+        assert sorted(topic.partitions) == list(range(len(topic.partitions)))
+        old_topic = before.topics.get(topic.name)
+        for number, p in topic.partitions.items():
+            assert p.isr
+            assert set(p.isr) <= set(p.replicas)
+            assert len(set(p.replicas)) == len(p.replicas)
+            if p.leader is not None:
+                assert p.leader in p.isr
+                assert not image.brokers[p.leader].fenced
+            for member in p.isr if len(p.isr) > 1 else ():
+                assert image.brokers[member].may_lead
+            old = None
+            if old_topic is not None and old_topic.topic_id == topic.topic_id:
+                old = old_topic.partitions.get(number)
+            if old is not None:
+                assert p.leader_epoch >= old.leader_epoch
+                assert p.partition_epoch >= old.partition_epoch
+                assert p.leader == old.leader or p.leader_epoch > old.leader_epoch
+                assert p == old or p.partition_epoch > old.partition_epoch
+
+
+def show_request(request: Any) -> str:
+    """One of the inter-broker requests, in a line."""
+    kind = type(request).__name__.removesuffix("Request")
+    full = " full" if getattr(request, "type", 1) == 2 else ""
+    parts = []
+    for topic in request.topic_states:
+        for p in topic.partition_states:
+            where_ = f"{topic.topic_name}-{p.partition_index}"
+            if kind == "LeaderAndIsr":
+                new = " new" if p.is_new else ""
+                parts.append(f"{where_} {p.leader}/{p.leader_epoch} isr={numbers(p.isr)}{new}")
+            elif kind == "UpdateMetadata":
+                offline = f" offline={numbers(p.offline_replicas)}" if p.offline_replicas else ""
+                parts.append(f"{where_} {p.leader}/{p.leader_epoch}{offline}")
+            else:
+                parts.append(f"{where_} delete" if p.delete_partition else where_)
+    if kind == "UpdateMetadata":
+        parts.insert(0, f"brokers={numbers(b.id for b in request.live_brokers) or 'none'}")
+        parts += [f"config {c.topic} {pairs(c.configs)}" for c in request.topic_configs]
+        parts += [f"config broker {c.broker} {pairs(c.configs)}" for c in request.broker_configs]
+    return f"{kind}{full} " + " | ".join(parts)
+
+
+def pairs(configs: Any) -> str:
+    return "{" + ", ".join(f"{c.key}={c.value}" for c in configs) + "}"
+
+
+def numbers(values: Any) -> str:
+    return ",".join(map(str, values))
+
+
+def ids(text: str) -> tuple[UUID, ...]:
+    return tuple(UUID(int=int(word)) for word in text.split(",") if word)
+
+
+def lists(text: str) -> tuple[tuple[int, ...], ...]:
+    """"1,2/2,3" as lists of brokers."""
+    return tuple(tuple(int(b) for b in part.split(",") if b) for part in text.split("/")) if text else ()
+
+
+def where(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def parse(text: str) -> Iterator[tuple[list[str], str | None, list[str]]]:
+    """Comment lines before it, a command (None at the end of the file), its output."""
+    comments: list[str] = []
+    lines = iter(text.splitlines())
+    for line in lines:
+        if not line or line.startswith("#"):
+            comments.append(line)
+            continue
+        output = []
+        if next(lines, "") == "----":
+            for produced in lines:
+                if not produced:
+                    break
+                output.append(produced)
+        yield comments, line, output
+        comments = []
+    yield comments, None, []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    scenario = Scenario()
+    actual: list[str] = []
+    text = path.read_text()
+    for comments, command, _ in parse(text):
+        actual += comments
+        if command is not None:
+            actual += [command, "----", *scenario.run(command), ""]
+    result = "\n".join(actual).rstrip("\n") + "\n"
+    if os.environ.get("HOLDFAST_REWRITE"):
+        path.write_text(result)
+    assert result == text
+
+
+def test_there_are_scenarios() -> None:
+    assert len(FILES) >= 5
