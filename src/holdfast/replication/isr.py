@@ -6,6 +6,8 @@ The ISR has two readings. ``committed`` is what the controller has stored: it de
 replicas. ``maximal`` adds who we have proposed to add and keeps who we have proposed to remove: the high watermark
 waits for all of them, since the controller may have stored the proposal before we hear of it (KIP-497, H-04).
 
+A refusal is final for copies that were sent before, since the controller reads what we send in order.
+
            propose                       outcome
   settled ---------> pending ------------------------------> settled with the new ISR
                        |  the controller refused for sure --> settled with the old ISR
@@ -104,9 +106,11 @@ class IsrState:
         self.retry_at_ms: int | None = None
 
     def propose(self, proposal: IsrProposal) -> None:
-        """A proposal goes out. One at a time."""
+        """A proposal goes out. One at a time, also of equal ones: were two copies under way, the refusal of one
+        would say nothing about the other."""
         assert self.pending is None, f"{self.pending} is not answered yet"
         self.pending = proposal
+        self.retry_at_ms = None
         self.maximal = frozenset(self.committed).union(member for member, _ in proposal.isr)
 
     def commit(self, committed: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> None:

@@ -360,6 +360,28 @@ def test_H_05_a_refused_replica_is_proposed_again_later_and_holds_up_nobody(clus
     assert cluster.states[TP].isr == (1, 3, 2)
 
 
+def test_H_04_a_proposal_is_never_under_way_twice(cluster: Any) -> None:
+    """Found by the property test (seed 5580): a retry that was due before the same proposal went out again by itself
+    sent it twice; the first copy was refused, the second stored, and the high watermark had moved in between."""
+    cluster.create(1, 2, isr=(1,))
+    cluster.change(isr=(1,))
+    cluster.fenced = {2}
+    cluster.broadcast()
+    link = next(iter(cluster.links.values()))
+    cluster.now_ms += 499
+    cluster.tick()
+    cluster.now_ms += 1
+    cluster[1].produce(b"a", acks=1)
+    for _ in range(2):  # the follower's own fetch has it proposed, and then the retry is due
+        link.answer()
+        link.send()
+        link.serve()
+    cluster.tick()
+    cluster.now_ms += 600
+    cluster.tick()
+    assert len(cluster[1].proposals) == 1
+
+
 def test_an_answer_of_another_epoch_is_not_taken(cluster: Any) -> None:
     cluster.create(1, 2, isr=(1,), settle=False)
     while not cluster[1].proposals:
