@@ -126,6 +126,7 @@ class Group:
         "offsets",
         "pending_commits",
         "pending_members",
+        "pending_records",
         "pending_syncs",
         "previous_state",
         "protocol_name",
@@ -161,6 +162,8 @@ class Group:
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.pending_commits: Counter[TopicPartition] = Counter()
         """Commits that are being written, by partition."""
+        self.pending_records = 0
+        """Records of the group itself that are being written."""
         self.is_recorded = False
         """The log has a record of the group beside its offsets."""
         self._speakers: Counter[str] = Counter()
@@ -185,6 +188,8 @@ class Group:
             and not self.offsets
             and not self.pending_commits
             and not self.pending_members
+            and not self.pending_records
+            and not self.generation
         )
 
     # -- members -------------------------------------------------------------------------------------------

@@ -258,7 +258,10 @@ class Rebalance:
     ) -> None:
         """Write the group's record, then go on; a group that this broker lost meanwhile is DEAD by then."""
 
+        group.pending_records += 1
+
         def done(outcome: Written) -> None:
+            group.pending_records -= 1
             group.is_recorded |= outcome.is_in_log
             then(group, outcome)
 
