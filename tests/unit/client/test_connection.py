@@ -1,6 +1,5 @@
 import asyncio
-import importlib.util
-import pathlib
+import datetime
 import socket
 import struct
 from typing import Any
@@ -23,15 +22,7 @@ from holdfast.client.connection import (
     TooManyInFlight,
 )
 
-_spec = importlib.util.spec_from_file_location(
-    "fake_broker", pathlib.Path(__file__).with_name("fake_broker.py")
-)
-assert _spec is not None and _spec.loader is not None
-fake_broker = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(fake_broker)
-FakeBroker = fake_broker.FakeBroker
-
-NO_TIME = i32Timedelta.parse(__import__("datetime").timedelta(0))
+NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 
 
 def api_versions() -> ApiVersionsRequest:
@@ -56,9 +47,9 @@ def run(main: Any) -> None:
     asyncio.run(asyncio.wait_for(main, 20))
 
 
-def test_entities_travel_both_ways_with_old_and_new_headers() -> None:
+def test_entities_travel_both_ways_with_old_and_new_headers(fakes: Any) -> None:
     async def main() -> None:
-        async with FakeBroker({18: api_versions_answer, 3: metadata_answer}) as broker:
+        async with fakes.FakeBroker({18: api_versions_answer, 3: metadata_answer}) as broker:
             connection = await opened(broker)
             answer = await connection.request(api_versions(), timeout_s=5)
             assert answer == api_versions_answer(3, None)
@@ -73,15 +64,13 @@ def test_entities_travel_both_ways_with_old_and_new_headers() -> None:
     run(main())
 
 
-@pytest.mark.parametrize(
-    "size", [0, 1, SMALL_BUFFER_BYTES - 8, SMALL_BUFFER_BYTES - 7, SMALL_BUFFER_BYTES, 3_000_000]
-)
-def test_answers_of_every_size_arrive_whole_and_stay_the_callers(size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, SMALL_BUFFER_BYTES - 8, SMALL_BUFFER_BYTES - 7, SMALL_BUFFER_BYTES, 3_000_000])
+def test_answers_of_every_size_arrive_whole_and_stay_the_callers(fakes: Any, size: int) -> None:
     bodies = [bytes([n]) * size for n in range(3)]
     answers = iter(bodies)
 
     async def main() -> None:
-        async with FakeBroker({0: lambda version, request: next(answers)}) as broker:
+        async with fakes.FakeBroker({0: lambda version, request: next(answers)}) as broker:
             connection = await opened(broker)
             body = struct.pack(">hhii", -1, 1, 1000, 0)  # Produce v3: no transactional id, no topics
             got = await asyncio.gather(*(connection.request_raw(0, 3, body, timeout_s=10) for _ in bodies))
@@ -91,12 +80,12 @@ def test_answers_of_every_size_arrive_whole_and_stay_the_callers(size: int) -> N
     run(main())
 
 
-def test_many_requests_in_flight_are_answered_each_with_its_own() -> None:
+def test_many_requests_in_flight_are_answered_each_with_its_own(fakes: Any) -> None:
     def echo(version: int, request: Any) -> bytes:
         return struct.pack(">i", round(request.timeout.total_seconds() * 1000))
 
     async def main() -> None:
-        async with FakeBroker({0: echo}) as broker:
+        async with fakes.FakeBroker({0: echo}) as broker:
             connection = await opened(broker)
             bodies = [struct.pack(">hhii", -1, 1, n, 0) for n in range(2000)]
             got = await asyncio.gather(*(connection.request_raw(0, 3, b, timeout_s=10) for b in bodies))
@@ -124,11 +113,11 @@ def test_a_refused_port_is_told_apart_from_silence() -> None:
         run(main())
 
 
-def test_no_answer_in_time_fails_that_request_only() -> None:
+def test_no_answer_in_time_fails_that_request_only(fakes: Any) -> None:
     answers = iter([None, b"second"])
 
     async def main() -> None:
-        async with FakeBroker({0: lambda version, request: next(answers)}) as broker:
+        async with fakes.FakeBroker({0: lambda version, request: next(answers)}) as broker:
             connection = await opened(broker)
             body = struct.pack(">hhii", -1, 1, 1, 0)
             with pytest.raises(RequestTimedOut):
@@ -139,9 +128,9 @@ def test_no_answer_in_time_fails_that_request_only() -> None:
     run(main())
 
 
-def test_the_deadline_of_a_shorter_request_is_kept_behind_a_longer_one() -> None:
+def test_the_deadline_of_a_shorter_request_is_kept_behind_a_longer_one(fakes: Any) -> None:
     async def main() -> None:
-        async with FakeBroker({0: lambda version, request: None}) as broker:
+        async with fakes.FakeBroker({0: lambda version, request: None}) as broker:
             connection = await opened(broker)
             body = struct.pack(">hhii", -1, 1, 1, 0)
             long = asyncio.ensure_future(connection.request_raw(0, 3, body, timeout_s=100))
@@ -155,11 +144,11 @@ def test_the_deadline_of_a_shorter_request_is_kept_behind_a_longer_one() -> None
     run(main())
 
 
-def test_the_end_of_the_connection_fails_what_waits_and_is_told_once() -> None:
+def test_the_end_of_the_connection_fails_what_waits_and_is_told_once(fakes: Any) -> None:
     closed: list[Exception | None] = []
 
     async def main() -> None:
-        async with FakeBroker({0: lambda version, request: broker.drop_all()}) as broker:
+        async with fakes.FakeBroker({0: lambda version, request: broker.drop_all()}) as broker:
             connection = await opened(broker, on_close=closed.append)
             got: list[tuple[Any, Any]] = []
             body = struct.pack(">hhii", -1, 1, 1, 0)
@@ -176,11 +165,11 @@ def test_the_end_of_the_connection_fails_what_waits_and_is_told_once() -> None:
     run(main())
 
 
-def test_closing_from_this_side_reports_no_error() -> None:
+def test_closing_from_this_side_reports_no_error(fakes: Any) -> None:
     closed: list[Exception | None] = []
 
     async def main() -> None:
-        async with FakeBroker({}) as broker:
+        async with fakes.FakeBroker({}) as broker:
             connection = await opened(broker, on_close=closed.append)
             connection.close()
             assert closed == [None]
@@ -188,9 +177,9 @@ def test_closing_from_this_side_reports_no_error() -> None:
     run(main())
 
 
-def test_more_requests_than_allowed_are_refused_at_once() -> None:
+def test_more_requests_than_allowed_are_refused_at_once(fakes: Any) -> None:
     async def main() -> None:
-        async with FakeBroker({0: lambda version, request: None}) as broker:
+        async with fakes.FakeBroker({0: lambda version, request: None}) as broker:
             connection = await opened(broker, max_in_flight=1)
             body = struct.pack(">hhii", -1, 1, 1, 0)
             connection.request_raw_cb(0, 3, body, lambda b, e: None, timeout_s=10)
