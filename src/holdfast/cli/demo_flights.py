@@ -49,7 +49,7 @@ def frames(file: str, chunk_rows: int = CHUNK_ROWS) -> Iterator[pandas.DataFrame
     """The table in pieces, whole numbers as such."""
     import pandas
 
-    # Several carriers and airports have letters that pandas would take for "not available".
+    # "NA" means "not there" in these columns only: elsewhere it may be an airline's or an airport's letters.
     with pandas.read_csv(
         file,
         chunksize=chunk_rows,
