@@ -26,7 +26,7 @@ from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
-from holdfast.broker.metadata_cache import MetadataCache
+from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.producer_ids import ProducerIdShell
 from holdfast.broker.replica_fetcher import ReplicaFetchers
@@ -51,6 +51,10 @@ CONTROLLED_SHUTDOWN_S = 3.0
 CLOSE_LOGS_S = 5.0
 TICK_S = 0.02
 EXIT_DISKS_FAILED = 1
+DEPARTED_S = 3.0
+"""How long clients are told the address of a broker that died."""
+SUSPICION_S = 1.0
+"""How long a broker counts as leaderless for clients when the controller says nothing of it."""
 
 
 class Broker:
@@ -182,6 +186,7 @@ class Broker:
             heartbeat_interval_ms=config.int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             on_fatal=self._fatal,
+            on_lost=self.suspect,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),
@@ -228,7 +233,20 @@ class Broker:
         before = set(self.metadata.topics)
         for topic in self.metadata.update(request):
             self.logs.update_config(topic, self.log_config(topic))
+        for broker_id, seen in self.metadata.departed.items():
+            self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
+
+    def _forget_departed(self, broker_id: int, seen: LiveBroker) -> None:
+        if self.metadata.departed.get(broker_id) is seen:
+            del self.metadata.departed[broker_id]
+
+    def suspect(self, broker_id: int | None) -> None:
+        """A connection to this broker ended by itself: it may have died, and the controller will say so soon."""
+        if broker_id is None or broker_id == self.broker_id or broker_id not in self.metadata.brokers:
+            return
+        self.metadata.suspects.add(broker_id)
+        self.loop.call_later(SUSPICION_S, self.metadata.suspects.discard, broker_id)
 
     def log_config(self, topic: str) -> LogConfig:
         """The effective configuration of a topic's logs."""

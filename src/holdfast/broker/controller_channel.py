@@ -39,6 +39,7 @@ class ControllerChannel:
         full_state: Callable[[], list[Any]],
         on_answer: Callable[[int, Any, Any], None],
         on_refused: Callable[[int, int], None],
+        on_lost: Callable[[int], None],
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -47,6 +48,7 @@ class ControllerChannel:
         self._full_state = full_state
         self._on_answer = on_answer
         self._on_refused = on_refused
+        self._on_lost = on_lost
         self._queue: deque[Any] = deque()
         self._needs_full_state = True
         self._work = asyncio.Event()
@@ -117,7 +119,9 @@ class ControllerChannel:
             raise
         self._connection = connection
 
-    def _on_close(self, _: Exception | None) -> None:
+    def _on_close(self, error: Exception | None) -> None:
+        if error is not None:
+            self._on_lost(self.broker_id)
         self._lost.set()
         self._work.set()
 

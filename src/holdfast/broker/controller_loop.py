@@ -204,6 +204,7 @@ class ControllerLoop:
             full_state=lambda: self._full_state(broker_id),
             on_answer=self._answered,
             on_refused=self._refused,
+            on_lost=self._broker.suspect,
         )
 
     def _full_state(self, broker_id: int) -> list[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ class Membership:
         session_timeout_ms: int,
         on_fatal: Callable[[str], None],
         offline_dirs: Callable[[], tuple[UUID, ...]],
+        on_lost: Callable[[int], None],
     ) -> None:
         self.identity = identity
         self.broker_epoch = -1
@@ -81,6 +83,7 @@ class Membership:
         self._timeout_s = session_timeout_ms / 1000
         self._on_fatal = on_fatal
         self._offline_dirs = offline_dirs
+        self._on_lost = on_lost
         self._connection: BrokerConnection | None = None
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
@@ -130,7 +133,7 @@ class Membership:
                 self._lost.clear()
                 connection = BrokerConnection(
                     location.host, location.port, f"broker-{self.identity.broker_id}-to-controller",
-                    on_close=lambda _: self._lost.set(),
+                    on_close=functools.partial(self._closed, location.broker_id),
                 )  # fmt: skip
                 try:
                     await connection.open(CONNECT_TIMEOUT_S)
@@ -141,6 +144,11 @@ class Membership:
                 self._controller = (location.host, location.port, location.epoch)
                 return
             await asyncio.sleep(LOCATE_INTERVAL_S)
+
+    def _closed(self, controller_id: int, error: Exception | None) -> None:
+        if error is not None:
+            self._on_lost(controller_id)
+        self._lost.set()
 
     async def _stay(self) -> None:
         assert self._connection is not None

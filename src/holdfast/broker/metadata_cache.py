@@ -54,9 +54,19 @@ class MetadataCache:
         self.topic_configs: dict[str, Mapping[str, str]] = {}
         self.broker_configs: dict[BrokerId | None, Mapping[str, str]] = {}
         """Dynamic configurations; None is the cluster-wide default."""
+        self.suspects: set[BrokerId] = set()
+        """Brokers whose connection to us ended and that the controller still counts as alive. Clients are not sent to
+        them: a client that learns of a dead leader as leader comes back a second later."""
+        self.departed: dict[BrokerId, LiveBroker] = {}
+        """Brokers that died a moment ago. Clients still get their address: librdkafka, told in one answer that a
+        broker is gone and that another leads, loses the new leader until it asks again a second later."""
         self.updates = 0
         """Number of updates applied; waiters compare it."""
         self._waiters: list[Callable[[], None]] = []
+
+    def leads(self, broker: BrokerId | None) -> bool:
+        """True for a broker that clients should be sent to."""
+        return broker in self.brokers and broker not in self.suspects
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         """What is known of a partition, or None."""
@@ -73,7 +83,7 @@ class MetadataCache:
         self.controller_epoch = request.controller_epoch
         if request.cluster_id:
             self.cluster_id = request.cluster_id
-        self.brokers = {}
+        before, self.brokers = self.brokers, {}
         for broker in request.live_brokers:
             endpoint = broker.endpoints[0]
             self.brokers[broker.id] = LiveBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
@@ -81,6 +91,10 @@ class MetadataCache:
             named = {topic.topic_name for topic in request.topic_states}
             for name in [n for n in self.topics if n not in named]:
                 self._forget(name)
+        self.suspects &= self.brokers.keys()
+        self.departed |= {b: seen for b, seen in before.items() if b not in self.brokers}
+        for broker_id in self.brokers:
+            self.departed.pop(broker_id, None)
         for topic in request.topic_states:
             self._update_topic(topic)
         changed = set()

@@ -113,6 +113,7 @@ class _Link:
                 where.host, where.port, f"broker-{self._broker.broker_id}-fetcher", on_close=self._on_close
             )
             await connection.open(CONNECT_TIMEOUT_S)
+            self._broker.metadata.suspects.discard(source)
             self._connection = connection
             self._opening = None
             self._pump()
@@ -127,6 +128,7 @@ class _Link:
         self._connection = None
         if self._closed:
             return
+        self._broker.suspect(self._fetcher.source)
         self._fetcher.on_failure(NetworkError(str(error or "closed")), self._broker.now_ms())
         self.schedule()
 

@@ -7,12 +7,14 @@ is the active controller's, never a random broker's: the cluster has one role fo
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
+from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.model.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
@@ -23,6 +25,8 @@ from holdfast.model.errors import (
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_AUTHORIZED_OPERATIONS = -(2**31)
+SETTLE_S = 0.004
+ELECTION_WAIT_S = 0.3
 
 
 def legal_topic_name(name: str) -> bool:
@@ -33,6 +37,7 @@ def legal_topic_name(name: str) -> bool:
 async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     """Brokers, controller, and the topics asked for (none named: all; from version 1 an empty list: none)."""
     cache = ctx.broker.metadata
+    await _settled(cache)
     wanted = request.topics
     topics: list[dict[str, Any]] = []
     if wanted is None or (ctx.version == 0 and not wanted):
@@ -50,7 +55,7 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
             ctx.broker.topic_creation.auto_create(missing)
     return respond(
         ctx,
-        brokers=_brokers(cache),
+        brokers=_brokers([*cache.brokers.values(), *cache.departed.values()]),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
@@ -58,11 +63,30 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def _brokers(cache: MetadataCache) -> list[dict[str, Any]]:
-    return [
-        {"node_id": b.id, "broker_id": b.id, "host": b.host, "port": b.port, "rack": b.rack}
-        for b in cache.brokers.values()
-    ]
+async def _settled(cache: MetadataCache) -> None:
+    """Wait until what is known is worth telling.
+
+    Clients ask for metadata in the very millisecond in which a broker dies, when nobody here has heard of it yet; a
+    client that is sent back to the dead leader then waits a second before it asks again. So an answer takes a few
+    milliseconds, and while a broker is suspected the controller is given time to say who leads instead.
+    """
+    if len(cache.brokers) < 2:
+        return
+    await asyncio.sleep(SETTLE_S)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + ELECTION_WAIT_S
+    while cache.suspects and (left := deadline - loop.time()) > 0:
+        updated = asyncio.Event()
+        cache.on_next_update(updated.set)
+        try:
+            async with asyncio.timeout(left):
+                await updated.wait()
+        except TimeoutError:
+            return
+
+
+def _brokers(brokers: Iterable[LiveBroker]) -> list[dict[str, Any]]:
+    return [{"node_id": b.id, "broker_id": b.id, "host": b.host, "port": b.port, "rack": b.rack} for b in brokers]
 
 
 def _wanted_topic(
@@ -103,7 +127,7 @@ def _topic(cache: MetadataCache, name: str) -> dict[str, Any]:
 
 def _partition(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[str, Any]:
     alive = cache.brokers
-    leader = info.leader if info.leader in alive else None
+    leader = info.leader if cache.leads(info.leader) else None
     # KIP-112: replicas on dead brokers and on dead disks of live ones, the same from every broker.
     offline = [r for r in info.replicas if r not in alive or r in info.offline]
     return {
@@ -126,6 +150,6 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
         endpoint_type=getattr(request, "endpoint_type", 1),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
-        brokers=_brokers(cache),
+        brokers=_brokers(cache.brokers.values()),
         cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
     )
