@@ -26,6 +26,11 @@ _CLASSES: Final[Mapping[type, str]] = {
     e.NotLeaderOrFollowerError: "NotLeaderOrFollowerException",
     e.MessageTooLargeError: "RecordTooLargeException",
     e.CorruptRecordError: "CorruptRecordException",
+    e.KafkaStorageError: "KafkaStorageException",
+    e.UnknownServerError: "UnknownServerException",
+    e.TopicAuthorizationFailedError: "TopicAuthorizationException",
+    e.GroupAuthorizationFailedError: "GroupAuthorizationException",
+    e.ClusterAuthorizationFailedError: "ClusterAuthorizationException",
 }
 _SAID: Final[Mapping[type, str]] = {
     e.NonEmptyGroupError: "The group is not empty.",

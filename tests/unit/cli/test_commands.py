@@ -1,0 +1,160 @@
+"""The command line itself: options, exit codes, help; nothing here needs a cluster."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast import __version__
+from holdfast.cli import main as entry
+from holdfast.cli.kafka_words import exception_name, qualified, said
+from holdfast.cli.produce import InputError, split_line, unescape
+from holdfast.cli.topics import CommandError, parse_assignment
+from holdfast.model import errors as e
+
+NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
+
+
+def holdfast(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(entry.main, args, prog_name="holdfast")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_help_names_every_command() -> None:
+    code, out, _ = holdfast("--help")
+    assert code == 0
+    for name in entry.COMMANDS:
+        assert f"\n  {name} " in out
+
+
+def test_version() -> None:
+    assert holdfast("--version") == (0, f"holdfast, version {__version__}\n", "")
+
+
+@pytest.mark.parametrize("name", ["up", "broker", "topics", "groups", "produce", "consume"])
+def test_every_command_has_help(name: str) -> None:
+    code, out, _ = holdfast(name, "--help")
+    assert (code, out.startswith(f"Usage: holdfast {name}")) == (0, True)
+
+
+def test_up_loads_nothing_that_only_people_and_spark_need() -> None:
+    script = (
+        "import sys; from holdfast.cli.main import main\n"
+        "try: main(['up', '--set', 'x'], prog_name='holdfast')\n"
+        "except SystemExit: pass\n"
+        "import holdfast.cli.local_cluster, holdfast.broker.app\n"
+        "print(sorted({'rich', 'pyspark', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_a_command_whose_extra_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = entry.Place("holdfast.cli.lacking:lacking", "")
+    monkeypatch.setitem(entry.COMMANDS, "lacking", place)  # type: ignore[arg-type]
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="pyspark.sql")
+
+    monkeypatch.setattr(entry, "import_module", missing)
+    code, _, err = holdfast("lacking")
+    assert code == 1
+    assert "pip install 'holdfast[spark]'" in err
+
+
+def test_an_unreachable_cluster_fails_at_once_in_kafkas_words() -> None:
+    code, out, err = holdfast("topics", "list", *NOBODY)
+    assert code == 1
+    assert out.startswith("Error while executing topic command : no broker can be reached: ")
+    assert "127.0.0.1:1: connection refused" in out
+    assert err.startswith("ERROR org.apache.kafka.common.errors.DisconnectException")
+    assert holdfast("groups", "list", *NOBODY)[0] == 1
+    assert holdfast("produce", "t", *NOBODY)[0] == 1
+    assert holdfast("consume", "t", *NOBODY)[0] == 1
+
+
+def test_what_is_missing_is_named() -> None:
+    code, _, err = holdfast("topics", "create", *NOBODY)
+    assert (code, 'Missing required argument "[topic]"' in err) == (1, True)
+    code, _, err = holdfast("groups", "describe", *NOBODY)
+    assert (code, "[group], [all-groups]" in err) == (1, True)
+    assert holdfast("produce")[0] == 2
+    assert holdfast("consume")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["consume", "t", "--group", "g", "--partition", "0"],
+        ["consume", "t", "--offset", "5"],
+        ["consume", "t", "--partition", "0", "--offset", "five"],
+        ["consume", "t", "--partition", "0", "--offset", "5", "--from-beginning"],
+        ["up", "--brokers", "0"],
+        ["up", "--set", "novalue"],
+        ["up", "--port", "70000"],
+        ["broker", "/nowhere.properties"],
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(args: list[str]) -> None:
+    assert holdfast(*args)[0] == 2
+
+
+def test_up_refuses_a_bad_setting_in_one_line(tmp_path: pathlib.Path) -> None:
+    code, out, err = holdfast("up", "--data-dir", str(tmp_path), "--set", "log.segment.bytes=x")
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert "log.segment.bytes" in err
+
+
+# -- small parts -----------------------------------------------------------------------------------------------
+
+
+def test_assignments() -> None:
+    assert parse_assignment("1:2,2:3") == {0: (1, 2), 1: (2, 3)}
+    with pytest.raises(CommandError, match="may not contain duplicate entries: 1"):
+        parse_assignment("1:1")
+    with pytest.raises(CommandError, match=r"Partition 1 has different replication factor: \[3\]"):
+        parse_assignment("1:2,3")
+    with pytest.raises(CommandError, match="expected broker ids"):
+        parse_assignment("a")
+
+
+def test_lines_become_keys_and_values() -> None:
+    assert split_line(b"a:b:c", b":", 1) == (b"a", b"b:c")
+    assert split_line(b"a:b", None, 1) == (None, b"a:b")
+    with pytest.raises(InputError, match="line 7: 'ab'"):
+        split_line(b"ab", b":", 7)
+
+
+def test_separators_are_unescaped() -> None:
+    assert unescape("\\t") == b"\t"
+    assert unescape("::") == b"::"
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (e.TopicAlreadyExistsError(), "TopicExistsException"),
+        (e.InvalidTopicError(), "InvalidTopicException"),
+        (e.InvalidReplicationFactorError(), "InvalidReplicationFactorException"),
+        (e.InvalidPartitionsError(), "InvalidPartitionsException"),
+        (e.ConfigError(), "InvalidConfigurationException"),
+        (e.GroupIdNotFoundError(), "GroupIdNotFoundException"),
+        (e.NonEmptyGroupError(), "GroupNotEmptyException"),
+        (e.UnknownTopicOrPartitionError(), "UnknownTopicOrPartitionException"),
+        (e.NotEnoughReplicasError(), "NotEnoughReplicasException"),
+        (e.LogAppendError(), "KafkaStorageException"),
+    ],
+)
+def test_errors_have_kafkas_names(error: e.HoldfastError, name: str) -> None:
+    assert exception_name(error) == name
+    assert qualified(error, "m") == f"org.apache.kafka.common.errors.{name}: m"
+
+
+def test_a_brokers_own_message_comes_first() -> None:
+    assert said(e.NonEmptyGroupError("mine")) == "mine"
+    assert said(e.NonEmptyGroupError()) == "The group is not empty."

@@ -1,0 +1,125 @@
+import os
+import pathlib
+
+import pytest
+
+from holdfast.cli.layout import LayoutError, Node, Options, plan, write
+from holdfast.model.config import read_properties
+
+
+def options(
+    brokers: int | None = None, log_dirs: int | None = None, port: int | None = None, **settings: str
+) -> Options:
+    return Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings)
+
+
+def made(data_dir: pathlib.Path, chosen: Options) -> list[Node]:
+    nodes, _ = plan(str(data_dir), chosen)
+    assert write(str(data_dir), nodes) == []
+    return nodes
+
+
+def read(data_dir: pathlib.Path, broker: int) -> dict[str, str]:
+    return read_properties((data_dir / f"broker-{broker}.properties").read_text())
+
+
+def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Path) -> None:
+    nodes = made(tmp_path, options())
+    assert [(n.broker_id, n.port) for n in nodes] == [(1, 9092), (2, 9093), (3, 9094)]
+    assert read(tmp_path, 2) == {
+        "node.id": "2",
+        "listeners": "PLAINTEXT://127.0.0.1:9093",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9093",
+        "log.dirs": f"{tmp_path}/broker-2/log-dir-1,{tmp_path}/broker-2/log-dir-2",
+        "metadata.log.dir": f"{tmp_path}/metadata",
+        "offsets.topic.replication.factor": "3",
+    }
+    assert (tmp_path / "broker-3/log-dir-2").is_dir()
+
+
+def test_one_broker_keeps_its_offsets_on_one_broker(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=1))
+    assert read(tmp_path, 1)["offsets.topic.replication.factor"] == "1"
+
+
+def test_a_second_start_needs_no_options_and_keeps_what_a_person_wrote(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=2, log_dirs=3, port=19000, **{"log.retention.ms": "60000"}))
+    with open(tmp_path / "broker-1.properties", "a") as file:
+        file.write("num.partitions=7\n")
+    nodes = made(tmp_path, options(**{"log.segment.bytes": "1048576"}))
+    assert [(n.port, len(n.log_dirs)) for n in nodes] == [(19000, 3), (19001, 3)]
+    kept = read(tmp_path, 1)
+    assert kept["num.partitions"] == "7"
+    assert kept["log.retention.ms"] == "60000"
+    assert kept["log.segment.bytes"] == "1048576"
+
+
+def test_a_port_may_change_between_starts(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(port=19000))
+    made(tmp_path, options(port=20000))
+    assert read(tmp_path, 3)["listeners"] == "PLAINTEXT://127.0.0.1:20002"
+
+
+def test_fewer_brokers_than_there_are_is_refused(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=3))
+    with pytest.raises(LayoutError, match=r"cluster of 3 brokers.*--brokers 3"):
+        plan(str(tmp_path), options(brokers=2))
+
+
+def test_more_brokers_than_there_are_is_told(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=1))
+    nodes, warnings = plan(str(tmp_path), options(brokers=3))
+    assert len(nodes) == 3
+    assert warnings == [f"{tmp_path} held 1 brokers: adding 2 that hold no data yet"]
+
+
+def test_fewer_log_dirs_than_there_are_is_refused_and_more_are_added(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(log_dirs=2))
+    with pytest.raises(LayoutError, match="has 2 log directories"):
+        plan(str(tmp_path), options(log_dirs=1))
+    made(tmp_path, options(log_dirs=3))
+    assert read(tmp_path, 1)["log.dirs"].count("log-dir-") == 3
+
+
+def test_files_of_other_brokers_are_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "broker-2.properties").write_text("node.id=2\n")
+    with pytest.raises(LayoutError, match="without a gap"):
+        plan(str(tmp_path), options())
+    (tmp_path / "broker-1.properties").write_text("node.id=7\n")
+    with pytest.raises(LayoutError, match=r"node.id=7: expected 1"):
+        plan(str(tmp_path), options())
+
+
+@pytest.mark.parametrize("port", [0, 65534])
+def test_ports_must_exist(tmp_path: pathlib.Path, port: int) -> None:
+    with pytest.raises(LayoutError, match="expected 1 to 65533"):
+        plan(str(tmp_path), options(port=port))
+
+
+def test_settings_are_checked_before_anything_is_written(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(LayoutError, match=r"broker 1: .*log.segment.bytes"):
+        plan(str(tmp_path), options(**{"log.segment.bytes": "many"}))
+    with pytest.raises(LayoutError, match=r"--set log\.dirs"):
+        plan(str(tmp_path), options(**{"log.dirs": "/x"}))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_log_dir_that_is_there_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
+    there = tmp_path / "broker-1/log-dir-1"
+    there.mkdir(parents=True)
+    (there / "keep").write_text("me")
+    made(tmp_path, options(brokers=1))
+    assert (there / "keep").read_text() == "me"
+
+
+def test_a_log_dir_that_cannot_be_made_is_the_brokers_matter(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "broker-1").write_text("a file where a directory should be")
+    nodes, _ = plan(str(tmp_path), options(brokers=1))
+    assert write(str(tmp_path), nodes) == [
+        f"log directory {tmp_path}/broker-1/log-dir-{k} of broker 1: {'Not a directory'}" for k in (1, 2)
+    ]
+
+
+def test_backslashes_survive_the_properties_file(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=1, **{"broker.rack": "a\\b"}))
+    assert read(tmp_path, 1)["broker.rack"] == "a\\b"
