@@ -103,7 +103,8 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
     elif fenced:
         fenced = False
         records.append(_change(broker, fenced=False))
-        records += _partitions_with(state, broker)
+        if not draining:  # it asked to leave; only a new registration takes that back
+            records += _partitions_with(state, broker)
     if event.cordoned is not None and tuple(sorted(event.cordoned)) != broker.cordoned:
         records.append(
             BrokerRegistrationChangeRecord(

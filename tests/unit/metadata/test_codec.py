@@ -1,0 +1,146 @@
+"""Metadata records as bytes: the recording of Apache Kafka 4.3.0, every field there and back, broken bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.metadata import records as rec
+from holdfast.metadata.codec import decode_record, encode_record
+from holdfast.metadata.image import ClusterImage
+from holdfast.model.errors import CorruptRecordError
+from holdfast.records.record import decode_batches
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "disk" / "4.3.0" / "__cluster_metadata-0.json"
+FOREIGN_KEYS = (27, 28)
+"""RegisterControllerRecord and AbortTransactionRecord's successor: Kafka's quorum, not ours."""
+
+
+def recorded_values() -> list[bytes]:
+    files = json.loads(GOLDEN.read_text())["files_after_clean_shutdown"]
+    log = bytes.fromhex(files["d0/__cluster_metadata-0/00000000000000000000.log"]["hex"])
+    return [bytes(record.value or b"") for record in decode_batches(log)]
+
+
+def test_every_recorded_record_is_read_and_written_back_byte_for_byte() -> None:
+    values = [value for value in recorded_values() if value[1] not in FOREIGN_KEYS]
+    assert len(values) > 150
+    kinds = set()
+    for value in values:
+        record = decode_record(value)
+        kinds.add(type(record))
+        assert encode_record(record) == value
+    assert len(kinds) == 12
+
+
+def test_the_recorded_log_is_an_image() -> None:
+    records = [decode_record(value) for value in recorded_values() if value[1] not in FOREIGN_KEYS]
+    image, delta = ClusterImage.empty("c").apply(records, 0)
+    assert set(image.brokers) == {1}
+    broker = image.brokers[1]
+    assert broker.fenced  # the recording ends with a clean shutdown
+    assert broker.in_controlled_shutdown
+    assert len(broker.log_dirs) == 2
+    assert dict(image.topic_configs("plain")) == {"retention.ms": "-1"}
+    assert image.partition("plain", 0) is not None
+    assert image.next_producer_id == 1000
+    assert image.features["metadata.version"] == 30
+    assert "lat" not in image.topics  # deleted during the recording
+    assert not delta.empty
+
+
+uuids = st.uuids()
+ids = st.integers(0, 2**31 - 1)
+longs = st.integers(0, 2**63 - 1)
+id_lists = st.lists(ids, max_size=20).map(tuple)
+uuid_lists = st.lists(uuids, max_size=4).map(tuple)
+names = st.text(max_size=200)
+states = st.sampled_from(rec.RecoveryState)
+
+
+def maybe(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.none() | values
+
+
+endpoints = st.builds(
+    rec.Endpoint, name=names, host=names, port=st.integers(0, 65535), security_protocol=st.integers(0, 3)
+)
+features = st.tuples(names, st.integers(0, 99), st.integers(0, 99))
+RECORDS = {
+    rec.RegisterBrokerRecord: {
+        "broker_id": ids, "incarnation_id": uuids, "broker_epoch": longs, "rack": maybe(names),
+        "endpoints": st.lists(endpoints, max_size=3).map(tuple), "features": st.lists(features, max_size=3).map(tuple),
+        "fenced": st.booleans(), "in_controlled_shutdown": st.booleans(),
+        "log_dirs": uuid_lists, "cordoned": uuid_lists,
+    },
+    rec.UnregisterBrokerRecord: {"broker_id": ids, "broker_epoch": longs},
+    rec.BrokerRegistrationChangeRecord: {
+        "broker_id": ids, "broker_epoch": longs, "fenced": maybe(st.booleans()),
+        "in_controlled_shutdown": maybe(st.booleans()), "log_dirs": maybe(uuid_lists), "cordoned": maybe(uuid_lists),
+    },
+    rec.TopicRecord: {"name": names, "topic_id": uuids},
+    rec.RemoveTopicRecord: {"topic_id": uuids},
+    rec.PartitionRecord: {
+        "partition": ids, "topic_id": uuids, "replicas": id_lists, "isr": id_lists, "leader": maybe(ids),
+        "leader_epoch": ids, "partition_epoch": ids, "removing": id_lists, "adding": id_lists,
+        "directories": uuid_lists, "recovery_state": states, "elr": maybe(id_lists), "last_known_elr": maybe(id_lists),
+    },
+    rec.PartitionChangeRecord: {
+        "partition": ids, "topic_id": uuids, "isr": maybe(id_lists), "leader": st.just(rec.NO_CHANGE) | maybe(ids),
+        "replicas": maybe(id_lists), "removing": maybe(id_lists), "adding": maybe(id_lists),
+        "recovery_state": maybe(states), "directories": maybe(uuid_lists), "elr": maybe(id_lists),
+        "last_known_elr": maybe(id_lists),
+    },
+    rec.ConfigRecord: {
+        "resource_type": st.sampled_from((2, 4)), "resource_name": names, "name": names, "value": maybe(names),
+    },
+    rec.ProducerIdsRecord: {"broker_id": ids, "broker_epoch": longs, "next_producer_id": longs},
+    rec.FeatureLevelRecord: {"name": names, "level": st.integers(0, 32767)},
+    rec.NoOpRecord: {},
+    rec.BeginTransactionRecord: {"name": maybe(names)},
+    rec.EndTransactionRecord: {},
+    rec.ControllerClaimRecord: {
+        "controller_epoch": ids, "broker_id": ids, "host": names, "port": st.integers(0, 65535),
+    },
+}  # fmt: skip
+records = st.one_of(*(st.builds(kind, **fields) for kind, fields in RECORDS.items()))
+
+
+@given(records)
+def test_every_field_goes_there_and_back(record: rec.MetadataRecord) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@given(records, st.data())
+def test_broken_bytes_are_a_corrupt_record(record: rec.MetadataRecord, data: st.DataObject) -> None:
+    whole = encode_record(record)
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(CorruptRecordError):
+        decode_record(cut)
+    with pytest.raises(CorruptRecordError, match="ends at byte"):
+        decode_record(whole + b"\0")
+    flipped = bytearray(whole)
+    flipped[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(CorruptRecordError):  # the only error there is
+        decode_record(flipped)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x02\x14\x00\x00", "frame version 2"),
+        (b"\x01\x63\x00\x00", "key 99 version 0"),
+        (b"\x01\x03\x07\x00", "key 3 version 7"),
+        (b"\x01\x02\x00\x00" + UUID(int=1).bytes + b"\x00", "null where a string"),
+        (b"\x80\x80\x80\x80\x80\x80\x01", "varint"),
+    ],
+)
+def test_what_is_not_known_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(CorruptRecordError, match=message):
+        decode_record(data)
