@@ -14,6 +14,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -130,8 +131,16 @@ class Broker:
         files = OsFiles()
         dirs = []
         for path in self.config.log_dirs:
-            thread = self._thread(f"disk-{os.path.basename(path)}")
-            dirs.append(LogDir(path, files, thread, on_offline=self._log_dir_offline))
+            name = f"disk-{os.path.basename(path)}"
+            dirs.append(
+                LogDir(
+                    path,
+                    files,
+                    self._thread(name),
+                    sync_queue=self._thread(f"{name}-sync"),
+                    on_offline=self._log_dir_offline,
+                )
+            )
         self.logs = LogManager(
             dirs,
             node_id=self.broker_id,
@@ -344,6 +353,16 @@ def _replication_settings(config: BrokerConfig) -> ReplicationSettings:
     )
 
 
+def _raise_file_limit() -> None:
+    """Every written log keeps a descriptor open: take what the system gives this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as e:
+            log.warning("open files stay limited to %d: %s", soft, e)
+
+
 def _tune_garbage_collection() -> None:
     """What was made at start stays: the collector need not look at it again (measured at p99)."""
     gc.collect()
@@ -395,6 +414,7 @@ def run_broker(config_path: str, *, ready_fd: int | None = None) -> int:
         with open(config_path, encoding="utf-8") as file:
             config = BrokerConfig.parse(read_properties(file.read()))
         configure_logging(config.node_id)
+        _raise_file_limit()
         return asyncio.run(_main(config, ready_fd))
     except OSError as e:
         print(f"holdfast broker: {config_path}: {e.strerror or e}", file=sys.stderr)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.groups.coordinator import GroupCoordinator
+from holdfast.groups.replay import Replay
 from holdfast.groups.settings import GroupSettings
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_CHUNK_BYTES = 5 << 20
+LOAD_RETRY_S = 1.0
 
 
 class GroupShell:
@@ -78,23 +80,24 @@ class GroupShell:
         if hosting is None:
             return
 
-        def read() -> list[bytes]:
-            chunks = []
+        def read() -> Replay:
+            replay = Replay()
             offset, end = hosting.view.start_offset, hosting.view.end_offset
             while offset < end:
                 piece = hosting.read(offset, LOAD_CHUNK_BYTES, end, blocking=True)
                 if piece is None:
                     break
                 data = piece.read()
-                chunks.append(data)
+                replay.feed(data)
                 offset = next_offset(data)
-            return chunks
+            return replay
 
-        def loaded(chunks: list[bytes] | None, error: HoldfastError | None) -> None:
-            if error is not None or chunks is None:
-                log.error("groups of %s cannot be loaded: %s", tp, error)
-                return
-            self.coordinator.load(tp.partition, leader_epoch, chunks, self._broker.now_ms())
+        def loaded(replay: Replay | None, error: HoldfastError | None) -> None:
+            if replay is not None:
+                self.coordinator.install(tp.partition, leader_epoch, replay, self._broker.now_ms())
+            elif self._broker.replicas.leader_epoch(tp) == leader_epoch:
+                log.error("groups of %s cannot be loaded, trying again: %s", tp, error)
+                self._broker.loop.call_later(LOAD_RETRY_S, self._load, tp, leader_epoch)
 
         hosting.dir.queue.submit(read, loaded)
 

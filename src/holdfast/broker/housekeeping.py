@@ -62,6 +62,7 @@ class Housekeeping:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
         logs.roll_due(now_ms)
         logs.flush_due(now_ms)
+        logs.write_indexes()
         logs.purge(now_ms)
 
     def _probe(self) -> None:

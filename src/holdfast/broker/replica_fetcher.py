@@ -38,6 +38,7 @@ CONNECT_TIMEOUT_S = 2.0
 RECONNECT_S = 0.05
 ANSWER_TIMEOUT_S = 30.0
 _FETCH = int(ApiKey.FETCH)
+_NO_ID = UUID(int=0)
 
 
 class ReplicaFetchers:
@@ -71,6 +72,7 @@ class _Link:
         self._opening: asyncio.Task[None] | None = None
         self._scheduled = False
         self._closed = False
+        self._ids: dict[str, UUID] = {}
 
     def schedule(self) -> None:
         if not self._scheduled and not self._closed:
@@ -161,7 +163,7 @@ class _Link:
             tp = q.topic_partition
             if tp.topic != last:
                 last = tp.topic
-                topics.append((self._wire_name(tp.topic), []))
+                topics.append((self._wire_id(tp), []))
             topics[-1][1].append(
                 FetchPartitionData(
                     tp.partition,
@@ -177,11 +179,15 @@ class _Link:
     def _forgotten(self, partitions: list[TopicPartition]) -> list[tuple[str | UUID, list[int]]]:
         topics: dict[str | UUID, list[int]] = {}
         for tp in partitions:
-            topics.setdefault(self._wire_name(tp.topic), []).append(tp.partition)
+            topics.setdefault(self._wire_id(tp), []).append(tp.partition)
         return list(topics.items())
 
-    def _wire_name(self, topic: str) -> str | UUID:
-        return self._broker.metadata.topic_ids.get(topic, topic)
+    def _wire_id(self, tp: TopicPartition) -> UUID:
+        """The id of the topic that our replica is of; remembered for when the replica is gone."""
+        partition = self._broker.replicas.partitions.get(tp)
+        if partition is not None:
+            self._ids[tp.topic] = partition.topic_id
+        return self._ids.get(tp.topic, _NO_ID)
 
     def _answered(self, body: memoryview | None, error: Exception | None) -> None:
         if body is None:
