@@ -17,6 +17,7 @@ from uuid import UUID
 
 from holdfast.metadata.records import (
     NO_CHANGE,
+    UNASSIGNED_DIRECTORY,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -46,6 +47,9 @@ _I8, _I16, _U16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">H"), Struct("
 _I32_I64 = Struct(">iq")
 _THREE_I32 = Struct(">iii")
 _ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
+
+# What the directories of nearly every partition are; one tuple for all keeps an image small.
+_UNASSIGNED: Final = {UNASSIGNED_DIRECTORY.bytes * count: (UNASSIGNED_DIRECTORY,) * count for count in range(9)}
 
 Tagged = tuple[int, bytes]
 
@@ -357,6 +361,9 @@ class _Reader:
 
     def uuids(self) -> tuple[UUID, ...]:
         data = self.take(16 * max(0, self.uvarint() - 1))
+        shared = _UNASSIGNED.get(data)
+        if shared is not None:
+            return shared
         return tuple(UUID(bytes=data[i : i + 16]) for i in range(0, len(data), 16))
 
     def tags(self) -> dict[int, "_Reader"]:
