@@ -12,6 +12,7 @@ over: every waiter gets NotController, the state is dropped, and the broker runs
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from collections import deque
@@ -52,7 +53,7 @@ class ControllerLoop:
         self._store = store
         self._thread = thread
         self.epoch = claim.epoch
-        image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, 0)
+        image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, loaded.base_offset)
         self.controller = Controller(image, broker.controller_settings(), random.Random())
         self._end_offset = loaded.end_offset
         self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
@@ -128,11 +129,17 @@ class ControllerLoop:
         if not records:
             self._settle(deltas, resend, replies)
             return
-        epoch = self.epoch
         self._thread.submit(
-            lambda: self._store.commit(records, epoch),
+            functools.partial(self._commit, records, self.image),
             lambda base, error: self._committed(records, deltas, resend, replies, base, error),
         )
+
+    def _commit(self, records: list[Any], image: ClusterImage) -> int:
+        """On the store's thread. ``image`` is the state after these records."""
+        base_offset = self._store.commit(records, self.epoch)
+        if self._store.wants_snapshot:
+            self._store.snapshot(image, self.epoch)
+        return base_offset
 
     def _committed(
         self, records: list[Any], deltas: list[Any], resend: set[int], replies: list[Any],

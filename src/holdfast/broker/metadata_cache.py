@@ -91,6 +91,9 @@ class MetadataCache:
             named = {topic.topic_name for topic in request.topic_states}
             for name in [n for n in self.topics if n not in named]:
                 self._forget(name)
+            configured = {config.topic for config in request.topic_configs}
+            self.topic_configs = {t: c for t, c in self.topic_configs.items() if t in configured}
+            self.broker_configs.clear()
         self.suspects &= self.brokers.keys()
         self.departed |= {b: seen for b, seen in before.items() if b not in self.brokers}
         for broker_id in self.brokers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S
 from holdfast.controller import events
 
 
@@ -43,6 +44,9 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
         )
     )
     ctx.connection.session["broker"] = (request.broker_id, request.broker_epoch)
+    if reply.should_shut_down and ctx.broker.controller is not None:
+        # Those who lead now must know it before the broker stops serving.
+        await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
     return respond(
         ctx, is_caught_up=reply.is_caught_up, is_fenced=reply.is_fenced, should_shut_down=reply.should_shut_down
     )
