@@ -25,7 +25,7 @@ COMPILED = numba is not None
 def as_source(buffer: Any) -> Any:
     """The bytes of a buffer in the form that kernels read."""
     view = memoryview(buffer)
-    return np.frombuffer(view, np.uint8) if COMPILED else view
+    return np.frombuffer(view, np.uint8) if COMPILED else view.cast("B")
 
 
 def as_target(array: Any) -> Any:
