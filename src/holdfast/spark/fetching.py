@@ -1,0 +1,285 @@
+"""An executor's fetches: one bare connection per leader, the next fetch on its way while this one is decoded.
+
+Owns sockets, their reuse between tasks of one worker process, and what to do when a leader has moved. Never decodes
+records. Synchronous: an executor has nothing else to do, and a wait for bytes frees the GIL.
+"""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.model.errors import HoldfastError, NetworkError, OffsetOutOfRangeError
+from holdfast.model.types import Offset, TopicPartition
+from holdfast.protocol.fetch_codec import (
+    FetchData,
+    FetchedPartition,
+    FetchPartitionData,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from holdfast.records.columns import AbortedTransaction, Chunk
+from holdfast.spark.options import ReadOptions
+from holdfast.spark.ranges import Range
+
+FETCH_KEY: Final = 1
+FETCH_VERSION: Final = 11
+"""The last with plain (not flexible) headers: every broker from Apache Kafka 2.3 on takes it."""
+MAX_RESPONSE_BYTES: Final = 1 << 30
+LEAST_FETCH_BYTES: Final = 64 << 10
+FIRST_PAUSE_S: Final = 0.02
+LONGEST_PAUSE_S: Final = 0.5
+
+_REQUEST_HEAD: Final = struct.Struct(">ihhi")
+_TWO_INTS: Final = struct.Struct(">ii")
+
+
+class FetchConnection:
+    """One connection to one broker; requests go out in order, answers come back in that order.
+
+    The buffer of an answer is used again for the next one: what is wanted longer must be copied.
+    """
+
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+        self.address = f"{host}:{port}"
+        self._client_id = client_id.encode()
+        self._sent = 0
+        self._received = 0
+        self._buffer = bytearray()
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise NetworkError(f"cannot connect to broker {self.address}: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @property
+    def idle(self) -> bool:
+        return self._sent == self._received
+
+    def send(self, data: FetchData) -> None:
+        body = encode_fetch_request(FETCH_VERSION, data)
+        self._sent += 1
+        head = _REQUEST_HEAD.pack(10 + len(self._client_id) + len(body), FETCH_KEY, FETCH_VERSION, self._sent)
+        name = struct.pack(">h", len(self._client_id)) + self._client_id
+        try:
+            self._socket.sendall(head + name + body)
+        except OSError as error:
+            raise NetworkError(f"broker {self.address}: {error}") from None
+
+    def receive(self) -> FetchedPartition:
+        """The one partition of the next answer."""
+        size, correlation = _TWO_INTS.unpack(self._read(8))
+        self._received += 1
+        if correlation != self._received or not 4 <= size <= MAX_RESPONSE_BYTES:
+            raise NetworkError(f"broker {self.address} sent an answer of {size} bytes to request {correlation}")
+        response = decode_fetch_response(FETCH_VERSION, self._read(size - 4))
+        if response.error_code:
+            raise _error(response.error_code, f"fetch from broker {self.address}")
+        (_, partitions), *_ = response.topics
+        return partitions[0]
+
+    def _read(self, size: int) -> memoryview:
+        if len(self._buffer) < size:
+            self._buffer = bytearray(size + size // 8)
+        view = memoryview(self._buffer)[:size]
+        at = 0
+        try:
+            while at < size:
+                count = self._socket.recv_into(view[at:])
+                if not count:
+                    raise NetworkError(f"broker {self.address} closed the connection")
+                at += count
+        except OSError as error:
+            raise NetworkError(f"broker {self.address}: {error}") from None
+        return view
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+_idle: dict[tuple[int, str, int, str], FetchConnection] = {}
+"""Connections between tasks; a worker process runs one task at a time. The process id guards against a fork."""
+
+
+class Connections:
+    """The connections of one task, taken from and given back to those of the process."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._used: dict[tuple[int, str, int, str], FetchConnection] = {}
+
+    def to(self, leader: tuple[str, int]) -> FetchConnection:
+        key = (os.getpid(), *leader, self._options.client_id)
+        connection = self._used.get(key)
+        if connection is None:
+            connection = _idle.pop(key, None)
+            if connection is None:
+                timeout_s = self._options.request_timeout_s + self._options.fetch_wait_ms / 1000
+                connection = FetchConnection(*leader, self._options.client_id, timeout_s)
+            self._used[key] = connection
+        return connection
+
+    def drop(self, leader: tuple[str, int]) -> None:
+        """After an error: what is on its way on this connection is of no use any more."""
+        connection = self._used.pop((os.getpid(), *leader, self._options.client_id), None)
+        if connection is not None:
+            connection.close()
+
+    def give_back(self) -> None:
+        for key, connection in self._used.items():
+            if connection.idle:
+                _idle[key] = connection
+            else:
+                connection.close()
+        self._used.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """Batches of one partition with the wanted ``start <= offset < end``. Valid until the next is asked for."""
+
+    tp: TopicPartition
+    chunk: Chunk
+    start: Offset
+    end: Offset
+    aborted: tuple[AbortedTransaction, ...]
+
+
+class Guide(Protocol):
+    """Who is asked when things are not as they were planned."""
+
+    def leader(self, tp: TopicPartition) -> tuple[str, int]:
+        """The address of the partition's leader now."""
+
+    def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
+        """Where the partition's log starts and ends now."""
+
+    def data_loss(self, text: str) -> None:
+        """Raises if lost records end the read."""
+
+
+class RangeFetcher:
+    """Fetches ranges one after the other; iterate once."""
+
+    def __init__(self, ranges: tuple[Range, ...], options: ReadOptions, guide: Guide) -> None:
+        self._ranges = ranges
+        self._options = options
+        self._guide = guide
+        self._connections = Connections(options)
+        self._leaders: dict[TopicPartition, tuple[str, int]] = {
+            each.tp: each.leader for each in ranges if each.leader is not None
+        }
+        self._bytes_per_record: float | None = None
+
+    def __iter__(self) -> Iterator[Fetched]:
+        try:
+            sent = None  # the range and offset that a fetch is on its way for
+            for index, wanted in enumerate(self._ranges):
+                following = self._ranges[index + 1] if index + 1 < len(self._ranges) else None
+                offset = wanted.start
+                while offset < wanted.end:
+                    part = self._fetch(wanted, offset, sent_already=sent == (index, offset))
+                    sent = None
+                    if isinstance(part, int):  # the log starts there now
+                        offset = min(part, wanted.end)
+                        continue
+                    chunk = Chunk.scan(part.records)
+                    start, offset = offset, self._next_offset(wanted, offset, chunk)
+                    if offset < wanted.end:
+                        sent = (index, offset) if self._send_ahead(wanted, offset) else None
+                    elif following is not None and self._send_ahead(following, following.start):
+                        sent = (index + 1, following.start)
+                    aborted = tuple(AbortedTransaction(producer_id=p, first_offset=o) for p, o in part.aborted or ())
+                    yield Fetched(tp=wanted.tp, chunk=chunk, start=start, end=wanted.end, aborted=aborted)
+        finally:
+            self._connections.give_back()
+
+    def _next_offset(self, wanted: Range, offset: Offset, chunk: Chunk) -> Offset:
+        after = chunk.next_offset
+        if after is None or after <= offset:
+            raise HoldfastError(
+                f"partition {wanted.tp}: the leader answered a fetch at offset {offset} with records up to {after}"
+            )
+        self._bytes_per_record = chunk.size / (after - offset)
+        return after
+
+    def _request(self, wanted: Range, offset: Offset) -> FetchData:
+        size = self._options.fetch_bytes
+        if self._bytes_per_record is not None:  # towards the end of a range, little of what is beyond it
+            size = min(size, max(LEAST_FETCH_BYTES, int((wanted.end - offset) * self._bytes_per_record * 1.05)))
+        part = FetchPartitionData(wanted.tp.partition, -1, offset, -1, -1, size)
+        isolation = 1 if self._options.read_committed else 0
+        wait_ms = self._options.fetch_wait_ms
+        return FetchData(-1, -1, wait_ms, 1, size, isolation, 0, -1, [(wanted.tp.topic, [part])])
+
+    def _send_ahead(self, wanted: Range, offset: Offset) -> bool:
+        leader = self._leaders.get(wanted.tp)
+        if leader is None:
+            return False
+        try:
+            connection = self._connections.to(leader)
+            if not connection.idle:
+                return False
+            connection.send(self._request(wanted, offset))
+        except NetworkError:
+            self._connections.drop(leader)
+            return False
+        return True
+
+    def _fetch(self, wanted: Range, offset: Offset, *, sent_already: bool) -> FetchedPartition | Offset:
+        """An answer with records; or the offset to go on at where ``offset`` is gone. Tries until the time is up."""
+        limit = time.monotonic() + self._options.poll_timeout_s
+        pause_s = FIRST_PAUSE_S
+        error: HoldfastError = HoldfastError("no records came")
+        while True:
+            try:
+                leader = self._leaders.get(wanted.tp)
+                if leader is None:
+                    leader = self._leaders[wanted.tp] = self._guide.leader(wanted.tp)
+                connection = self._connections.to(leader)
+                if not sent_already:
+                    connection.send(self._request(wanted, offset))
+                sent_already = False
+                part = connection.receive()
+                if part.error_code:
+                    raise _error(part.error_code, f"fetch of {wanted.tp} at offset {offset} from {leader}")
+                if len(part.records):
+                    return part
+                pause_s = FIRST_PAUSE_S  # an empty answer was waited for already
+            except OffsetOutOfRangeError:
+                return self._out_of_range(wanted, offset)
+            except HoldfastError as problem:
+                if not problem.retriable:
+                    raise
+                error = problem
+                sent_already = False
+                stale = self._leaders.pop(wanted.tp, None)
+                if stale is not None:
+                    self._connections.drop(stale)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if time.monotonic() > limit:
+                raise HoldfastError(
+                    f"partition {wanted.tp}: no records at offset {offset} (of {wanted.start} to {wanted.end}) within "
+                    f"{self._options.poll_timeout_s:g} s (option kafkaConsumer.pollTimeoutMs): {error}"
+                )
+
+    def _out_of_range(self, wanted: Range, offset: Offset) -> Offset:
+        start, end = self._guide.bounds(wanted.tp)
+        if offset < start:
+            self._guide.data_loss(f"partition {wanted.tp}: offset {offset} is gone, the log starts at {start}")
+            return start
+        self._guide.data_loss(
+            f"partition {wanted.tp}: offset {offset} is beyond the end of the log, {end}; it was to be read up to "
+            f"{wanted.end} (was the topic deleted and made again?)"
+        )
+        return wanted.end
+
+
+def _error(code: int, what: str) -> HoldfastError:
+    from holdfast.protocol.error_codes import error_of
+
+    return error_of(code, what) or HoldfastError(what)

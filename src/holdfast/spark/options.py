@@ -1,0 +1,385 @@
+"""Options of the data source: the names and the meaning of Spark's Kafka source and sink, checked at once.
+
+Owns parsing and the words of what is wrong. Never talks to a cluster. Option names are case-insensitive, as Spark
+hands them over in lower case.
+"""
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+log = logging.getLogger(__name__)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""How Spark's offset JSON writes them."""
+
+READ_OPTIONS: Final = (
+    "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "startingOffsetsByTimestampStrategy",
+    "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+)  # fmt: skip
+WRITE_OPTIONS: Final = ("topic", "includeHeaders")
+SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
+"""Options that Spark itself or its callers leave among those of a source."""
+
+FORBIDDEN_READ: Final = {
+    "auto.offset.reset": "use the option startingOffsets",
+    "key.deserializer": "keys are always read as bytes; use Spark functions to decode them",
+    "value.deserializer": "values are always read as bytes; use Spark functions to decode them",
+    "enable.auto.commit": "the position is kept in Spark's checkpoint and nowhere else",
+    "interceptor.classes": "nothing of the JVM runs on this path",
+}
+FORBIDDEN_WRITE: Final = {
+    "key.serializer": "keys are written as they are, cast them to string or binary",
+    "value.serializer": "values are written as they are, cast them to string or binary",
+    "interceptor.classes": "nothing of the JVM runs on this path",
+    "transactional.id": "the sink has no transactions",
+}
+KAFKA_READ: Final = (
+    "bootstrap.servers", "client.id", "isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes",
+    "fetch.max.wait.ms", "request.timeout.ms", "default.api.timeout.ms", "check.crcs",
+)  # fmt: skip
+KAFKA_WRITE: Final = (
+    "bootstrap.servers", "client.id", "acks", "batch.size", "compression.type", "delivery.timeout.ms",
+    "request.timeout.ms", "enable.idempotence",
+)  # fmt: skip
+
+
+class OptionError(ValueError):
+    """An option is missing, unknown or has a value that cannot be used; the text names it."""
+
+
+Offsets: TypeAlias = dict[str, dict[int, int]]
+"""Topic -> partition -> offset (or timestamp)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtOffsets:
+    """Explicit offsets per partition; EARLIEST and LATEST may stand for some."""
+
+    offsets: Offsets
+    option: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtTimestamps:
+    """Offsets by time, per partition or (``everywhere``) one time for all."""
+
+    timestamps: Offsets | None
+    everywhere: int | None
+    option: str
+
+
+class Named(Enum):
+    """The two limits that have names."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+Position: TypeAlias = Named | AtOffsets | AtTimestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """Which topics: exactly one of the three."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assigned: dict[str, tuple[int, ...]] | None = None
+
+    def __str__(self) -> str:
+        if self.topics is not None:
+            return f"subscribe={','.join(self.topics)}"
+        return f"subscribePattern={self.pattern}" if self.pattern is not None else f"assign={self.assigned}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a reader was asked to do."""
+
+    bootstrap: str
+    subscription: Subscription
+    start: Position
+    end: Position
+    latest_where_no_time: bool
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_offsets: int | None
+    min_offsets: int | None
+    max_trigger_delay_s: float
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    poll_timeout_s: float
+    read_committed: bool
+    fetch_bytes: int
+    fetch_wait_ms: int
+    request_timeout_s: float
+    check_crc: bool
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a writer was asked to do."""
+
+    bootstrap: str
+    topic: str | None
+    acks: int
+    batch_bytes: int
+    compression: str
+    delivery_timeout_s: float
+    idempotent: bool
+    client_id: str
+
+
+class _Options:
+    """Typed access to options by name; every complaint names option and value."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        value = self._given.get(name.lower(), default)
+        return value.strip() if isinstance(value, str) else value
+
+    def has(self, name: str) -> bool:
+        return name.lower() in self._given
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(f"option {name}={value!r}: expected true or false")
+        return value.lower() == "true"
+
+    def number(self, name: str, default: int | None, *, least: int = 1) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise OptionError(f"option {name}={value!r}: expected a whole number of {least} or more")
+        return number
+
+    def required_number(self, name: str, default: int, *, least: int = 1) -> int:
+        number = self.number(name, default, least=least)
+        assert number is not None
+        return number
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        value = (self.text(name) or default).lower()
+        if value not in choices:
+            raise OptionError(f"option {name}={value!r}: expected {' or '.join(choices)}")
+        return value
+
+    def check_names(
+        self, known: tuple[str, ...], forbidden: Mapping[str, str], used: tuple[str, ...], other: tuple[str, ...]
+    ) -> None:
+        names = {name.lower(): name for name in known}
+        ignored = {name.lower() for name in (*SPARKS_OWN, *other)}
+        for name in self._given:
+            if name.startswith("kafka."):
+                key = name[len("kafka.") :]
+                if key in forbidden:
+                    raise OptionError(f"option {name} is not allowed: {forbidden[key]}")
+                if key == "security.protocol" and (self.text(name) or "").upper() != "PLAINTEXT":
+                    raise OptionError(f"option {name}={self.text(name)!r}: only PLAINTEXT is supported")
+                if key.startswith(("sasl.", "ssl.")):
+                    raise OptionError(f"option {name} is not supported: connections are PLAINTEXT only")
+                if key not in used:
+                    log.warning("option %s has no effect here", name)
+            elif name not in names and name not in ignored and not name.startswith("__"):
+                close = difflib.get_close_matches(name, names, n=1)
+                hint = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(known)}"
+                raise OptionError(f"unknown option {name}{hint}")
+
+    def bootstrap(self) -> str:
+        value = self.text("kafka.bootstrap.servers")
+        if not value:
+            raise OptionError("option kafka.bootstrap.servers is missing: expected HOST:PORT[,HOST:PORT...]")
+        for address in value.split(","):
+            host, _, port = address.strip().rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise OptionError(f"option kafka.bootstrap.servers={value!r}: {address.strip()!r} is not HOST:PORT")
+        return value
+
+
+def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """The options of a reader. OptionError names what is wrong."""
+    options = _Options(given)
+    options.check_names(READ_OPTIONS, FORBIDDEN_READ, KAFKA_READ, WRITE_OPTIONS)
+    if streaming:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+            if options.has(name):
+                raise OptionError(f"option {name} is not allowed in a stream: a stream has no end")
+    else:
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+            if options.has(name):
+                log.warning("option %s has no effect in a batch read", name)
+    default_start = Named.LATEST if streaming else Named.EARLIEST
+    start = _position(options, "starting", default_start, refused=None if streaming else Named.LATEST)
+    end = _position(options, "ending", Named.LATEST, refused=Named.EARLIEST)
+    fetch_bytes = options.required_number("kafka.max.partition.fetch.bytes", 8 << 20, least=1)
+    total_bytes = options.required_number("kafka.fetch.max.bytes", 50 << 20, least=1)
+    strategy = options.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
+    isolation = options.choice("kafka.isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed"))
+    minimum, maximum = options.number("minOffsetsPerTrigger", None), options.number("maxOffsetsPerTrigger", None)
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise OptionError(f"option minOffsetsPerTrigger={minimum} is more than maxOffsetsPerTrigger={maximum}")
+    return ReadOptions(
+        bootstrap=options.bootstrap(),
+        subscription=_subscription(options),
+        start=start,
+        end=end,
+        latest_where_no_time=strategy == "latest",
+        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        include_headers=options.flag("includeHeaders", False),
+        max_offsets=maximum,
+        min_offsets=minimum,
+        max_trigger_delay_s=_duration(options, "maxTriggerDelay", 15 * 60.0),
+        min_partitions=options.number("minPartitions", None),
+        max_records_per_partition=options.number("maxRecordsPerPartition", None),
+        poll_timeout_s=options.required_number("kafkaConsumer.pollTimeoutMs", 120_000) / 1000,
+        read_committed=isolation == "read_committed",
+        fetch_bytes=min(fetch_bytes, total_bytes),
+        fetch_wait_ms=options.required_number("kafka.fetch.max.wait.ms", 250, least=0),
+        request_timeout_s=options.required_number("kafka.request.timeout.ms", 30_000) / 1000,
+        check_crc=options.flag("kafka.check.crcs", True),
+        client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
+    )
+
+
+def parse_write(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a writer. OptionError names what is wrong."""
+    options = _Options(given)
+    options.check_names(WRITE_OPTIONS, FORBIDDEN_WRITE, KAFKA_WRITE, ())
+    acks = options.choice("kafka.acks", "all", ("all", "-1", "0", "1"))
+    topic = options.text("topic")
+    if topic is not None:
+        check_topic_name(topic, "topic")
+    return WriteOptions(
+        bootstrap=options.bootstrap(),
+        topic=topic,
+        acks=-1 if acks == "all" else int(acks),
+        batch_bytes=min(options.required_number("kafka.batch.size", 512 << 10), 900_000),
+        compression=options.choice("kafka.compression.type", "none", ("none", "gzip", "snappy", "lz4", "zstd")),
+        delivery_timeout_s=options.required_number("kafka.delivery.timeout.ms", 120_000) / 1000,
+        idempotent=options.flag("kafka.enable.idempotence", True) and acks in ("all", "-1"),
+        client_id=options.text("kafka.client.id") or "holdfast-spark",
+    )
+
+
+def check_topic_name(name: str, option: str) -> None:
+    """OptionError unless ``name`` is a legal topic name."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name) or name in (".", ".."):
+        raise OptionError(
+            f"option {option}={name!r}: a topic name has 1 to 249 characters out of letters, digits, '.', '_', '-'"
+        )
+
+
+def _subscription(options: _Options) -> Subscription:
+    given = [name for name in ("assign", "subscribe", "subscribePattern") if options.has(name)]
+    if len(given) != 1:
+        what = f"{' and '.join(given)} are given" if given else "none is given"
+        raise OptionError(f"exactly one of the options subscribe, subscribePattern and assign is needed: {what}")
+    name = given[0]
+    text = options.text(name) or ""
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise OptionError(f"option subscribePattern={text!r} is no regular expression: {error}") from None
+        return Subscription(pattern=text)
+    if name == "subscribe":
+        topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        if not topics:
+            raise OptionError("option subscribe is empty: expected topic names, separated by commas")
+        for topic in topics:
+            check_topic_name(topic, "subscribe")
+        return Subscription(topics=topics)
+    parsed = _json(name, text)
+    if not isinstance(parsed, dict) or not parsed or not all(_is_partition_list(each) for each in parsed.values()):
+        raise OptionError(f'option assign={text!r}: expected JSON like {{"topic":[0,1]}}')
+    return Subscription(assigned={topic: tuple(sorted(set(each))) for topic, each in parsed.items()})
+
+
+def _is_partition_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(each) is int and each >= 0 for each in value)
+
+
+def _position(options: _Options, prefix: str, default: Named, *, refused: Named | None) -> Position:
+    """startingTimestamp > startingOffsetsByTimestamp > startingOffsets; likewise for ending."""
+    everywhere = options.number(f"{prefix}Timestamp", None, least=0)
+    if everywhere is not None:
+        return AtTimestamps(timestamps=None, everywhere=everywhere, option=f"{prefix}Timestamp")
+    name = f"{prefix}OffsetsByTimestamp"
+    text = options.text(name)
+    if text is not None:
+        return AtTimestamps(timestamps=_by_partition(name, text, least=0), everywhere=None, option=name)
+    name = f"{prefix}Offsets"
+    text = options.text(name)
+    if text is None:
+        return default
+    if text.lower() in ("earliest", "latest"):
+        named = Named(text.lower())
+        if named is refused:
+            what = "start at the end of" if named is Named.LATEST else "end at the start of"
+            raise OptionError(f"option {name}={text!r}: a batch read cannot {what} the topic")
+        return named
+    offsets = _by_partition(name, text, least=EARLIEST)
+    barred = {Named.LATEST: LATEST, Named.EARLIEST: EARLIEST}.get(refused) if refused else None
+    for topic, partitions in offsets.items():
+        for partition, offset in partitions.items():
+            if offset == barred:
+                raise OptionError(f"option {name}: {offset} for {topic}-{partition} is not allowed in a batch read")
+    return AtOffsets(offsets=offsets, option=name)
+
+
+def _by_partition(name: str, text: str, *, least: int) -> Offsets:
+    parsed = _json(name, text)
+    example = f'option {name}={text!r}: expected JSON like {{"topic":{{"0":23,"1":-1}}}}'
+    if not isinstance(parsed, dict):
+        raise OptionError(example)
+    offsets: Offsets = {}
+    for topic, partitions in parsed.items():
+        if not isinstance(partitions, dict):
+            raise OptionError(example)
+        for partition, offset in partitions.items():
+            if not partition.isdecimal() or type(offset) is not int or offset < least:
+                raise OptionError(f"option {name}: {topic}-{partition} has {offset!r}; {example.split(': ')[-1]}")
+            offsets.setdefault(topic, {})[int(partition)] = offset
+    return offsets
+
+
+def _json(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"option {name}={text!r} is neither a word that is known here nor JSON: {error}") from None
+
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 0.001}
+
+
+def _duration(options: _Options, name: str, default_s: float) -> float:
+    text = options.text(name)
+    if text is None:
+        return default_s
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d|)", text.lower())
+    if match is None:
+        raise OptionError(f"option {name}={text!r}: expected a time like 15m, 30s or 500ms")
+    return int(match[1]) * _UNITS_S[match[2]]

@@ -1,0 +1,108 @@
+"""Offsets and ranges of offsets as Spark plans them. Pure: no cluster, no Spark.
+
+Owns the JSON form of offsets (that of Spark's Kafka source: {"topic":{"0":123}}), the split of a limit over
+partitions, and how ranges become tasks.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from holdfast.model.types import Offset, TopicPartition
+
+OffsetJson: TypeAlias = dict[str, dict[str, int]]
+Positions: TypeAlias = dict[TopicPartition, Offset]
+
+RECORDS_PER_TASK: Final = 4_000_000
+"""A task reads no more than this, so that large reads spread over a cluster whose size the source cannot see."""
+WORTH_A_TASK: Final = 20_000
+"""Fewer records than this are not worth another task: one costs about as long as reading them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Offsets ``start <= offset < end`` of one partition, and where its leader was seen."""
+
+    tp: TopicPartition
+    start: Offset
+    end: Offset
+    leader: tuple[str, int] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def to_json(positions: Mapping[TopicPartition, Offset]) -> OffsetJson:
+    """Sorted, so that equal positions are equal text."""
+    found: OffsetJson = {}
+    for tp in sorted(positions):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
+    return found
+
+
+def from_json(text: Mapping[str, Mapping[str, int]]) -> Positions:
+    """The positions of a checkpoint; also of one that Spark's own source wrote."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in text.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def limited(start: Positions, latest: Positions, limit: int) -> Positions:
+    """As far as ``limit`` records go, shared out by how much each partition has waiting.
+
+    Every partition with records gets one at least, if the limit has that many, so that none starves. ``start`` has
+    every partition of ``latest``.
+    """
+    waiting = {tp: end - start[tp] for tp, end in latest.items() if end > start[tp]}
+    if sum(waiting.values()) <= limit:
+        return dict(latest)
+    taken = dict.fromkeys(waiting, 1 if limit >= len(waiting) else 0)
+    left = limit - sum(taken.values())
+    rest = sum(waiting.values()) - sum(taken.values())
+    shares = {tp: (count - taken[tp]) * left / rest for tp, count in waiting.items()}
+    for tp, share in shares.items():
+        taken[tp] += int(share)
+    left = limit - sum(taken.values())
+    for tp in sorted(shares, key=lambda each: (int(shares[each]) - shares[each], each)):
+        if left > 0 and taken[tp] < waiting[tp]:
+            taken[tp] += 1
+            left -= 1
+    return {tp: start[tp] + taken.get(tp, 0) for tp in latest}
+
+
+def tasks_of(
+    ranges: Iterable[Range],
+    *,
+    parallelism: int,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+) -> list[tuple[Range, ...]]:
+    """The ranges, cut and put together to tasks of about equal size.
+
+    About ``parallelism`` tasks, fewer for few records; ``min_partitions`` asks for at least as many (as far as
+    there are records), ``max_records`` bounds a task.
+    """
+    wanted = sorted((each for each in ranges if each.size > 0), key=lambda each: each.tp)
+    total = sum(each.size for each in wanted)
+    if not total:
+        return []
+    count = min(parallelism, -(-total // WORTH_A_TASK))
+    count = max(count, min_partitions or 0, -(-total // (max_records or RECORDS_PER_TASK)))
+    count = min(count, total)
+    tasks: list[list[Range]] = [[]]
+    done = 0
+    for each in wanted:
+        start = each.start
+        while start < each.end:
+            room = total * len(tasks) // count - done
+            if room <= 0:
+                tasks.append([])
+                continue
+            end = min(each.end, start + room)
+            tasks[-1].append(Range(tp=each.tp, start=start, end=end, leader=each.leader))
+            done += end - start
+            start = end
+    return [tuple(task) for task in tasks if task]

@@ -1,0 +1,294 @@
+"""Reading: what the driver plans and what the executors do, for batch and stream.
+
+Owns Spark's reader protocols. Keeps no position: a stream's is in Spark's checkpoint, and every method that needs it
+gets it. Emits the columns of the user's schema only.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+
+from holdfast.model.types import TopicPartition
+from holdfast.spark.options import EARLIEST, AtOffsets, OptionError, ReadOptions
+from holdfast.spark.ranges import OffsetJson, Positions, Range, from_json, limited, tasks_of, to_json
+
+PARALLELISM = "HOLDFAST_SPARK_PARALLELISM"
+"""Environment variable that sessions made by holdfast.spark.session set: the source cannot see defaultParallelism."""
+
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+}
+HEADERS = {"headers": "array<struct<key:string,value:binary>>"}
+
+
+def schema_text(include_headers: bool) -> str:
+    """The schema of Spark's Kafka source."""
+    columns = COLUMNS | HEADERS if include_headers else COLUMNS
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def check_schema(schema: Any) -> None:
+    """OptionError unless the user's schema takes columns that there are, with their types."""
+    known = COLUMNS | HEADERS
+    if not schema.fields:
+        raise OptionError("the schema has no columns")
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in known:
+            raise OptionError(f"schema: there is no column {field.name!r}; there are {', '.join(known)}")
+        if kind != known[field.name]:
+            raise OptionError(f"schema: column {field.name} is {known[field.name]}, not {kind}")
+
+
+@dataclass
+class Task(InputPartition):
+    """What one Spark task reads."""
+
+    ranges: tuple[Range, ...]
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        super().__init__(None)
+        self.ranges = ranges
+
+
+def default_parallelism() -> int:
+    """Tasks that a read of some size is cut into when nobody says how many."""
+    said = os.environ.get(PARALLELISM, "")
+    if said.isdecimal() and int(said) > 0:
+        return int(said)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
+    planned = tasks_of(
+        ranges,
+        parallelism=default_parallelism(),
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+    return [Task(ranges) for ranges in planned]
+
+
+class _Guide:
+    """Asks the cluster from an executor; imports what that takes only when something has changed."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._topics: Any = None
+
+    def _asked(self) -> Any:
+        if self._topics is None:
+            from holdfast.spark.topics import Topics
+
+            self._topics = Topics(self._options)
+        return self._topics
+
+    def leader(self, tp: TopicPartition) -> tuple[str, int]:
+        found: tuple[str, int] = self._asked().leader(tp)
+        return found
+
+    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
+        found: tuple[int, int] = self._asked().bounds(tp)
+        return found
+
+    def data_loss(self, text: str) -> None:
+        self._asked().data_loss(text)
+
+
+def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) -> Iterator[Any]:
+    """Arrow record batches of the ranges with the schema's columns; runs in an executor."""
+    from holdfast.spark.numba_cache import settle_cache
+
+    settle_cache()
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from holdfast.records.columns import ColumnDecoder
+    from holdfast.spark.fetching import RangeFetcher
+
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    decoder = ColumnDecoder(schema.fieldNames(), check_crc=options.check_crc)
+    for part in RangeFetcher(ranges, options, _Guide(options)):
+        found = decoder.decode(
+            part.chunk,
+            start=part.start,
+            end=part.end,
+            topic=part.tp.topic,
+            partition=part.tp.partition,
+            aborted=part.aborted,
+        )
+        for columns in found:
+            yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+
+
+class HoldfastReader(DataSourceReader):
+    """A batch read: offsets are settled when Spark plans the query."""
+
+    def __init__(self, schema: Any, options: ReadOptions) -> None:
+        check_schema(schema)
+        self._schema = schema
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        from holdfast.spark.topics import Topics, checked_start
+
+        topics, options = Topics(self._options), self._options
+        tps = topics.partitions()
+        start = topics.at(options.start, tps, starting=True)
+        end = topics.at(options.end, tps, starting=False)
+        if isinstance(options.start, AtOffsets):
+            start = checked_start(topics, start, topics.earliest(tps), topics.latest(tps))
+        if isinstance(options.end, AtOffsets):
+            self._check_end(topics, start, end)
+        leaders = topics.leaders(tps)
+        ranges = [Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp)) for tp in tps]
+        return list(plan_tasks(ranges, options))
+
+    def _check_end(self, topics: Any, start: Positions, end: Positions) -> None:
+        latest = topics.latest(end)
+        for tp, offset in end.items():
+            if offset < start[tp]:
+                raise OptionError(
+                    f"option endingOffsets: partition {tp} ends at {offset}, before its start {start[tp]}"
+                )
+            if offset > latest[tp]:
+                topics.data_loss(f"partition {tp}: endingOffsets has {offset}, the log ends at {latest[tp]}")
+                end[tp] = latest[tp]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options)
+
+
+class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream; lives in one process of the driver for as long as its query.
+
+    ``_target`` and the times of minOffsetsPerTrigger are about this run of the query, not positions: nothing is lost
+    with them.
+    """
+
+    def __init__(self, schema: Any, options: ReadOptions) -> None:
+        check_schema(schema)
+        self._schema = schema
+        self._options = options
+        self._topics_seen: Any = None
+        self._target: Positions | None = None
+        self._held_since: float | None = None
+
+    def _topics(self) -> Any:
+        if self._topics_seen is None:
+            from holdfast.spark.topics import Topics
+
+            self._topics_seen = Topics(self._options)
+        return self._topics_seen
+
+    # -- offsets ---------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> OffsetJson:
+        topics = self._topics()
+        return to_json(topics.at(self._options.start, topics.partitions(), starting=True))
+
+    def getDefaultReadLimit(self) -> Any:
+        limit = self._options.max_offsets
+        return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        topics = self._topics()
+        self._target = topics.latest(topics.partitions())
+
+    def reportLatestOffset(self) -> OffsetJson | None:
+        topics = self._topics()
+        return to_json(topics.latest(topics.partitions()))
+
+    def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
+        """How far the next batch goes; waits a moment for records when there are none."""
+        positions = from_json(start)
+        if self._target is not None:
+            latest = dict(self._target)
+        else:
+            latest = self._latest(positions)
+            if latest == positions:
+                self._topics().wait_beyond(positions)
+                latest = self._latest(positions)
+        known = self._with_new(positions, latest)
+        latest = self._not_before(known, latest)
+        if self._target is None and self._hold_back(known, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            latest = limited(known, latest, limit.max_rows)
+        return to_json(latest)
+
+    def _latest(self, positions: Positions) -> Positions:
+        topics = self._topics()
+        found: Positions = topics.latest(topics.partitions())
+        return found
+
+    def _with_new(self, positions: Positions, latest: Positions) -> Positions:
+        """The positions of exactly the partitions in ``latest``: new ones start at their earliest record."""
+        gone = sorted(set(positions) - set(latest))
+        if gone:
+            self._topics().data_loss(
+                f"partition {gone[0]} was read up to {positions[gone[0]]} and is not there any more"
+            )
+        new = [tp for tp in latest if tp not in positions]
+        earliest: Positions = self._topics().earliest(new)
+        return {tp: positions.get(tp, earliest.get(tp, EARLIEST)) for tp in latest}
+
+    def _not_before(self, known: Positions, latest: Positions) -> Positions:
+        """A log that ends before what was read has lost records; the position stays where it is then."""
+        short = sorted(tp for tp, offset in latest.items() if offset < known[tp])
+        if short and self._target is None:
+            tp = short[0]
+            self._topics().data_loss(
+                f"partition {tp}: was read up to {known[tp]} and the log ends at {latest[tp]} "
+                "(was the topic deleted and made again?)"
+            )
+            return latest
+        return {tp: max(offset, known[tp]) for tp, offset in latest.items()}
+
+    def _hold_back(self, known: Positions, latest: Positions) -> bool:
+        """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
+        least = self._options.min_offsets
+        waiting = sum(latest[tp] - known[tp] for tp in latest)
+        if least is None or waiting <= 0:
+            return False
+        now = time.monotonic()
+        if self._held_since is None:
+            self._held_since = now
+        if waiting < least and now - self._held_since < self._options.max_trigger_delay_s:
+            self._topics().wait_beyond(latest)
+            return True
+        self._held_since = now
+        return False
+
+    # -- batches ---------------------------------------------------------------------------------------------
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        ends = from_json(end)
+        starts = self._with_new(from_json(start), ends)
+        moved = [tp for tp in ends if ends[tp] > starts[tp]]
+        leaders = self._topics().leaders(moved) if moved else {}
+        ranges = [Range(tp=tp, start=starts[tp], end=ends[tp], leader=leaders.get(tp)) for tp in moved]
+        return plan_tasks(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options)
+
+    def commit(self, end: OffsetJson) -> None:
+        """Nothing: the position is in Spark's checkpoint only."""
+
+    def stop(self) -> None:
+        """Nothing that must be done: Spark ends the process, and does not always call this before."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_topics_seen": None}
