@@ -230,6 +230,7 @@ class KafkaClient:
             body = encode_produce(tp, batch, acks, round(limit_s * 1000))
             if acks == 0:
                 connection.send_raw(PRODUCE, PINNED[PRODUCE], body)
+                await connection.drained()
                 return ProduceAck(base_offset=None)
             answer = await connection.request_raw(PRODUCE, PINNED[PRODUCE], body, timeout_s=limit_s + SLACK_S)
             return produce_ack(answer)

@@ -86,6 +86,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._pending: dict[int, _Pending] = {}
         self._sweep: asyncio.TimerHandle | None = None
+        self._sent: asyncio.Event | None = None  # set while the system has taken all that was written
         self._small = bytearray(SMALL_BUFFER_BYTES)
         self._small_view = memoryview(self._small)
         self._filled = 0
@@ -171,6 +172,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         transport.write(encode_request_raw(api_key, version, self._correlation_id, self.client_id, body))
 
+    async def drained(self) -> None:
+        """Returns when the system has taken everything sent so far: what ``send_raw`` has for an answer."""
+        if self._sent is not None:
+            await self._sent.wait()
+        if not self.is_open:
+            raise ConnectionLost(f"connection to {self.address} is not open")
+
     async def _ask(
         self, api_key: int, version: int, encode: Callable[..., bytes], content: Any, timeout_s: float
     ) -> memoryview:
@@ -237,6 +245,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        transport.set_write_buffer_limits(high=0)
         if self._closed:  # closed while connecting
             transport.abort()
 
@@ -254,6 +263,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._large_filled == len(self._large):
             frame, self._large = self._large, None
             self._answered(frame)
+
+    def pause_writing(self) -> None:
+        self._sent = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            sent.set()
 
     def eof_received(self) -> None:
         return None  # the transport closes itself
@@ -321,6 +338,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        self.resume_writing()
         pending, self._pending = self._pending, {}
         reason = str(error) if error is not None else "closed by this side"
         for one in pending.values():

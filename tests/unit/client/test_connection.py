@@ -207,3 +207,21 @@ def test_a_frame_that_is_no_kafka_answer_ends_the_connection() -> None:
 
     run(main())
     assert isinstance(closed[0], MalformedResponse)
+
+
+def test_requests_without_an_answer_can_be_waited_for(fakes: Any) -> None:
+    body = struct.pack(">hhii", -1, 0, 1000, 0)
+
+    async def main() -> None:
+        async with fakes.FakeBroker({0: lambda version, request: None}) as broker:
+            connection = await opened(broker)
+            for _ in range(50_000):  # more than socket buffers hold
+                connection.send_raw(0, 3, body)
+            await connection.drained()
+            assert connection._transport is not None
+            assert connection._transport.get_write_buffer_size() == 0
+            connection.close()
+            with pytest.raises(ConnectionLost):
+                await connection.drained()
+
+    run(main())
