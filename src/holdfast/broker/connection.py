@@ -254,7 +254,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as e:
-            self.close(f"receive failed: {e}")
+            self._peer_left("receive", e)
             return
         if n == 0:
             self.close(None)
@@ -421,8 +421,11 @@ class Connection:
                     break
         except (BlockingIOError, InterruptedError):
             pass
-        except (OSError, LogReadError) as e:
+        except LogReadError as e:
             self.close(f"send failed: {e}")
+            return
+        except OSError as e:
+            self._peer_left("send", e)
             return
         if self.closed:
             return
@@ -498,6 +501,11 @@ class Connection:
             self._flush()
 
         piece.load(loaded)
+
+    def _peer_left(self, what: str, error: OSError) -> None:
+        """Clients come and go, and not all say goodbye: that is not worth a warning."""
+        log.debug("connection of %s:%s: %s failed: %s", *self.peer[:2], what, error)
+        self.close(None)
 
     # -- ending ------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,7 @@ class MetadataCache:
             configured = {config.topic for config in request.topic_configs}
             self.topic_configs = {t: c for t, c in self.topic_configs.items() if t in configured}
             self.broker_configs.clear()
-        self.suspects &= self.brokers.keys()
+        self.suspects.intersection_update(self.brokers)  # in place: timers hold on to this set
         self.departed |= {b: seen for b, seen in before.items() if b not in self.brokers}
         for broker_id in self.brokers:
             self.departed.pop(broker_id, None)

@@ -130,7 +130,8 @@ class _Link:
         self._connection = None
         if self._closed:
             return
-        self._broker.suspect(self._fetcher.source)
+        if error is not None:  # not closed by this side
+            self._broker.suspect(self._fetcher.source)
         self._fetcher.on_failure(NetworkError(str(error or "closed")), self._broker.now_ms())
         self.schedule()
 
