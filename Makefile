@@ -5,7 +5,7 @@
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 # A stamp says which extras are in .venv; a changed pyproject.toml installs again.
 DEMO := .venv/installed-demo
 DEV := .venv/installed-dev
