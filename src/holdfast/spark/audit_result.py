@@ -1,0 +1,191 @@
+"""What an audit says: values only.
+
+Owns the words of a result. Finding them is the work of audit_scan.py (one replica), audit_compare.py (between
+replicas) and audit_verdict.py (what it all means). Offsets are half-open: ``end_offset`` is the first one that is not
+in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.model.types import BrokerId, Offset, TopicPartition
+
+
+class ProblemKind(Enum):
+    """What can be wrong. Each of them makes the audit fail."""
+
+    CORRUPT = "corrupt"
+    """Bytes that are no batch, or a batch whose CRC is not that of its bytes."""
+    ORDER = "order"
+    """A batch that begins before the end of the one before it, or before its segment."""
+    GAP = "gap"
+    """Offsets that no batch holds, in a topic that keeps all."""
+    MISSING = "missing"
+    """A replica, a segment, or the end of a log up to the high watermark is not there."""
+    UNREADABLE = "unreadable"
+    """The disk refuses to read a file that is there."""
+    DIFFERENT = "different"
+    """Replicas that have different bytes for the same offsets."""
+    UNKNOWN = "unknown"
+    """A partition of which nothing could be compared: no leader to ask, or no replica to read."""
+
+
+class ReplicaState(Enum):
+    """Whether a replica took part."""
+
+    COMPARED = "compared"
+    NOT_READABLE = "not readable here"
+    """Its broker is down, its log directory is offline, or the directory is not on this machine."""
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong. ``brokers``: whose replicas; ``offset``: where, None if it is about all of it."""
+
+    tp: TopicPartition
+    kind: ProblemKind
+    brokers: tuple[BrokerId, ...]
+    offset: Offset | None
+    what: str
+
+    def __str__(self) -> str:
+        who = "" if not self.brokers else f" on broker{'s' * (len(self.brokers) > 1)} {numbers(self.brokers)}"
+        where = "" if self.offset is None else f" at offset {self.offset}"
+        return f"{self.tp}{who}{where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaAudit:
+    """One replica: what was read of it, up to the high watermark."""
+
+    broker: BrokerId
+    in_sync: bool
+    state: ReplicaState
+    directory: str | None = None
+    """Log directory, as its broker names it."""
+    reason: str | None = None
+    """Why it took no part."""
+    start_offset: Offset | None = None
+    end_offset: Offset | None = None
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    """Places where compaction has left offsets out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAudit:
+    """One partition. Offsets, batches, records and bytes are those that were compared between replicas (or checked,
+    where there is only one to compare)."""
+
+    tp: TopicPartition
+    leader: BrokerId | None
+    log_start_offset: Offset | None
+    high_watermark: Offset | None
+    compacted: bool
+    replicas: tuple[ReplicaAudit, ...]
+    start_offset: Offset | None = None
+    end_offset: Offset | None = None
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    problems: tuple[Problem, ...] = ()
+    more_problems: int = 0
+    """Found, but not told one by one."""
+    notes: tuple[str, ...] = ()
+    """What is worth knowing and no error."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    @property
+    def compared(self) -> tuple[BrokerId, ...]:
+        """Brokers whose replicas took part."""
+        return tuple(r.broker for r in self.replicas if r.state is ReplicaState.COMPARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCompared:
+    """A log directory (or, with None, a whole broker) that could not be read here."""
+
+    broker: BrokerId
+    directory: str | None
+    reason: str
+    replicas: int
+    """How many of the audited replicas are there."""
+
+    def __str__(self) -> str:
+        where = f"broker {self.broker}" + ("" if self.directory is None else f", {self.directory}")
+        return f"{where}: {self.reason}: {self.replicas} replica{'s' * (self.replicas != 1)} not compared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Sums over all partitions."""
+
+    partitions: int
+    replicas: int
+    """That were compared."""
+    replicas_not_compared: int
+    offsets: int
+    """Between log start and high watermark, as the leaders tell."""
+    batches: int
+    records: int
+    bytes: int
+    bytes_read: int
+    """Of all replicas together."""
+    problems: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    """What an audit found."""
+
+    partitions: tuple[PartitionAudit, ...]
+    not_compared: tuple[NotCompared, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """No replica that could be read disagrees with another, and nothing is corrupt or missing."""
+        return all(p.ok for p in self.partitions)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(problem for p in self.partitions for problem in p.problems)
+
+    @property
+    def totals(self) -> Totals:
+        replicas = [r for p in self.partitions for r in p.replicas]
+        read = [r for r in replicas if r.state is ReplicaState.COMPARED]
+        return Totals(
+            partitions=len(self.partitions),
+            replicas=len(read),
+            replicas_not_compared=sum(r.state is ReplicaState.NOT_READABLE for r in replicas),
+            offsets=sum(p.high_watermark - (p.log_start_offset or 0) for p in self.partitions if p.high_watermark),
+            batches=sum(p.batches for p in self.partitions),
+            records=sum(p.records for p in self.partitions),
+            bytes=sum(p.bytes for p in self.partitions),
+            bytes_read=sum(r.bytes for r in read),
+            problems=sum(len(p.problems) + p.more_problems for p in self.partitions),
+        )
+
+    def lines(self) -> Iterator[str]:
+        """All problems, one a line, for people."""
+        for p in self.partitions:
+            yield from map(str, p.problems)
+            if p.more_problems:
+                yield f"{p.tp}: and {p.more_problems} more"
+
+
+def numbers(brokers: tuple[BrokerId, ...]) -> str:
+    """Broker ids for a sentence: ``1, 2 and 3``."""
+    *rest, last = map(str, brokers)
+    return f"{', '.join(rest)} and {last}" if rest else last
