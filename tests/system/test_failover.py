@@ -176,13 +176,13 @@ def test_R_17_one_of_two_replicas_is_enough(own_cluster: Callable[..., Cluster],
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, 2)])[topic].result(TIMEOUT_S)
     cluster.wait_in_sync([topic])
-    with ledger(cluster, topic) as writer:
+    with ledger(cluster, topic, **{"enable.idempotence": True}) as writer:
         cluster.kill(victim(cluster, "controller"))
         before = writer.count
         wait_for(lambda: writer.count > before + 1000, "acks with one replica", timeout_s=TIMEOUT_S)
     cluster.revive()
     cluster.wait_in_sync([topic])
-    assert_kept(cluster, writer, exactly_once=False)
+    assert_kept(cluster, writer, exactly_once=True)
 
 
 def test_another_broker_becomes_controller_and_serves(own_cluster: Callable[..., Cluster], topic: str) -> None:
