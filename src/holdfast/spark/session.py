@@ -6,7 +6,9 @@ what it should set.
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +23,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
-    # A small heap that is collected in parallel beats a large one that is not, on a laptop.
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dlog4j2.level=ERROR",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
 }
 
@@ -50,7 +49,16 @@ def spark_session(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ[PARALLELISM] = str(cores)
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    merged = {**DEFAULTS, "spark.driver.memory": driver_memory, **(settings or {})}
+    log4j = Path(__file__).with_name("log4j2.properties")
+    # A small heap that is collected in parallel beats a large one that is not, on a laptop.
+    java_options = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log4j.as_uri()}"
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    merged = {
+        **DEFAULTS,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.memory": driver_memory,
+        **(settings or {}),
+    }
     for key, value in merged.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
