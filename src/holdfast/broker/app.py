@@ -21,6 +21,7 @@ import time
 from typing import Any
 from uuid import uuid4
 
+from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.dispatch import Dispatcher
@@ -38,8 +39,10 @@ from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata.store import Candidate, Claim, Loaded
 from holdfast.model.config import BrokerConfig, LogConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError, KafkaStorageError
+from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
+from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.files import OsFiles
@@ -52,6 +55,8 @@ CONTROLLED_SHUTDOWN_S = 3.0
 CLOSE_LOGS_S = 5.0
 TICK_S = 0.02
 EXIT_DISKS_FAILED = 1
+CLAIM_RETRY_S = 1.0
+RESIGN_S = 2.0
 DEPARTED_S = 3.0
 """How long clients are told the address of a broker that died."""
 SUSPICION_S = 1.0
@@ -106,7 +111,7 @@ class Broker:
         self._tick_timer = self.loop.call_later(TICK_S, self._tick)
         self.housekeeping.start()
         await self.membership.unfenced.wait()
-        while self.metadata.controller_id is None:
+        while not self.admission.is_open:
             updated = asyncio.Event()
             self.metadata.on_next_update(updated.set)
             await updated.wait()
@@ -172,8 +177,9 @@ class Broker:
         )
         self.housekeeping = Housekeeping(self)
         self.dispatcher = Dispatcher(self)
+        self.admission = Admission(self.dispatcher.dispatch)
         self.server = Server(
-            dispatch=self.dispatcher.dispatch,
+            dispatch=self.admission.admit,
             on_close=self._connection_closed,
             max_frame_bytes=config.int("socket.request.max.bytes"),
             max_connections=config.int("max.connections"),
@@ -196,6 +202,7 @@ class Broker:
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             on_fatal=self._fatal,
             on_lost=self.suspect,
+            on_registered=self.admission.registered,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),
@@ -211,23 +218,42 @@ class Broker:
         return ControllerSettings.of(self.config)
 
     async def _run_for_controller(self, candidate: Candidate) -> None:
-        """Claim; reign until the claim is lost; claim again. The claim waits in a thread of its own."""
+        """Claim; reign until the claim is lost; claim again. The claim waits in a thread of its own.
+
+        Whatever goes wrong, the claim is given back before the next one: a lock that this process holds would keep
+        the whole cluster, and itself, without a controller.
+        """
         thread = self._thread("claim")
-        while True:
+        while not self.stopping.is_set():
+            failed = True
             try:
                 claim: Claim = await self._in_thread(thread, lambda: self.store.claim(candidate))
-                loaded: Loaded = await self._in_thread(self._store_thread, lambda: self.store.load(claim))  # noqa: B023
-                loop = ControllerLoop(self, self.store, self._store_thread, claim, loaded)
-                self.controller = loop
-                loop.start()
-                await loop.ended.wait()
-                self.controller = None
-                await self._in_thread(self._store_thread, self.store.resign)
+                await self._reign(claim)
+                failed = False
             except HoldfastError as e:
                 log.warning("not the controller: %s", e)
-                if self.stopping.is_set():
-                    return
-                await asyncio.sleep(1)
+            except Exception:
+                log.exception("the reign as controller ended by an unexpected error")
+            await self._resign()
+            if failed:
+                await asyncio.sleep(CLAIM_RETRY_S)
+
+    async def _reign(self, claim: Claim) -> None:
+        loaded: Loaded = await self._in_thread(self._store_thread, lambda: self.store.load(claim))
+        loop = ControllerLoop(self, self.store, self._store_thread, claim, loaded)
+        self.controller = loop
+        try:
+            loop.start()
+            await loop.ended.wait()
+        finally:
+            loop.close()
+            self.controller = None
+
+    async def _resign(self) -> None:
+        try:
+            await self._in_thread(self._store_thread, self.store.resign)
+        except HoldfastError as e:
+            log.warning("the claim cannot be given back: %s", e)
 
     async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
         """An entity to the active controller, wherever it is; the answer. Tries until the time is up."""
@@ -245,6 +271,8 @@ class Broker:
         for broker_id, seen in self.metadata.departed.items():
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
+        if request.type == TYPE_FULL:
+            self.admission.open()
 
     def _forget_departed(self, broker_id: int, seen: LiveBroker) -> None:
         if self.metadata.departed.get(broker_id) is seen:
@@ -305,6 +333,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Controlled shutdown: leaders move first, then the listener closes, then the logs close clean."""
+        if self.controller is None:
+            # The lock may come free now: it is for those who stay.
+            self._store_thread.submit(self.store.close, lambda *_: None)
         if self.exit_code == 0 and self.config.bool("controlled.shutdown.enable"):
             self.membership.want_shutdown()
             try:
@@ -321,13 +352,25 @@ class Broker:
         self.replicas.resign(now_ms)
         self.fetchers.close()
         await self.membership.close()
+        await self._hand_over()
+        self.server.close()
+        await self.dispatcher.drain()
+        await self._close_logs(high_watermarks)
+
+    async def _hand_over(self) -> None:
+        """Cease to be the controller, and let another broker be it before our logs are closed."""
         if self.controller is not None:
             self.controller.close()
             self.controller = None
         for task in self._tasks:
             task.cancel()
-        self.server.close()
-        await self.dispatcher.drain()
+        try:
+            async with asyncio.timeout(RESIGN_S):
+                await self._in_thread(self._store_thread, self.store.close)
+        except (TimeoutError, HoldfastError) as e:
+            log.warning("the claim was not given back: %s", str(e) or f"no answer within {RESIGN_S:.0f} s")
+
+    async def _close_logs(self, high_watermarks: dict[TopicPartition, int]) -> None:
         closed: asyncio.Future[Any] = self.loop.create_future()
         self.logs.close(
             clean=True, broker_epoch=self.membership.broker_epoch, high_watermarks=high_watermarks,
@@ -338,7 +381,6 @@ class Broker:
                 await closed
         except TimeoutError:
             log.warning("a log directory did not close within %.0f s", CLOSE_LOGS_S)
-        self.store.close()
 
 
 def _replication_settings(config: BrokerConfig) -> ReplicationSettings:

@@ -1,10 +1,13 @@
 """This broker's link to the active controller: registration, heartbeats, and what must be asked of it.
 
-Owns the one connection over which this broker registers, heartbeats, alters partitions and forwards requests of
-clients. Its end is news (DESIGN 11): the controller fences a broker whose connection closed and whose port
-refuses. Here the other half: when the controller's connection closes, the next controller is looked for at once.
+Owns the connection over which this broker registers and heartbeats. Its end is news (DESIGN 11): the controller
+fences a broker whose connection closed and whose port refuses. Here the other half: when the controller's connection
+closes, the next controller is looked for at once.
 
     locate -> connect -> register (or go on with the epoch we have) -> heartbeat ... -> closed -> locate
+
+What brokers ask (AlterPartition) and what clients ask (forwarded) have a lane each beside it: a connection answers
+one request after the other, and a CreateTopics that waits for a slow broker must not hold up a heartbeat.
 
 Never decides anything about partitions.
 """
@@ -36,13 +39,14 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.framing import encode_response_raw
 
 if TYPE_CHECKING:
-    from holdfast.metadata.store import MetadataStore
+    from holdfast.metadata.store import ControllerLocation, MetadataStore
 
 log = logging.getLogger(__name__)
 
 LOCATE_INTERVAL_S = 0.02
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
+UNEXPECTED_RETRY_S = 1.0
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 1
 
@@ -73,9 +77,11 @@ class Membership:
         on_fatal: Callable[[str], None],
         offline_dirs: Callable[[], tuple[UUID, ...]],
         on_lost: Callable[[int], None],
+        on_registered: Callable[[], None],
     ) -> None:
         self.identity = identity
         self.broker_epoch = -1
+        """The newest that is known; -1 before the first registration."""
         self.unfenced = asyncio.Event()
         """Set while the controller counts this broker as alive."""
         self._store = store
@@ -84,10 +90,13 @@ class Membership:
         self._on_fatal = on_fatal
         self._offline_dirs = offline_dirs
         self._on_lost = on_lost
+        self._on_registered = on_registered
+        self._is_registered = False
         self._connection: BrokerConnection | None = None
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
-        self._controller: tuple[str, int, int] | None = None  # host, port, epoch
+        self._controller: ControllerLocation | None = None
+        self._asks, self._forwards = _Lane("asks"), _Lane("forwards")
         self._task: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._want_shutdown = False
@@ -102,14 +111,13 @@ class Membership:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._connection is not None:
-            self._connection.close()
+        self._close_links()
 
     # -- the link ----------------------------------------------------------------------------------------------
 
     def controller_seen(self, epoch: int) -> None:
         """A request of a controller with this epoch arrived: if it is newer than ours, look it up again."""
-        if self._controller is not None and epoch > self._controller[2] and self._connection is not None:
+        if self._controller is not None and epoch > self._controller.epoch and self._connection is not None:
             self._connection.close()
 
     async def _run(self) -> None:
@@ -119,12 +127,20 @@ class Membership:
                 await self._stay()
             except (HoldfastError, OSError) as e:
                 log.info("controller link: %s: %s", type(e).__name__, e)
+            except Exception:
+                log.exception("controller link: unexpected error")
+                await asyncio.sleep(UNEXPECTED_RETRY_S)
             finally:
-                self._connected.clear()
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
+                self._close_links()
             await asyncio.sleep(LOCATE_INTERVAL_S)
+
+    def _close_links(self) -> None:
+        self._connected.clear()
+        for lane in (self._asks, self._forwards):
+            lane.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     async def _connect(self) -> None:
         while True:
@@ -141,7 +157,7 @@ class Membership:
                     await asyncio.sleep(LOCATE_INTERVAL_S)
                     continue
                 self._connection = connection
-                self._controller = (location.host, location.port, location.epoch)
+                self._controller = location
                 return
             await asyncio.sleep(LOCATE_INTERVAL_S)
 
@@ -152,7 +168,7 @@ class Membership:
 
     async def _stay(self) -> None:
         assert self._connection is not None
-        if self.broker_epoch < 0:
+        if not self._is_registered:
             await self._register()
         while not self._lost.is_set():
             self._beat_now.clear()
@@ -184,6 +200,8 @@ class Membership:
         if error is not None:
             raise error
         self.broker_epoch = response.broker_epoch
+        self._is_registered = True
+        self._on_registered()
         log.info("registered as broker %d with epoch %d", me.broker_id, self.broker_epoch)
 
     async def _heartbeat(self) -> bool:
@@ -196,7 +214,7 @@ class Membership:
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
-            self.broker_epoch = -1
+            self._is_registered = False
             self.unfenced.clear()
             await self._register()
             self._beat_now.set()
@@ -227,11 +245,16 @@ class Membership:
             raise NotControllerError("no controller is known now")
         return await self._connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
+    async def _open_lane(self, lane: _Lane) -> BrokerConnection:
+        controller = self._controller
+        if controller is None or not self._connected.is_set():
+            raise NotControllerError("no controller is known now")
+        return await lane.open(controller, self.identity.broker_id)
+
     async def ask(self, api: ApiKey, version: int, timeout_s: float, **values: Any) -> Any:
         """One request to the active controller, once; NetworkError, RequestTimedOutError or NotControllerError."""
-        if not self._connected.is_set():
-            raise NotControllerError("no controller is known now")
-        return await self._ask(api, version, timeout_s, **values)
+        connection = await self._open_lane(self._asks)
+        return await connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
     async def forward(
         self, api_key: int, version: int, correlation_id: int, body: bytes, timeout_s: float
@@ -246,14 +269,39 @@ class Membership:
             try:
                 async with asyncio.timeout(left):
                     await self._connected.wait()
-                connection = self._connection
-                if connection is not None:
-                    answer = await connection.request_raw(api_key, version, body, timeout_s=left)
-                    return encode_response_raw(api_key, version, correlation_id, answer)
+                connection = await self._open_lane(self._forwards)
+                answer = await connection.request_raw(api_key, version, body, timeout_s=left)
+                return encode_response_raw(api_key, version, correlation_id, answer)
             except TimeoutError:
                 break
-            except NetworkError as e:
+            except (NetworkError, NotControllerError) as e:
                 log.info("forwarding API key %d: %s", api_key, e)
             await asyncio.sleep(FORWARD_RETRY_S)
         raise RequestTimedOutError(f"no controller answered within {timeout_s:.1f} s")
 
+
+class _Lane:
+    """One more connection to the controller, made when it is first needed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._connection: BrokerConnection | None = None
+        self._controller: ControllerLocation | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self, controller: ControllerLocation, broker_id: int) -> BrokerConnection:
+        """The connection, open. Raises BrokerUnreachable."""
+        async with self._opening:
+            connection = self._connection
+            if connection is None or not connection.is_open or self._controller != controller:
+                self.close()
+                connection = BrokerConnection(controller.host, controller.port, f"broker-{broker_id}-{self._name}")
+                self._connection, self._controller = connection, controller
+                await connection.open(CONNECT_TIMEOUT_S)
+            return connection
+
+    def close(self) -> None:
+        """Requests under way end with ConnectionLost."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
