@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 2.0
 REQUEST_TIMEOUT_S = 30.0
 RETRY_S = 0.05
+MAX_RETRY_S = 1.0
+"""A broker that is back registers and gets a new channel; one that was only cut off is found again by this."""
 MAX_QUEUED = 1000
 """Requests that may wait for one broker; beyond it they are replaced by one full state."""
 
@@ -57,6 +59,7 @@ class ControllerChannel:
         self._connection: BrokerConnection | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._sending = False
+        self._retry_s = 0.0
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"channel-{broker_id}")
 
     def send(self, requests: list[Any]) -> None:
@@ -84,9 +87,10 @@ class ControllerChannel:
         self._task.cancel()
         if self._connection is not None:
             self._connection.close()
-        self._release_idle()
+        self.release()
 
-    def _release_idle(self) -> None:
+    def release(self) -> None:
+        """Nobody is to wait for this broker any more."""
         idle, self._idle = self._idle, []
         for waiter in idle:
             if not waiter.done():
@@ -98,12 +102,18 @@ class ControllerChannel:
                 await self._connect()
                 await self._pump()
             except HoldfastError as e:
-                log.info("channel to broker %d: %s", self.broker_id, e)
-                await asyncio.sleep(RETRY_S if not self._lost.is_set() else 0)
+                log.log(logging.INFO if self._retry_s < MAX_RETRY_S else logging.DEBUG,
+                        "channel to broker %d: %s", self.broker_id, e)  # fmt: skip
+            except Exception:
+                log.exception("channel to broker %d: unexpected error", self.broker_id)
+                self._retry_s = MAX_RETRY_S
             finally:
                 if self._connection is not None:
                     self._connection.close()
                     self._connection = None
+            # A connection that was good is tried again at once: whether its broker is dead is news.
+            await asyncio.sleep(self._retry_s)
+            self._retry_s = min(MAX_RETRY_S, max(RETRY_S, self._retry_s * 2))
 
     async def _connect(self) -> None:
         self._lost.clear()
@@ -137,10 +147,13 @@ class ControllerChannel:
             while self._queue and not self._lost.is_set():
                 request = self._queue.popleft()
                 response = await connection.request(request, timeout_s=REQUEST_TIMEOUT_S)
+                self._retry_s = 0.0
                 self._on_answer(self.broker_id, request, response)
             self._sending = False
             if self._lost.is_set():
                 break
-            self._release_idle()
+            if self._needs_full_state:  # the queue was given up meanwhile
+                continue
+            self.release()
             self._work.clear()
             await self._work.wait()

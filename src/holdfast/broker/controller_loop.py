@@ -5,8 +5,9 @@ channel per broker. Deciding is in controller/; this module only orders it:
 
     claim -> load -> [take events -> decide and replay each -> commit all at once -> answer, tell the brokers]*
 
-A decision is answered and told to brokers only once its records are durable. When a commit fails the reign is
-over: every waiter gets NotController, the state is dropped, and the broker runs for controller again.
+A decision is answered and told to brokers only once its records are durable. When a commit fails, or anything else
+goes wrong between a decision and its telling, the reign is over: every waiter gets NotController, the state is
+dropped, and whoever is next begins with what is recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
 from holdfast.metadata.image import ClusterImage
-from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError
+from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
@@ -45,6 +46,33 @@ PROBE_TIMEOUT_S = 1.0
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
+class _Batch:
+    """Events that are decided and committed together."""
+
+    __slots__ = ("deltas", "records", "replies", "resend")
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.deltas: list[ClusterDelta] = []
+        self.replies: list[tuple[asyncio.Future[Any] | None, Any]] = []
+        self.resend: set[int] = set()
+
+    def answer(self) -> None:
+        """Give everybody the reply."""
+        for future, reply in self.replies:
+            _give(future, reply)
+
+    def refuse(self) -> None:
+        """Nobody knows whether it was recorded: whoever asked must ask the next controller."""
+        for future, _ in self.replies:
+            _give(future, NotControllerError("the controller lost its claim"))
+
+
+def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
+    if future is not None and not future.done():
+        future.set_result(reply)
+
+
 class ControllerLoop:
     """One reign: made with a claim, ended by ``close`` or by a failed commit."""
 
@@ -55,6 +83,8 @@ class ControllerLoop:
         self.epoch = claim.epoch
         image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, loaded.base_offset)
         self.controller = Controller(image, broker.controller_settings(), random.Random())
+        self._durable = image
+        """The image that brokers may be told: without the decisions of a commit that is under way."""
         self._end_offset = loaded.end_offset
         self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
         self._busy = False
@@ -107,32 +137,38 @@ class ControllerLoop:
         """Decide what waits now; commit it all together."""
         if self._closed:
             return
+        batch = _Batch()
+        try:
+            self._decide(batch)
+        except Exception:
+            log.exception("controller epoch %d ends: a decision could not be applied", self.epoch)
+            self._fail(batch)
+            return
+        if not batch.records:
+            self._settle(batch)
+            return
+        self._thread.submit(
+            functools.partial(self._commit, batch.records, self.image), functools.partial(self._committed, batch)
+        )
+
+    def _decide(self, batch: _Batch) -> None:
         now_ms = self._broker.monotonic_ms()
-        self._events.extend((event, None) for event in self.controller.due(now_ms))
-        records: list[Any] = []
-        deltas: list[ClusterDelta] = []
-        replies: list[tuple[asyncio.Future[Any] | None, Any]] = []
-        resend: set[int] = set()
+        for event in self.controller.due(now_ms):
+            self._events.appendleft((event, None))
         for _ in range(min(len(self._events), MAX_BATCH)):
             event, future = self._events.popleft()
             try:
                 decision = self.controller.handle(event, now_ms)
             except Exception as e:
                 log.exception("the controller failed on %s", type(event).__name__)
-                replies.append((future, NotControllerError(f"{type(e).__name__}: {e}")))
+                batch.replies.append((future, UnknownServerError(f"{type(e).__name__}: {e}")))
                 continue
+            batch.replies.append((future, decision.reply))
+            batch.resend.update(decision.resend_to)
             if decision.records:
-                deltas.append(self.controller.replay(decision.records, self._end_offset + len(records)))
-                records.extend(decision.records)
-            resend.update(decision.resend_to)
-            replies.append((future, decision.reply))
-        if not records:
-            self._settle(deltas, resend, replies)
-            return
-        self._thread.submit(
-            functools.partial(self._commit, records, self.image),
-            lambda base, error: self._committed(records, deltas, resend, replies, base, error),
-        )
+                base_offset = self._end_offset + len(batch.records)
+                batch.deltas.append(self.controller.replay(decision.records, base_offset))
+                batch.records.extend(decision.records)
 
     def _commit(self, records: list[Any], image: ClusterImage) -> int:
         """On the store's thread. ``image`` is the state after these records."""
@@ -141,35 +177,38 @@ class ControllerLoop:
             self._store.snapshot(image, self.epoch)
         return base_offset
 
-    def _committed(
-        self, records: list[Any], deltas: list[Any], resend: set[int], replies: list[Any],
-        base: int | None, error: HoldfastError | None,
-    ) -> None:  # fmt: skip
+    def _committed(self, batch: _Batch, base: int | None, error: HoldfastError | None) -> None:
         if self._closed:
-            return
-        if error is not None or base != self._end_offset:
+            batch.refuse()
+        elif error is not None or base != self._end_offset:
             log.error("controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
-            for future, _ in replies:
-                if future is not None and not future.done():
-                    future.set_result(NotControllerError("the controller lost its claim"))
-            self.close()
-            return
-        self._end_offset += len(records)
-        self._settle(deltas, resend, replies)
+            self._fail(batch)
+        else:
+            self._end_offset += len(batch.records)
+            self._settle(batch)
 
-    def _settle(self, deltas: list[Any], resend: set[int], replies: list[Any]) -> None:
-        for delta in deltas:
-            self._tell(delta)
-        for broker_id in resend:
-            if (channel := self._channels.get(broker_id)) is not None:
-                channel.send(self._full_state(broker_id))
-        for future, reply in replies:
-            if future is not None and not future.done():
-                future.set_result(reply)
+    def _settle(self, batch: _Batch) -> None:
+        """What was decided is durable: tell the brokers, then whoever asked."""
+        self._durable = self.image
+        try:
+            for delta in batch.deltas:
+                self._tell(delta)
+            for broker_id in batch.resend:
+                if (channel := self._channels.get(broker_id)) is not None:
+                    channel.send(self._full_state(broker_id))
+        except Exception:
+            log.exception("controller epoch %d ends: brokers could not be told", self.epoch)
+            self._fail(batch)
+            return
+        batch.answer()
         self._busy = False
         if self._events:
             self._kick()
         self._arm()
+
+    def _fail(self, batch: _Batch) -> None:
+        batch.refuse()
+        self.close()
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -191,6 +230,8 @@ class ControllerLoop:
                     self._channels.pop(broker_id).close()
             elif channel is None or channel.broker_epoch != registered.epoch:
                 self._open_channel(broker_id)
+            elif registered.fenced:
+                channel.release()  # whoever waits for all live brokers waits for one less
         outgoing = broadcast.plan(image, delta, offline=self.controller.offline_replicas())
         built = broadcast.build_requests(image, outgoing, self._broker.broker_id, self.epoch)
         for broker_id, requests in built.items():
@@ -216,7 +257,7 @@ class ControllerLoop:
 
     def _full_state(self, broker_id: int) -> list[Any]:
         return broadcast.full_state_requests(
-            self.image, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
+            self._durable, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
         )
 
     def _answered(self, broker_id: int, request: Any, response: Any) -> None:
@@ -283,8 +324,9 @@ class ControllerLoop:
             self._timer.cancel()
         for channel in self._channels.values():
             channel.close()
+        for task in self._probes.values():
+            task.cancel()
         for _, future in self._events:
-            if future is not None and not future.done():
-                future.set_result(NotControllerError("the controller lost its claim"))
+            _give(future, NotControllerError("the controller lost its claim"))
         self._events.clear()
         self.ended.set()
