@@ -8,7 +8,8 @@ Invariants:
 * answers leave in the order of their requests;
 * only Produce requests overlap: any other request starts when all before it are answered, as Kafka's muted
   channels have it;
-* bytes of unanswered requests and of unsent answers are limited; past the limit nothing more is read.
+* bytes of unanswered requests and of unsent answers are limited; past the limit nothing more is read;
+* a pooled buffer is used again only when nobody has a view of it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ INLINE_SLICE = 256 * 1024
 MAX_PIPELINED = 64
 MAX_PIPELINED_BYTES = 64 << 20
 MAX_SEND_SEGMENTS = 64
+MAX_SEND_BYTES = 2 << 20
+"""How much is gathered for one system call; small file slices are read for it, and a socket seldom takes more."""
+MAX_UNSENT_BYTES = 8 << 20
+"""Answers that the client has not taken yet, beyond which no request of it is started."""
 _PRODUCE = int(ApiKey.PRODUCE)
 _EMPTY = memoryview(b"")
 _PAGE_STRIDE = 64 * 1024
@@ -66,10 +71,20 @@ class BufferPool:
         return bytearray(size_class)
 
     def give(self, buffer: bytearray) -> None:
-        """Hand back a buffer that nobody reads or writes any more."""
-        if self._idle_bytes + len(buffer) <= self._limit_bytes:
+        """Hand back a buffer. It is forgotten, not kept, while anybody still has a view of it: a disk that hangs may
+        write from it, and stamp it, long after its request was answered with an error."""
+        if self._idle_bytes + len(buffer) <= self._limit_bytes and not _is_viewed(buffer):
             self._free.setdefault(len(buffer), []).append(buffer)
             self._idle_bytes += len(buffer)
+
+
+def _is_viewed(buffer: bytearray) -> bool:
+    """Whether a memoryview of it is alive: such a bytearray refuses to change its size."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return True
+    return False
 
 
 class Exchange:
@@ -237,8 +252,8 @@ class Connection:
 
     @property
     def is_idle(self) -> bool:
-        """True when no request is under way."""
-        return not self._running and not self._out
+        """True when no request is under way; answers that the client does not take do not count."""
+        return not self._running
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
@@ -278,6 +293,9 @@ class Connection:
     def _parse(self) -> None:
         """Hand over every complete request that may start now."""
         while not self.closed:
+            if self._out_bytes >= MAX_UNSENT_BYTES:
+                self._pause_reading()
+                return
             if self._running and not self._may_start_more():
                 if self._hurry_parked():
                     continue
@@ -381,9 +399,8 @@ class Connection:
             self._loop.remove_reader(self.sock.fileno())
 
     def _resume_reading(self) -> None:
-        if self._out_bytes < MAX_PIPELINED_BYTES:
-            self._reading = True
-            self._loop.add_reader(self.sock.fileno(), self._on_readable)
+        self._reading = True
+        self._loop.add_reader(self.sock.fileno(), self._on_readable)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -410,6 +427,7 @@ class Connection:
             self._loop.call_soon(self._parse)
 
     def _flush(self) -> None:
+        unsent = self._out_bytes
         try:
             while self._out:
                 first = self._out[0]
@@ -435,7 +453,10 @@ class Connection:
         elif self._writing and (not self._out or not self._out_ready()):
             self._writing = False
             self._loop.remove_writer(self.sock.fileno())
-            if not self._out and not self._reading:
+        if self._out_bytes < unsent:
+            if self._out:
+                self.idle_since = self._loop.time()  # the client is slow, but it reads
+            if not self._reading and unsent >= MAX_UNSENT_BYTES > self._out_bytes:
                 self._loop.call_soon(self._parse)
 
     def _out_ready(self) -> bool:
@@ -456,7 +477,7 @@ class Connection:
                 self._out[index] = chunk = data
             segments.append(chunk)
             total += len(chunk)
-            if len(segments) == MAX_SEND_SEGMENTS:
+            if len(segments) == MAX_SEND_SEGMENTS or total >= MAX_SEND_BYTES:
                 break
         sent = self.sock.sendmsg(segments) if len(segments) > 1 else self.sock.send(segments[0])
         self._out_bytes -= sent

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 ACCEPT_BATCH = 64
 IDLE_CHECK_S = 30.0
+ACCEPT_RETRY_S = 0.5
+"""Pause after a failed accept: the waiting connection stays readable, and asking again at once would burn a core."""
 
 
 class Server:
@@ -42,6 +44,7 @@ class Server:
         self._pool = BufferPool()
         self._sock: socket.socket | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._accept_timer: asyncio.TimerHandle | None = None
         self.connections: set[Connection] = set()
 
     def bind(self, host: str, port: int) -> int:
@@ -75,7 +78,9 @@ class Server:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as e:  # out of file descriptors: the pending connection waits, we live on
-                log.warning("accept failed: %s", e)
+                log.warning("accept failed, again in %g s: %s", ACCEPT_RETRY_S, e)
+                loop.remove_reader(self._sock.fileno())
+                self._accept_timer = loop.call_later(ACCEPT_RETRY_S, self._accept_again)
                 return
             if len(self.connections) >= self._max_connections:
                 log.warning("refused %s: max.connections=%d reached", peer, self._max_connections)
@@ -87,6 +92,10 @@ class Server:
                 sock, peer[:2], loop, self._pool, self._dispatch, self._closed, self._max_frame_bytes
             )
             self.connections.add(connection)
+
+    def _accept_again(self) -> None:
+        if self._sock is not None:
+            asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -102,6 +111,8 @@ class Server:
 
     def stop_accepting(self) -> None:
         """Close the listening socket: new connections are refused from here on."""
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
         if self._sock is not None:
             asyncio.get_running_loop().remove_reader(self._sock.fileno())
             self._sock.close()

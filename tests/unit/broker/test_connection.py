@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.broker.connection import BufferPool, Connection, Exchange, SendSlice
+from holdfast.broker.connection import MAX_UNSENT_BYTES, BufferPool, Connection, Exchange, SendSlice
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -223,3 +223,36 @@ async def test_a_slice_beyond_the_file_closes_the_connection(tmp_path: object) -
         peer.requests[0].finish([b"head", SendSlice(FileSlice(directory, handle, 0, 1000, 0))])
         async with asyncio.timeout(DEADLINE_S):
             await peer.closed.wait()
+
+
+@on_a_loop
+async def test_a_client_that_does_not_read_is_asked_for_nothing_more() -> None:
+    requests, size = 400, 256 * 1024
+
+    def reply(exchange: Exchange) -> None:
+        exchange.finish([answer(exchange.header.correlation_id, bytes(size))])
+
+    async with connected() as peer:
+        peer.on_request = reply
+        await peer.send(b"".join(frame(ApiKey.METADATA, i) for i in range(requests)))
+        await peer.until(lambda: not peer.connection._reading)
+        unsent = peer.connection._out_bytes
+        assert MAX_UNSENT_BYTES <= unsent < MAX_UNSENT_BYTES + 2 * size
+        assert len(peer.requests) < requests
+        assert peer.connection.is_idle, "an answer that nobody takes does not keep a connection from being idle"
+        # When it reads on, everything comes, in order.
+        for i in range(requests):
+            assert (await peer.receive(8 + size))[:8] == answer(i, bytes(size))[:8]
+        assert len(peer.requests) == requests
+
+
+def test_a_buffer_that_somebody_still_looks_at_is_not_used_again() -> None:
+    pool = BufferPool()
+    hung = pool.take(100_000)
+    view = memoryview(hung)[10:20]  # what a disk that hangs still holds when its request was answered
+    pool.give(hung)
+    assert pool.take(100_000) is not hung
+    view.release()
+    pool.give(hung)
+    assert pool.take(100_000) is hung
+    assert len(hung) == 131_072
