@@ -36,6 +36,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.CREATE_PARTITIONS: "topics",
     ApiKey.ELECT_LEADERS: "topics",
     ApiKey.DESCRIBE_CONFIGS: "configs",
+    ApiKey.ALTER_CONFIGS: "configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
     ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
     ApiKey.DESCRIBE_QUORUM: "quorum",

@@ -75,6 +75,14 @@ class InvalidReplicaAssignmentError(RequestError):
     """The assignment names unknown or repeated brokers, or lists of different sizes."""
 
 
+class MismatchedEndpointTypeError(RequestError):
+    """The request belongs to the other kind of endpoint, brokers' or controllers'."""
+
+
+class UnsupportedEndpointTypeError(RequestError):
+    """There is no such kind of endpoint."""
+
+
 class PolicyViolationError(RequestError):
     """The request breaks a limit that the operator set."""
 
@@ -162,6 +170,10 @@ class ProducerFencedError(RecordError):
 
 class InvalidTxnStateError(RecordError):
     """The transaction is not in a state that allows this."""
+
+
+class TransactionalIdAuthorizationFailedError(RecordError):
+    """Not authorised for the transactional id, or the request has none for records of a transaction."""
 
 
 class InvalidTransactionTimeoutError(RequestError):

@@ -67,6 +67,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.InvalidTransactionTimeoutError: 50,
     e.ConcurrentTransactionsError: 51,
     e.TransactionCoordinatorFencedError: 52,
+    e.TransactionalIdAuthorizationFailedError: 53,
     e.SecurityDisabledError: 54,
     e.OperationNotAttemptedError: 55,
     e.KafkaStorageError: 56,
@@ -112,6 +113,8 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.InconsistentClusterIdError: 104,
     e.IneligibleReplicaError: 107,
     e.NewLeaderElectedError: 108,
+    e.MismatchedEndpointTypeError: 114,
+    e.UnsupportedEndpointTypeError: 115,
     # Families: raised only as one of their members; a bare one is a bug.
     e.RetriableError: -1,
     e.ReplicationError: -1,

@@ -1,18 +1,28 @@
-"""DescribeConfigs (API 32) and IncrementalAlterConfigs (API 44) of topics and of this broker.
+"""DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44) of topics and brokers.
 
 DescribeConfigs 1-4. Keys that Holdfast does not have are absent from the answer, as unknown keys are in Kafka.
-Broker configuration is described by that broker only. Changes go to the controller.
+Broker configuration is described by that broker only. Changes go to the controller, so any broker takes those of
+another (Kafka's does not), and refuses keys that no broker has (Kafka's keeps them).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.metadata import legal_topic_name
 from holdfast.controller import events
-from holdfast.model.config import ConfigEntry, ConfigSource, ConfigType, describe_broker, describe_topic
+from holdfast.model.config import (
+    KEYS,
+    ConfigEntry,
+    ConfigSource,
+    ConfigType,
+    UpdateMode,
+    describe_broker,
+    describe_topic,
+)
 from holdfast.model.errors import (
     ConfigError,
     HoldfastError,
@@ -43,7 +53,7 @@ async def handle_describe_configs(ctx: RequestContext, request: Any) -> Any:
             "resource_type": kind, "resource_name": name, "configs": [], "error_message": "",
         }  # fmt: skip
         try:
-            wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
+            wanted = set(resource.configuration_keys or ()) or None  # an empty list means all, too
             result["configs"] = [
                 _entry(e, getattr(request, "include_synonyms", False), getattr(request, "include_documentation", False))
                 for e in _entries(ctx, kind, name)
@@ -92,27 +102,52 @@ def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> dict[str,
 
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_Resource: TypeAlias = tuple[int, str]
 
 
 @at_controller
 async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers."""
+    return await _alter(
+        ctx, request, lambda kind, name, configs: tuple(_operation(ctx, kind, name, c) for c in configs)
+    )
+
+
+@at_controller
+async def handle_alter_configs(ctx: RequestContext, request: Any) -> Any:
+    """Versions 0-2: all overrides of a resource anew; what is not named is removed."""
+
+    def values(kind: int, name: str, configs: Iterable[Any]) -> _Values:
+        return tuple((c.name, _not_null(c)) for c in configs)
+
+    return await _alter(ctx, request, values, replace_all=True)
+
+
+_Values: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+async def _alter(
+    ctx: RequestContext,
+    request: Any,
+    values: Callable[[int, str, Iterable[Any]], _Values],
+    *,
+    replace_all: bool = False,
+) -> Any:
+    named: list[_Resource] = [(r.resource_type, r.resource_name) for r in request.resources]
+    results: dict[_Resource, HoldfastError | None] = {}
     changes: list[events.ConfigChange] = []
-    failed: dict[tuple[int, str], HoldfastError] = {}
-    for resource in request.resources:
-        kind, name = resource.resource_type, resource.resource_name
+    for resource, (kind, name) in zip(request.resources, named, strict=True):
         try:
-            changes.append(
-                events.ConfigChange(
-                    resource_type=kind,
-                    resource_name=name,
-                    values=tuple(_operation(ctx, kind, name, c) for c in resource.configs),
-                )
-            )
+            if named.count((kind, name)) > 1:
+                raise InvalidRequestError(f"{name!r} is named more than once: expected one change of a resource")
+            new = values(kind, name, resource.configs)
+            _check_resource(kind, name, new)
         except HoldfastError as e:
-            failed[kind, name] = e
+            results[kind, name] = e
+            continue
+        changes.append(events.ConfigChange(resource_type=kind, resource_name=name, values=new, replace_all=replace_all))
     reply = await ctx.submit(events.AlterConfigs(changes=tuple(changes), validate_only=request.validate_only))
-    results = {(r.resource_type, r.resource_name): r.error for r in reply.resources} | failed
+    results |= {(r.resource_type, r.resource_name): r.error for r in reply.resources}
     if ctx.broker.controller is not None:
         await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
     return respond(
@@ -124,23 +159,43 @@ async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) ->
                 "error_code": error,
                 "error_message": None if error is None else error.message,
             }
-            for (kind, name), error in results.items()
+            for kind, name in named
+            for error in (results.get((kind, name)),)
         ],
     )
 
 
+def _check_resource(kind: int, name: str, values: _Values) -> None:
+    """What the controller does not look at."""
+    if kind == TOPIC and not name:
+        raise InvalidRequestError("the topic has no name: there is no default for topics")
+    if kind == BROKER and not name:
+        own = [k for k, v in values if k in KEYS and KEYS[k].update is UpdateMode.PER_BROKER and v is not None]
+        if own:
+            raise InvalidRequestError(f"{', '.join(own)}: can only be set for one broker, name its id")
+
+
+def _not_null(config: Any) -> str:
+    if config.value is None:
+        raise InvalidRequestError(f"{config.name} is set to null: expected a value")
+    return str(config.value)
+
+
 def _operation(ctx: RequestContext, kind: int, name: str, config: Any) -> tuple[str, str | None]:
     """The override that one operation amounts to."""
-    if config.config_operation == SET:
-        return config.name, config.value
-    if config.config_operation == DELETE:
+    operation = config.config_operation
+    if operation == DELETE:
         return config.name, None
+    if operation == SET:
+        return config.name, _not_null(config)
+    if operation not in (APPEND, SUBTRACT):
+        raise InvalidRequestError(f"operation {operation} on {config.name}: expected 0 to 3")
     found = {e.key.name: e for e in _entries(ctx, kind, name)}.get(config.name)
     if found is None or found.key.type is not ConfigType.LIST:
         raise ConfigError(f"{config.name}: append and subtract need a key with a list, of resource {name!r}")
     items = [v for v in (found.value or "").split(",") if v]
-    given = [v.strip() for v in (config.value or "").split(",") if v.strip()]
-    if config.config_operation == APPEND:
+    given = [v.strip() for v in _not_null(config).split(",") if v.strip()]
+    if operation == APPEND:
         items += [v for v in given if v not in items]
     else:
         items = [v for v in items if v not in given]

@@ -11,10 +11,15 @@ from typing import Any
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S
 from holdfast.controller import events
+from holdfast.model.errors import InconsistentClusterIdError, InvalidRequestError
 
 
 async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-4. The answer is the broker's new epoch."""
+    if request.cluster_id != ctx.broker.cluster_id:
+        raise InconsistentClusterIdError(f"cluster {request.cluster_id}: this one is {ctx.broker.cluster_id}")
+    if not request.listeners:
+        raise InvalidRequestError(f"broker {request.broker_id} registers without a listener: expected one")
     listener = request.listeners[0]
     reply = await ctx.submit(
         events.BrokerRegister(
@@ -74,9 +79,7 @@ async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
         for p in topic.partitions
     )
     reply = await ctx.submit(
-        events.AlterPartition(
-            broker_id=request.broker_id, broker_epoch=request.broker_epoch, partitions=wanted
-        )
+        events.AlterPartition(broker_id=request.broker_id, broker_epoch=request.broker_epoch, partitions=wanted)
     )
     topics: dict[Any, list[dict[str, Any]]] = {}
     for r in reply.partitions:

@@ -36,8 +36,7 @@ def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     try:
         broker = _coordinator(ctx, kind, key)
         answer |= {"node_id": broker.id, "host": broker.host, "port": broker.port}
-        if ctx.version < BATCHED_VERSION:
-            answer["error_message"] = "NONE"
+        answer["error_message"] = "NONE" if ctx.version < BATCHED_VERSION else ""
     except HoldfastError as e:
         answer |= {"error_code": e, "error_message": e.message or None}
     return answer

@@ -2,8 +2,8 @@
 
 Versions as protocol/apis.py lists them. Whole batches as they stand in the segment, from the page cache to the
 socket. Long poll as asked. Followers get a fetch session that lives with their connection (KIP-227), so that ten
-thousand idle partitions cost one small request; consumers always get session id 0, which tells them to send full
-requests. Difference from Kafka: a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version.
+thousand idle partitions cost one small request. Differences from Kafka: consumers always get session id 0, which
+tells them to send full requests; a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from uuid import UUID
 
 from holdfast.broker.connection import Exchange, SendSlice
 from holdfast.model.errors import (
+    FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
     HoldfastError,
     InvalidFetchSessionEpochError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
     UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 STORAGE_ERROR_VERSION = 6
 """First version whose clients know KAFKA_STORAGE_ERROR (K112-94)."""
 SESSION_VERSION = 7
+LEADER_HINT_VERSION = 16
+"""First version that names the current leader (KIP-951)."""
 _NOT_LEADER_CODE = code_of(NotLeaderOrFollowerError)
 _Answer: TypeAlias = FetchAnswer[bytes | SendSlice]
 _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
@@ -53,6 +57,9 @@ class FetchHandler:
         request = decode_fetch_request(version, exchange.body)
         if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
             self._follower(exchange, request)
+            return
+        if request.session_epoch > 0:  # none was given to a consumer
+            self._refuse(exchange, FetchSessionIdNotFoundError())
             return
         queries, order = _queries(self._broker, request)
         query = FetchQuery(
@@ -165,7 +172,7 @@ class FollowerFetches:
                 name_or_id = self.names.get(result.topic_partition.topic, result.topic_partition.topic)
                 if not topics or topics[-1][0] != name_or_id:
                     topics.append((name_or_id, []))
-                topics[-1][1].append(answer_of(broker, version, result, moved))
+                topics[-1][1].append(answer_of(broker, version, result, moved, follower=True))
             _finish(broker, exchange, self.session.id, topics, moved)
 
         exchange.hurry = self.session.flush
@@ -219,15 +226,11 @@ class _PendingFetch:
         _finish(self._broker, self._exchange, 0, topics, moved)
 
 
-def _finish(
-    broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[TopicPartition]
-) -> None:
+def _finish(broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[TopicPartition]) -> None:
     nodes = [(b.id, b.host, b.port, b.rack) for b in broker.metadata.leader_endpoints(moved)] if moved else ()
     header = exchange.header
     exchange.finish(
-        encode_fetch_response(
-            header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes
-        )
+        encode_fetch_response(header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes)
     )
 
 
@@ -237,11 +240,16 @@ def answer_of(
     result: FetchResult,
     moved: list[TopicPartition],
     aborted: tuple[()] | None = None,
+    *,
+    follower: bool = False,
 ) -> _Answer:
-    """One partition's part of the answer. Partitions that moved away are added to ``moved``."""
+    """One partition's part of the answer. Partitions that moved away are added to ``moved``.
+
+    A ``follower`` whose offset is out of range learns the log's start from the error; in Kafka it asks ListOffsets.
+    """
     index = result.topic_partition.partition
     if result.error is not None:
-        return _error(broker, version, result, result.error, moved)
+        return _error(broker, version, result, result.error, moved, follower=follower)
     records: bytes | SendSlice = b""
     data = result.data
     if isinstance(data, bytes):
@@ -261,14 +269,20 @@ def answer_of(
 
 
 def _error(
-    broker: Broker, version: int, result: FetchResult, error: HoldfastError, moved: list[TopicPartition]
+    broker: Broker,
+    version: int,
+    result: FetchResult,
+    error: HoldfastError,
+    moved: list[TopicPartition],
+    *,
+    follower: bool,
 ) -> _Answer:
     tp = result.topic_partition
     code = code_of(error)
     if isinstance(error, KafkaStorageError) and version < STORAGE_ERROR_VERSION:
         code = _NOT_LEADER_CODE
     leader: tuple[int, int] | None = None
-    if isinstance(error, NotLeaderOrFollowerError):
+    if version >= LEADER_HINT_VERSION and isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError)):
         info = broker.metadata.partition(tp)
         if info is not None and info.leader is not None:
             leader = (info.leader, info.leader_epoch)
@@ -278,10 +292,11 @@ def _error(
         error_code=code,
         high_watermark=-1,
         last_stable_offset=-1,
-        log_start_offset=_wire(result.log_start_offset),
+        log_start_offset=_wire(result.log_start_offset) if follower else -1,
         diverging_epoch=None,
         current_leader=leader,
         records=b"",
+        aborted=() if isinstance(error, UnknownTopicOrPartitionError) else None,
     )
 
 
@@ -294,9 +309,9 @@ def _failed(index: int, code: int) -> _Answer:
         log_start_offset=-1,
         diverging_epoch=None,
         records=b"",
+        aborted=(),
     )
 
 
 def _wire(offset: int | None) -> int:
     return -1 if offset is None else offset
-

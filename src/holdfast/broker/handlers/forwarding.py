@@ -29,5 +29,3 @@ def at_controller(handler: Handler) -> Handler:
         )
 
     return run
-
-

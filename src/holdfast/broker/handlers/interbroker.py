@@ -52,9 +52,7 @@ async def handle_leader_and_isr(ctx: RequestContext, request: Any) -> Any:
     topics: dict[Any, list[dict[str, Any]]] = {}
     for state in states:
         tp = state.topic_partition
-        topics.setdefault(state.topic_id, []).append(
-            {"partition_index": tp.partition, "error_code": results.get(tp)}
-        )
+        topics.setdefault(state.topic_id, []).append({"partition_index": tp.partition, "error_code": results.get(tp)})
     return respond(
         ctx, topics=[{"topic_id": topic_id, "partition_errors": parts} for topic_id, parts in topics.items()]
     )
@@ -95,8 +93,11 @@ async def handle_stop_replica(ctx: RequestContext, request: Any) -> Any:
     return respond(
         ctx,
         partition_errors=[
-            {"topic_name": w.topic_partition.topic, "partition_index": w.topic_partition.partition,
-             "error_code": results.get(w.topic_partition)}
+            {
+                "topic_name": w.topic_partition.topic,
+                "partition_index": w.topic_partition.partition,
+                "error_code": results.get(w.topic_partition),
+            }
             for w in wanted
         ],
     )

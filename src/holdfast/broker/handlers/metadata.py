@@ -16,15 +16,25 @@ from uuid import UUID
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.model.errors import (
+    HoldfastError,
+    InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
+    MismatchedEndpointTypeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedEndpointTypeError,
 )
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_AUTHORIZED_OPERATIONS = -(2**31)
+"""The request did not ask for them."""
+ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+"""Everybody may do everything: there is no authorizer. Bits are Kafka's operations."""
+FIRST_WITH_IDS, FIRST_BY_ID = 10, 12
+BROKERS, CONTROLLERS = 1, 2
 SETTLE_S = 0.004
 ELECTION_WAIT_S = 0.3
 
@@ -44,8 +54,11 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
         topics = [_topic(cache, name) for name in sorted(cache.topics)]
     else:
         missing = []
-        for topic in wanted:
-            name, topic_id = getattr(topic, "name", None), getattr(topic, "topic_id", None)
+        named = dict.fromkeys((getattr(t, "name", None), getattr(t, "topic_id", None)) for t in wanted)
+        if FIRST_WITH_IDS <= ctx.version < FIRST_BY_ID and any(i is not None and i.int for _, i in named):
+            error = InvalidRequestError(f"topic ids in Metadata version {ctx.version}: expected {FIRST_BY_ID} or later")
+            return respond(ctx, controller_id=-1, topics=[_failed(name or "", error, i) for name, i in named])
+        for name, topic_id in named:
             entry, unknown = _wanted_topic(cache, name, topic_id)
             topics.append(entry)
             if unknown is not None:
@@ -53,14 +66,23 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
         allowed = getattr(request, "allow_auto_topic_creation", True)
         if missing and allowed and ctx.broker.config.bool("auto.create.topics.enable"):
             ctx.broker.topic_creation.auto_create(missing)
+    if getattr(request, "include_topic_authorized_operations", False):
+        for topic in topics:
+            if topic.get("error_code") is None:
+                topic["topic_authorized_operations"] = ALL_TOPIC_OPERATIONS
     return respond(
         ctx,
         brokers=_brokers([*cache.brokers.values(), *cache.departed.values()]),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
-        cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+        cluster_authorized_operations=_cluster_operations(request),
     )
+
+
+def _cluster_operations(request: Any) -> int:
+    wanted = getattr(request, "include_cluster_authorized_operations", False)
+    return ALL_CLUSTER_OPERATIONS if wanted else _NO_AUTHORIZED_OPERATIONS
 
 
 async def _settled(cache: MetadataCache) -> None:
@@ -89,9 +111,7 @@ def _brokers(brokers: Iterable[LiveBroker]) -> list[dict[str, Any]]:
     return [{"node_id": b.id, "broker_id": b.id, "host": b.host, "port": b.port, "rack": b.rack} for b in brokers]
 
 
-def _wanted_topic(
-    cache: MetadataCache, name: str | None, topic_id: UUID | None
-) -> tuple[dict[str, Any], str | None]:
+def _wanted_topic(cache: MetadataCache, name: str | None, topic_id: UUID | None) -> tuple[dict[str, Any], str | None]:
     """The answer for one topic, and its name when it should perhaps be made."""
     if name is None and topic_id is not None and topic_id.int:
         name = cache.topic_names.get(topic_id)
@@ -144,12 +164,23 @@ def _partition(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[st
 async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
     """The live brokers and the controller."""
     cache = ctx.broker.metadata
+    kind = getattr(request, "endpoint_type", BROKERS)
+    if kind != BROKERS:
+        error: HoldfastError = (
+            MismatchedEndpointTypeError("controllers are asked for: this is the endpoint of a broker")
+            if kind == CONTROLLERS
+            else UnsupportedEndpointTypeError(f"endpoint type {kind}: expected {BROKERS} or {CONTROLLERS}")
+        )
+        return respond(
+            ctx, error_code=error, error_message=error.message, endpoint_type=BROKERS, controller_id=-1,
+            cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+        )  # fmt: skip
     return respond(
         ctx,
         error_message=None,
-        endpoint_type=getattr(request, "endpoint_type", 1),
+        endpoint_type=BROKERS,
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         brokers=_brokers(cache.brokers.values()),
-        cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+        cluster_authorized_operations=_cluster_operations(request),
     )

@@ -12,7 +12,13 @@ import datetime
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError, UnsupportedVersionError
+from holdfast.model.config import LogConfig
+from holdfast.model.errors import (
+    HoldfastError,
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    UnsupportedVersionError,
+)
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Isolation, OffsetResult, OffsetSpec
 
@@ -105,6 +111,8 @@ async def _delete(ctx: RequestContext, tp: TopicPartition, offset: int, timeout_
     answer: dict[str, Any] = {"partition_index": tp.partition, "low_watermark": -1}
     if offset < -1:
         return answer | {"error_code": OffsetOutOfRangeError()}
+    if _is_kept_by_key(ctx, tp):
+        return answer | {"error_code": PolicyViolationError()}
     future: asyncio.Future[int | HoldfastError] = asyncio.get_running_loop().create_future()
     ctx.broker.replicas.delete_records(
         tp, None if offset == -1 else offset, timeout_ms=timeout_ms, now_ms=ctx.now_ms, done=future.set_result
@@ -113,6 +121,16 @@ async def _delete(ctx: RequestContext, tp: TopicPartition, offset: int, timeout_
     if isinstance(result, HoldfastError):
         return answer | {"error_code": result}
     return answer | {"low_watermark": result}
+
+
+def _is_kept_by_key(ctx: RequestContext, tp: TopicPartition) -> bool:
+    """True when we lead a topic whose cleanup.policy lacks "delete"."""
+    metadata = ctx.broker.metadata
+    info = metadata.partition(tp)
+    if info is None or info.leader != ctx.broker.broker_id:
+        return False  # that is the error to tell
+    config = LogConfig.of(ctx.broker.config, metadata.topic_configs.get(tp.topic, {}))
+    return "delete" not in config.cleanup_policy
 
 
 def _milliseconds(value: datetime.timedelta) -> int:

@@ -1,24 +1,31 @@
 """Produce (API 0): batches in, base offsets out.
 
 Versions as protocol/apis.py lists them. Record bytes are not decoded here: they go from the receive buffer to the
-disk's thread, which checks their CRC, stamps and writes them. Differences from Kafka: none known; as there, a
-request with null records gets no answer, and acks=0 closes the connection when something fails.
+disk's thread, which checks their CRC, stamps and writes them. As in Kafka, a request with null records gets no
+answer, and acks=0 closes the connection when something fails. Differences: records are not counted, so a batch
+whose records are not as its header says is taken (storage/validation.py); records of a transaction are refused,
+for there are none (docs/status.md); a refused partition always has a message, and never a log start offset.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.broker.connection import Exchange
 from holdfast.model.errors import (
     HoldfastError,
+    InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
+    InvalidTxnStateError,
     NotLeaderOrFollowerError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    UnsupportedCompressionTypeError,
 )
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of
@@ -30,8 +37,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEADER_HINT_VERSION = 10
+ZSTD_VERSION = 7
 _NO_OFFSET = -1
+_HEAD = struct.Struct(">8xi4xb4xh")
+"""Length, magic and attributes of a batch."""
+_HEAD_SIZE, _LOG_OVERHEAD = 61, 12
+_COMPRESSION, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
+_WORTH_A_LOOK = _ZSTD | _TRANSACTIONAL
 
 
 class ProduceHandler:
@@ -61,12 +73,40 @@ class ProduceHandler:
                     pending.fail(place, acks_error)
                 elif name is None:
                     pending.fail(place, UnknownTopicIdError(f"no topic has the id {name_or_id}"))
+                elif (refused := _refusal(version, records, request.transactional_id)) is not None:
+                    pending.fail(place, refused)
                 else:
                     broker.replicas.append(
                         TopicPartition(name, index), records, acks=request.acks,
                         timeout_ms=request.timeout_ms, now_ms=now_ms, done=place,
                     )  # fmt: skip
         pending.all_started()
+
+
+def _refusal(version: int, records: memoryview, transactional_id: str | None) -> HoldfastError | None:
+    """What is wrong with a partition's records as records of a request; what no log would take, the log says."""
+    size = len(records)
+    if size < _HEAD_SIZE:
+        return None
+    length, magic, attributes = _HEAD.unpack_from(records)
+    first = length + _LOG_OVERHEAD
+    if first == size and not attributes & _WORTH_A_LOOK:
+        return None
+    if magic != 2 or not _HEAD_SIZE <= first <= size:
+        return None
+    if attributes & _COMPRESSION == _ZSTD and version < ZSTD_VERSION:
+        return UnsupportedCompressionTypeError(
+            f"zstd in Produce version {version}: expected version {ZSTD_VERSION} or later"
+        )
+    if attributes & _TRANSACTIONAL:
+        if transactional_id is None:
+            return TransactionalIdAuthorizationFailedError("records of a transaction: expected a transactional id")
+        return InvalidTxnStateError(f"transactional id {transactional_id!r}: transactions are not coordinated here")
+    if size - first >= _HEAD_SIZE:
+        length, magic, _ = _HEAD.unpack_from(records, first)
+        if magic <= 2 and length > 0 and first + length + _LOG_OVERHEAD <= size:
+            return InvalidRecordError("more than one record batch for a partition: expected one")
+    return None
 
 
 class _Place:
@@ -136,9 +176,7 @@ class _PendingProduce:
                 answers.append((place.topic, []))
             answers[-1][1].append(self._answer(place, moved))
         header = exchange.header
-        nodes = [
-            (b.id, b.host, b.port, b.rack) for b in self._broker.metadata.leader_endpoints(moved)
-        ] if moved else ()
+        nodes = [(b.id, b.host, b.port, b.rack) for b in self._broker.metadata.leader_endpoints(moved)] if moved else ()
         exchange.finish(
             [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
         )
@@ -166,6 +204,7 @@ class _PendingProduce:
             partition=place.index, error_code=code_of(error), base_offset=_NO_OFFSET,
             log_append_time_ms=_NO_OFFSET, log_start_offset=_NO_OFFSET,
             error_message=None if quiet else (error.message or None), current_leader=leader,
+            record_errors=getattr(error, "record_errors", ()),
         )  # fmt: skip
 
 

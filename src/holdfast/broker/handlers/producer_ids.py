@@ -11,28 +11,40 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.controller import events
-from holdfast.model.errors import CoordinatorNotAvailableError, InvalidRequestError, InvalidTransactionTimeoutError
+from holdfast.model.errors import (
+    CoordinatorNotAvailableError,
+    HoldfastError,
+    InvalidRequestError,
+    InvalidTransactionTimeoutError,
+)
 
 MAX_EPOCH = 2**15 - 1
+MAX_TRANSACTION_S = 900
 
 
 async def handle_init_producer_id(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
     if request.transactional_id is not None:
-        if not request.transactional_id:
-            raise InvalidRequestError("transactional.id: empty, expected a name or none")
-        if request.transaction_timeout.total_seconds() <= 0:
-            raise InvalidTransactionTimeoutError("transaction.timeout.ms: expected more than 0")
-        raise CoordinatorNotAvailableError("transactions are not coordinated by this cluster")
+        return respond(ctx, error_code=_refusal(request), producer_id=-1, producer_epoch=-1)
     producer_id, epoch = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
     if producer_id >= 0 and 0 <= epoch < MAX_EPOCH - 1:
         return respond(ctx, producer_id=producer_id, producer_epoch=epoch + 1)
     return respond(ctx, producer_id=await ctx.broker.producer_ids.next(), producer_epoch=0)
 
 
+def _refusal(request: Any) -> HoldfastError:
+    """Why there is no producer id for a transactional id."""
+    if not request.transactional_id:
+        return InvalidRequestError("transactional.id: empty, expected a name or none")
+    seconds = request.transaction_timeout.total_seconds()
+    if not 0 < seconds <= MAX_TRANSACTION_S:
+        return InvalidTransactionTimeoutError(
+            f"transaction.timeout.ms of {seconds * 1000:.0f}: expected 1 to {MAX_TRANSACTION_S * 1000}"
+        )
+    return CoordinatorNotAvailableError("transactions are not coordinated by this cluster")
+
+
 async def handle_allocate_producer_ids(ctx: RequestContext, request: Any) -> Any:
     """Version 0: a block of ids for one broker."""
-    reply = await ctx.submit(
-        events.AllocateProducerIds(broker_id=request.broker_id, broker_epoch=request.broker_epoch)
-    )
+    reply = await ctx.submit(events.AllocateProducerIds(broker_id=request.broker_id, broker_epoch=request.broker_epoch))
     return respond(ctx, producer_id_start=reply.first, producer_id_len=reply.size)

@@ -13,7 +13,10 @@ from typing import Any
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
-from holdfast.model.errors import HoldfastError, TopicDeletionDisabledError
+from holdfast.model.config import describe_topic
+from holdfast.model.errors import HoldfastError, InvalidRequestError, TopicDeletionDisabledError
+
+PREFERRED, UNCLEAN = 0, 1
 
 
 def milliseconds(value: datetime.timedelta | int) -> int:
@@ -47,10 +50,10 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
     )
     if not request.validate_only:
         await _tell(ctx, milliseconds(request.timeout))
-    return respond(ctx, topics=[_created(r) for r in reply.topics])
+    return respond(ctx, topics=[_created(ctx, r) for r in reply.topics])
 
 
-def _created(result: Any) -> dict[str, Any]:
+def _created(ctx: RequestContext, result: Any) -> dict[str, Any]:
     if result.error is not None:
         return {
             "name": result.name, "error_code": result.error, "error_message": result.error.message,
@@ -63,8 +66,14 @@ def _created(result: Any) -> dict[str, Any]:
         "num_partitions": result.partitions,
         "replication_factor": result.replication_factor,
         "configs": [
-            {"name": k, "value": v, "read_only": False, "config_source": 1, "is_sensitive": False}
-            for k, v in result.configs
+            {
+                "name": e.key.name,
+                "value": e.value,
+                "read_only": e.read_only,
+                "config_source": e.source.value,
+                "is_sensitive": e.key.sensitive,
+            }
+            for e in describe_topic(ctx.broker.config, dict(result.configs))
         ],
     }
 
@@ -105,9 +114,7 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
                 events.MorePartitions(
                     name=t.name,
                     count=t.count,
-                    assignments=None
-                    if t.assignments is None
-                    else tuple(tuple(a.broker_ids) for a in t.assignments),
+                    assignments=None if t.assignments is None else tuple(tuple(a.broker_ids) for a in t.assignments),
                 )
                 for t in request.topics
             ),
@@ -126,13 +133,14 @@ def _named(result: Any) -> dict[str, Any]:
 
 @at_controller
 async def handle_elect_leaders(ctx: RequestContext, request: Any) -> Any:
-    """Versions 0-2: preferred (0) or unclean (1) election; no topics named means all partitions."""
+    """Versions 0-2: preferred or unclean election; no topics named means all partitions."""
+    kind = getattr(request, "election_type", PREFERRED)
+    if kind not in (PREFERRED, UNCLEAN):
+        return _no_such_election(ctx, request, kind)
     wanted = None
     if request.topic_partitions is not None:
         wanted = tuple((t.topic, p) for t in request.topic_partitions for p in t.partitions)
-    reply = await ctx.submit(
-        events.ElectLeaders(unclean=getattr(request, "election_type", 0) == 1, partitions=wanted)
-    )
+    reply = await ctx.submit(events.ElectLeaders(unclean=kind == UNCLEAN, partitions=wanted))
     await _tell(ctx, milliseconds(request.timeout))
     topics: dict[str, list[dict[str, Any]]] = {}
     for r in reply.partitions:
@@ -147,3 +155,15 @@ async def handle_elect_leaders(ctx: RequestContext, request: Any) -> Any:
         ctx, replica_election_results=[{"topic": t, "partition_result": parts} for t, parts in topics.items()]
     )
 
+
+def _no_such_election(ctx: RequestContext, request: Any, kind: int) -> Any:
+    error = InvalidRequestError(f"election type {kind}: expected {PREFERRED} (preferred) or {UNCLEAN} (unclean)")
+    failed = {"error_code": error, "error_message": error.message}
+    return respond(
+        ctx,
+        error_code=error,
+        replica_election_results=[
+            {"topic": t.topic, "partition_result": [{"partition_id": p} | failed for p in t.partitions]}
+            for t in request.topic_partitions or ()
+        ],
+    )
