@@ -17,7 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from holdfast.model.errors import HoldfastError, NotLeaderOrFollowerError, OffsetOutOfRangeError, StorageError
+from holdfast.model.errors import (
+    HoldfastError,
+    NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
+    ReplicaNotAvailableError,
+    StorageError,
+)
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TopicPartition
 from holdfast.replication import reading
 from holdfast.replication.isr import FollowerProgress
@@ -281,7 +287,8 @@ class FollowerSession:
             return None
         other = partition.entries.get(self._replica_id)
         if other is not None:
-            other.session.forget(other)
+            # Its follower must hear of it: it mentions the partition again, and gets it back.
+            other.session.lost(other, ReplicaNotAvailableError(f"{partition}: another session fetches it now"))
         entry = self._entries[partition.topic_partition] = SessionEntry(self, partition, log, progress)
         partition.entries[self._replica_id] = entry
         return entry
@@ -389,10 +396,6 @@ class FollowerSession:
         """What an answer says of a partition without news."""
         entry = self._entries.get(tp)
         return FetchResult(tp, None) if entry is None else entry.result(None)
-
-    def forget(self, entry: SessionEntry) -> None:
-        """Another session of this follower has the partition now."""
-        self._remove(entry)
 
     def _remove(self, entry: SessionEntry) -> None:
         entry.armed = False

@@ -8,6 +8,7 @@ from holdfast.model.errors import (
     NetworkError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
+    ReplicaNotAvailableError,
 )
 from holdfast.model.types import TopicPartition
 from holdfast.replication.follower import FetcherState
@@ -345,13 +346,28 @@ def test_two_sessions_of_one_follower(cluster: Any) -> None:
     old.fetch(query(0))
     new.fetch(query(0))
     cluster[1].produce(b"a", acks=1)
-    assert (len(old.answers), len(new.answers)) == (0, 1)
+    assert len(new.answers) == 1
+    [[told]] = old.answers
+    assert isinstance(told.error, ReplicaNotAvailableError), "else it would wait for a partition that it lost"
     old.session.close()
     new.fetch(query(1))
     cluster[1].produce(b"b", acks=1)
     assert len(new.answers) == 2
     new.session.close()
     assert cluster[1].replicas.partitions[TP].entries == {}
+
+
+def test_a_fetch_in_a_followers_name_does_not_stop_it(cluster: Any) -> None:
+    """One fetch without a session, from whoever; the follower comes back and writes are committed again."""
+    cluster.create(1, 2, settle=False)
+    follower, stranger = Session(cluster), Session(cluster)
+    follower.fetch(query(0))
+    stranger.fetch(query(0))
+    stranger.session.close()
+    follower.fetch(query(0))
+    done = cluster[1].produce(b"a", acks=-1)
+    follower.fetch(query(1))
+    assert done[0].error is None
 
 
 def test_a_follower_hears_at_once_that_the_leader_moved(cluster: Any) -> None:
