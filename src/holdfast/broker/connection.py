@@ -109,6 +109,7 @@ class Exchange:
             self.body.release()
             self.connection.pool.give(self._pooled)
             self._pooled = None
+        self.body = _EMPTY  # whoever keeps this exchange does not keep its bytes
         self.connection.answered(self)
 
     def own_body(self) -> memoryview:
