@@ -160,18 +160,19 @@ class _PendingProduce:
             self._finish()
 
     def _finish(self) -> None:
+        places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
         if self.abandoned:
             return
         if self._acks == 0:
-            failed = any(_error_of(place) is not None for place in self._places)
+            failed = any(_error_of(place) is not None for place in places)
             exchange.finish(())
             if failed:
                 exchange.connection.close("a Produce with acks=0 failed: closing so that the client notices")
             return
         answers: list[tuple[str | UUID, list[ProduceAnswer]]] = []
         moved: list[TopicPartition] = []
-        for place in self._places:
+        for place in places:
             if not answers or answers[-1][0] != place.topic:
                 answers.append((place.topic, []))
             answers[-1][1].append(self._answer(place, moved))
