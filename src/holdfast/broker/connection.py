@@ -38,6 +38,8 @@ SMALL_BUFFER = 64 * 1024
 """Frames up to this size are received into the connection's own buffer; larger ones get one to themselves."""
 INLINE_SLICE = 256 * 1024
 """File slices up to this size are read and sent together with their header; larger ones go by sendfile."""
+LARGE_START = 2 << 20
+"""A larger frame's buffer doubles as its bytes come in."""
 MAX_PIPELINED = 64
 MAX_PIPELINED_BYTES = 64 << 20
 MAX_SEND_SEGMENTS = 64
@@ -278,9 +280,16 @@ class Connection:
         self._parse()
 
     def _receive_large(self) -> int:
-        assert self._large is not None
-        n = self.sock.recv_into(memoryview(self._large)[self._large_filled : self._large_size])
-        self._large_filled += n
+        large = self._large
+        assert large is not None
+        filled = self._large_filled
+        if filled == len(large):
+            self._large = self.pool.take(min(self._large_size, 2 * filled))
+            self._large[:filled] = large
+            self.pool.give(large)
+            large = self._large
+        n = self.sock.recv_into(memoryview(large)[filled : self._large_size])
+        self._large_filled = filled + n
         return n
 
     def _make_room(self) -> None:
@@ -347,7 +356,8 @@ class Connection:
         return False
 
     def _begin_large(self, size: int) -> None:
-        self._large = self.pool.take(size)
+        # An announced size is not believed beyond this: who does not send the bytes does not get the memory either.
+        self._large = self.pool.take(min(size, LARGE_START))
         self._large_size = size
         have = self._end - self._start - 4
         self._large[:have] = self._buffer[self._start + 4 : self._end]

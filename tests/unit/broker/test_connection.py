@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from holdfast.broker import connection as connection_module
 from holdfast.broker.connection import MAX_UNSENT_BYTES, BufferPool, Connection, Exchange, SendSlice
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.files import OsFiles
@@ -150,6 +153,25 @@ async def test_large_frames_arrive_whole_in_a_pooled_buffer_that_comes_back() ->
             assert await peer.receive(8) == answer(i)
         assert seen == [body] * 3
         assert peer.connection.pool.take(len(body)) is not None
+
+
+@on_a_loop
+async def test_a_large_frame_gets_its_buffer_as_its_bytes_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "LARGE_START", 96 * 1024)
+    taken: list[int] = []
+    take = BufferPool.take
+    monkeypatch.setattr(BufferPool, "take", lambda self, size: taken.append(size) or take(self, size))
+    content = frame(ApiKey.PRODUCE, 7, bytes(range(256)) * 3500)
+    async with connected() as peer:
+        bodies = []
+        peer.on_request = lambda exchange: bodies.append(bytes(exchange.body))
+        await peer.send(content[:70_000])
+        await peer.until(lambda: bool(taken))
+        assert taken == [96 * 1024], "an announced size is not believed"
+        await peer.send(content[70_000:])
+        await peer.until(lambda: bool(bodies))
+        assert bodies == [bytes(range(256)) * 3500]
+        assert taken[-1] == len(content) - 4
 
 
 @on_a_loop
