@@ -1,79 +1,161 @@
-"""``holdfast audit``: thin over holdfast.spark.audit."""
+"""``holdfast audit``: thin over holdfast.spark.audit.
 
-from typing import TYPE_CHECKING
+Says per partition what was compared, as a table or as JSON lines; ends with 1 when replicas disagree or something is
+corrupt or missing, with 0 otherwise. Progress and complaints go to standard error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.lake import words_of
+from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.spark.audit import AuditResult
+    from rich.console import Console
+
+    from holdfast.spark.audit import AuditResult, PartitionAudit, Progress
 
 
 @click.command(short_help="Compare all replicas on disk, batch by batch.")
 @bootstrap_option
-@click.option("--topic", "topics", multiple=True, help="Topic to audit; may be repeated. Default: all but internal.")
-@click.option("--relocate", multiple=True, metavar="LOG_DIR=PATH", help="Where a broker's log directory is here.")
-@click.option("--allow-missing", is_flag=True, help="Replicas that cannot be read are not a failure.")
-@click.option("--json", "as_json", is_flag=True, help="The result as one line of JSON.")
-@click.option("--driver-memory", default="1g", show_default=True)
-def audit(
-    bootstrap: str,
-    topics: tuple[str, ...],
-    relocate: tuple[str, ...],
-    allow_missing: bool,
-    as_json: bool,
-    driver_memory: str,
-) -> None:
-    """Compare the segment files of all replicas up to the high watermark: contiguous offsets, CRCs, equal bytes.
+@click.option("--topic", "topics", multiple=True, help="Topic to audit; repeatable. All without it, internal ones too.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each partition, then the verdict.")
+@click.option("--driver-memory", default="1g", show_default=True, help="Heap of Spark's JVM.")
+def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory: str) -> None:
+    """Compare all replicas on disk, batch by batch.
 
-    Exits with 1 when replicas disagree, or when one cannot be read (unless --allow-missing). Reads files: run it
-    where the log directories of the brokers are.
+    Reads the segment files of every replica up to the high watermark: contiguous offsets, right CRCs, equal bytes on
+    all replicas. Runs on the machine that has the brokers' log directories; a directory that is offline or cannot be
+    read here is named and not compared. Exit code 1 if replicas disagree or anything is corrupt or missing.
     """
-    from holdfast.spark import audit as job
+    from rich.console import Console
+
+    from holdfast.spark.audit import AuditError, run
+    from holdfast.spark.java import JavaNotFoundError
     from holdfast.spark.session import spark_session
 
-    moved = dict(each.split("=", 1) for each in relocate if "=" in each)
+    # Where the output goes to no terminal, its lines are not cut to the width of one.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     try:
-        spark = spark_session("holdfast audit", driver_memory=driver_memory)
-        result = job.run(bootstrap, topics or None, spark=spark, relocate=moved)
-        spark.stop()
-    except Exception as error:
-        raise click.ClickException(words_of(error)) from error
+        session = spark_session("holdfast audit", driver_memory=driver_memory)
+        try:
+            with bar(Console(stderr=True)) as progress:
+                result = run(bootstrap, topics or None, spark=session, progress=progress)
+        finally:
+            session.stop()
+    except (AuditError, HoldfastError, JavaNotFoundError) as error:
+        raise click.ClickException(str(error)) from error
     if as_json:
-        print(job.as_json(result))
+        for line in json_lines(result):
+            click.echo(line)
     else:
-        _print(result)
-    if not result.agree or (result.missing and not allow_missing):
-        raise SystemExit(1)
+        show(result, console)
+    sys.exit(0 if result.ok else 1)
 
 
-def _print(result: "AuditResult") -> None:
-    from rich.console import Console
+@contextmanager
+def bar(console: Console) -> Iterator[Progress]:
+    """A progress bar on standard error while segments are read."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("reading segments", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def show(result: AuditResult, console: Console) -> None:
+    """The table, what is worth knowing, what is wrong, and the verdict."""
     from rich.table import Table
 
-    table = Table("partition", "offsets", "batches", "records", "MB read", "replicas compared", "verdict")
+    table = Table("partition", "offsets compared", "batches", "records", "MB", "replicas compared", "verdict")
     for column in table.columns[2:5]:
         column.justify = "right"
-    for each in result.partitions:
-        compared = ", ".join(map(str, each.brokers)) or "none"
-        if each.missing:
-            compared += f" (not readable: {', '.join(map(str, each.missing))})"
-        verdict = f"{len(each.differences)} differences" if each.differences else "equal"
-        if each.compacted and not each.differences:
-            verdict = "CRC and order right (compacted: content not compared)"
-        elif len(each.brokers) < 2 and not each.differences:
-            verdict = "nothing to compare with" if each.brokers else "not readable"
-        offsets = f"{each.start} to {each.high_watermark}"
-        numbers = (f"{each.batches:,}", f"{each.records:,}", f"{each.bytes_read / 1e6:,.1f}")
-        table.add_row(str(each.tp), offsets, *numbers, compared, verdict)
-    console = Console()
+    for p in result.partitions:
+        table.add_row(*_cells(p))
     console.print(table)
-    for text in result.differences:
-        console.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
-    verdict = "replicas agree" if result.agree else f"replicas disagree: {len(result.differences)} differences"
+    for p in result.partitions:
+        for note in p.notes:
+            console.print(f"{p.tp}: {note}", style="yellow", markup=False, soft_wrap=True)
+    for place in result.not_compared:
+        console.print(f"not compared: {place}", style="yellow", markup=False, soft_wrap=True)
+    for line in result.differences:
+        console.print(line, style="red", markup=False, soft_wrap=True)
+    count = result.problem_count
+    skipped = f", {result.replicas_not_compared} not compared" if result.replicas_not_compared else ""
+    verdict = "replicas agree" if result.ok else f"{count:,} problem{'s' * (count != 1)}"
     console.print(
-        f"{len(result.partitions)} partitions, {result.replicas} replicas, {result.records:,} records: {verdict} "
-        f"({result.seconds:.1f} s)", highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        f"{len(result.partitions):,} partitions, {result.replicas:,} replicas{skipped}, {result.records:,} records, "
+        f"{result.bytes_read / 1e6:,.1f} MB read in {result.seconds:.1f} s: {verdict}",
+        style="green" if result.ok else "red",
+        soft_wrap=True,
+    )
+
+
+def _cells(p: PartitionAudit) -> tuple[str, ...]:
+    offsets = "none" if p.compared_from is None else f"{p.compared_from} to {p.compared_to}"
+    brokers = ", ".join(map(str, p.compared)) or "none"
+    if p.missing:
+        brokers += f" (not {', '.join(map(str, p.missing))})"
+    count = len(p.problems) + p.more_problems
+    verdict = f"[red]{count} problem{'s' * (count != 1)}[/red]" if count else _verdict(p)
+    return str(p.tp), offsets, f"{p.batches:,}", f"{p.records:,}", f"{p.bytes / 1e6:,.1f}", brokers, verdict
+
+
+def _verdict(p: PartitionAudit) -> str:
+    gaps = sum(r.gaps for r in p.replicas)
+    if not p.high_watermark or p.compared_from is None:
+        return "empty"
+    if len(p.compared) < 2:
+        return "sound, nothing to compare with"
+    if p.compacted:
+        return f"equal where not compacted ({gaps} gap{'s' * (gaps != 1)})" if gaps else "equal (compacted topic)"
+    return "equal"
+
+
+def json_lines(result: AuditResult) -> Iterator[str]:
+    """Each partition as an object, then the verdict."""
+    for p in result.partitions:
+        plain: dict[str, Any] = _plain(p)
+        name = {"topic": p.tp.topic, "partition": p.tp.partition}
+        problems = [{k: v for k, v in problem.items() if k != "tp"} for problem in plain["problems"]]
+        rest = {k: v for k, v in plain.items() if k != "tp"}
+        yield json.dumps(name | rest | {"problems": problems, "ok": p.ok})
+    yield json.dumps(
+        {
+            "ok": result.ok,
+            "partitions": len(result.partitions),
+            "replicas": result.replicas,
+            "replicas_not_compared": result.replicas_not_compared,
+            "batches": result.batches,
+            "records": result.records,
+            "bytes": result.bytes,
+            "bytes_read": result.bytes_read,
+            "problems": result.problem_count,
+            "not_compared": _plain(result.not_compared),
+            "seconds": result.seconds,
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Values of the audit as JSON has them."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.client.blocking import BlockingClient
@@ -83,15 +83,9 @@ class _Dirs:
     """One broker's log directories, or why they are not known."""
 
     views: tuple[LogDirView, ...] = ()
+    homes: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
+    """Where each replica is, and its size as the broker counts it."""
     reason: str | None = None
-
-    def home(self, tp: TopicPartition) -> tuple[LogDirView, int] | None:
-        """Where a replica is and its size as the broker counts it."""
-        for view in self.views:
-            for found in view.replicas:
-                if found.tp == tp and not found.future:
-                    return view, found.size_bytes
-        return None
 
 
 def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[PartitionPlan, ...]:
@@ -186,7 +180,7 @@ def _offsets(
             for tp, found in client.list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST)).items():
                 ends[tp] = found.offset or 0
         except HoldfastError as error:
-            ends |= {tp: f"its leader, broker {leader}, did not tell the high watermark: {error}" for tp in tps}
+            ends |= dict.fromkeys(tps, f"its leader, broker {leader}, did not tell the high watermark: {error}")
     return ends, starts
 
 
@@ -197,12 +191,18 @@ def _log_dirs(client: BlockingClient, view: ClusterView, brokers: Iterable[Broke
             answers[broker] = _Dirs(reason="the broker is down")
             continue
         try:
-            answers[broker] = _Dirs(views=client.describe_log_dirs([broker])[broker])
+            answers[broker] = _ask_dirs(client, broker, None)
         except BrokerUnreachable as error:
             answers[broker] = _Dirs(reason=f"the broker is down: {error}")
         except HoldfastError as error:
             answers[broker] = _Dirs(reason=f"the broker does not tell its log directories: {error}")
     return answers
+
+
+def _ask_dirs(client: BlockingClient, broker: BrokerId, tps: Sequence[TopicPartition] | None) -> _Dirs:
+    views = client.describe_log_dirs([broker], tps)[broker]
+    homes = {found.tp: (view.path, found.size_bytes) for view in views for found in view.replicas if not found.future}
+    return _Dirs(views=views, homes=homes)
 
 
 def _unreadable(broker: BrokerId, dirs: _Dirs, cluster_id: str | None) -> dict[str, str]:
@@ -239,26 +239,31 @@ def _with_files(
     """The replica with its directory and segments, or with the reason why not."""
     if dirs.reason is not None:
         return replace(replica, reason=dirs.reason)
-    home = dirs.home(replica.tp)
+
+    def home_by_now() -> tuple[str, int] | None:
+        try:
+            return _ask_dirs(client, replica.broker, [replica.tp]).homes.get(replica.tp)
+        except HoldfastError:
+            return None
+
+    home = dirs.homes.get(replica.tp)
     if home is None:
         offline = [view.path for view in dirs.views if view.error is not None]
         if offline:  # a broker does not know what is on a directory that it cannot read
             return replace(replica, directory=offline[0], reason=unreadable[offline[0]])
-        return replica
-    path = home[0].path
+        home = home_by_now()  # it may just be made
+        if home is None:
+            return replica
+    path, size = home
     if path in unreadable:
         return replace(replica, directory=path, reason=unreadable[path])
 
     def size_by_now() -> int | None:
-        try:
-            again = _Dirs(views=client.describe_log_dirs([replica.broker], [replica.tp])[replica.broker])
-        except HoldfastError:
-            return None
-        found = again.home(replica.tp)
+        found = home_by_now()
         return None if found is None else found[1]
 
     try:
-        segments, short = settled_segments(os.path.join(path, str(replica.tp)), home[1], size_by_now)
+        segments, short = settled_segments(os.path.join(path, str(replica.tp)), size, size_by_now)
     except FileNotFoundError:
         return replace(replica, directory=path)
     except OSError as error:

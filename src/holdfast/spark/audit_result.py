@@ -81,17 +81,19 @@ class ReplicaAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAudit:
-    """One partition. Offsets, batches, records and bytes are those that were compared between replicas (or checked,
-    where there is only one to compare)."""
+    """One partition. Batches, records and bytes are those that were compared between replicas (or only checked, where
+    just one could be read), counted once and not per replica."""
 
     tp: TopicPartition
     leader: BrokerId | None
-    log_start_offset: Offset | None
-    high_watermark: Offset | None
+    start: Offset
+    """The log's first offset, as the leader told it before the audit."""
+    high_watermark: Offset
+    """As the leader told it. Where it could not be asked, an empty range and a problem that says so."""
     compacted: bool
     replicas: tuple[ReplicaAudit, ...]
-    start_offset: Offset | None = None
-    end_offset: Offset | None = None
+    compared_from: Offset | None = None
+    compared_to: Offset | None = None
     batches: int = 0
     records: int = 0
     bytes: int = 0
@@ -110,6 +112,11 @@ class PartitionAudit:
         """Brokers whose replicas took part."""
         return tuple(r.broker for r in self.replicas if r.state is ReplicaState.COMPARED)
 
+    @property
+    def missing(self) -> tuple[BrokerId, ...]:
+        """Brokers whose replicas took no part."""
+        return tuple(r.broker for r in self.replicas if r.state is not ReplicaState.COMPARED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotCompared:
@@ -124,24 +131,6 @@ class NotCompared:
     def __str__(self) -> str:
         where = f"broker {self.broker}" + ("" if self.directory is None else f", {self.directory}")
         return f"{where}: {self.reason}: {self.replicas} replica{'s' * (self.replicas != 1)} not compared"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """Sums over all partitions."""
-
-    partitions: int
-    replicas: int
-    """That were compared."""
-    replicas_not_compared: int
-    offsets: int
-    """Between log start and high watermark, as the leaders tell."""
-    batches: int
-    records: int
-    bytes: int
-    bytes_read: int
-    """Of all replicas together."""
-    problems: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,27 +151,47 @@ class AuditResult:
         return tuple(problem for p in self.partitions for problem in p.problems)
 
     @property
-    def totals(self) -> Totals:
-        replicas = [r for p in self.partitions for r in p.replicas]
-        read = [r for r in replicas if r.state is ReplicaState.COMPARED]
-        return Totals(
-            partitions=len(self.partitions),
-            replicas=len(read),
-            replicas_not_compared=sum(r.state is ReplicaState.NOT_READABLE for r in replicas),
-            offsets=sum(p.high_watermark - (p.log_start_offset or 0) for p in self.partitions if p.high_watermark),
-            batches=sum(p.batches for p in self.partitions),
-            records=sum(p.records for p in self.partitions),
-            bytes=sum(p.bytes for p in self.partitions),
-            bytes_read=sum(r.bytes for r in read),
-            problems=sum(len(p.problems) + p.more_problems for p in self.partitions),
-        )
+    def problem_count(self) -> int:
+        """With those that are not told one by one."""
+        return sum(len(p.problems) + p.more_problems for p in self.partitions)
 
-    def lines(self) -> Iterator[str]:
+    @property
+    def differences(self) -> tuple[str, ...]:
         """All problems, one a line, for people."""
-        for p in self.partitions:
-            yield from map(str, p.problems)
-            if p.more_problems:
-                yield f"{p.tp}: and {p.more_problems} more"
+        return tuple(line for p in self.partitions for line in _lines(p))
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that were compared."""
+        return sum(len(p.compared) for p in self.partitions)
+
+    @property
+    def replicas_not_compared(self) -> int:
+        return sum(len(p.missing) for p in self.partitions)
+
+    @property
+    def batches(self) -> int:
+        return sum(p.batches for p in self.partitions)
+
+    @property
+    def records(self) -> int:
+        """Records that were compared, each counted once."""
+        return sum(p.records for p in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self.partitions)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of batches in all replicas together."""
+        return sum(r.bytes for p in self.partitions for r in p.replicas)
+
+
+def _lines(audit: PartitionAudit) -> Iterator[str]:
+    yield from map(str, audit.problems)
+    if audit.more_problems:
+        yield f"{audit.tp}: and {audit.more_problems:,} more"
 
 
 def numbers(brokers: tuple[BrokerId, ...]) -> str:

@@ -283,18 +283,11 @@ class SegmentScan:
             self._expected = max(self._expected, following)
         if following is not None and not self._broken:
             torn = f" and {self.report.torn_bytes} bytes of half a batch" if self.report.torn_bytes else ""
+            what = f"{self._segment.name} ends at offset {self._expected}{torn}, the next segment begins at {following}"
             if self._expected < min(following, self._high_watermark):
-                self._flaw(
-                    ProblemKind.GAP,
-                    self._expected,
-                    f"{self._segment.name} ends at offset {self._expected}{torn}, the next segment begins at {following}",
-                )
+                self._flaw(ProblemKind.GAP, self._expected, what)
             elif self._expected > following:
-                self._flaw(
-                    ProblemKind.ORDER,
-                    following,
-                    f"{self._segment.name} ends at offset {self._expected}, the next segment begins at {following}",
-                )
+                self._flaw(ProblemKind.ORDER, following, what)
         if self._expected > self._run_start:
             self.report.runs.append((self._run_start, self._expected))
         self.report.end_offset = self._expected
