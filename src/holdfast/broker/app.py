@@ -333,9 +333,6 @@ class Broker:
 
     async def stop(self) -> None:
         """Controlled shutdown: leaders move first, then the listener closes, then the logs close clean."""
-        if self.controller is None:
-            # The lock may come free now: it is for those who stay.
-            self._store_thread.submit(self.store.close, lambda *_: None)
         if self.exit_code == 0 and self.config.bool("controlled.shutdown.enable"):
             self.membership.want_shutdown()
             try:
@@ -358,7 +355,10 @@ class Broker:
         await self._close_logs(high_watermarks)
 
     async def _hand_over(self) -> None:
-        """Cease to be the controller, and let another broker be it before our logs are closed."""
+        """Cease to be the controller or a candidate: another broker shall be it before our logs are closed.
+
+        Until here a stopping broker may still become it: the last ones of a cluster need one to move their leaders.
+        """
         if self.controller is not None:
             self.controller.close()
             self.controller = None

@@ -17,7 +17,7 @@ import functools
 import logging
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
 from holdfast.broker.disk_io import DiskThread
@@ -28,12 +28,12 @@ from holdfast.controller.controller import Controller
 from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.controller.settings import ControllerSettings
     from holdfast.metadata.image import ClusterDelta
     from holdfast.metadata.store import Claim, Loaded, MetadataStore
 
@@ -44,6 +44,19 @@ MAX_BATCH = 200
 MAX_WAITING = 10_000
 PROBE_TIMEOUT_S = 1.0
 _STORAGE_ERROR = code_of(KafkaStorageError)
+
+
+class Host(Protocol):
+    """What a reign needs of the broker that it is in."""
+
+    broker_id: BrokerId
+
+    def monotonic_ms(self) -> int: ...
+
+    def controller_settings(self) -> ControllerSettings: ...
+
+    def suspect(self, broker_id: BrokerId | None) -> None:
+        """A broker's connection ended by itself."""
 
 
 class _Batch:
@@ -76,7 +89,7 @@ def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
 class ControllerLoop:
     """One reign: made with a claim, ended by ``close`` or by a failed commit."""
 
-    def __init__(self, broker: Broker, store: MetadataStore, thread: DiskThread, claim: Claim, loaded: Loaded) -> None:
+    def __init__(self, broker: Host, store: MetadataStore, thread: DiskThread, claim: Claim, loaded: Loaded) -> None:
         self._broker = broker
         self._store = store
         self._thread = thread

@@ -1,0 +1,109 @@
+"""The line to one broker: full state after every connection and every overflow, requests in order between."""
+
+import asyncio
+from typing import Any
+
+from tests.unit.broker.conftest import DEADLINE_S, Listener, until
+
+from holdfast.broker.controller_channel import MAX_QUEUED, ControllerChannel
+from holdfast.broker.handlers.entity import build
+from holdfast.protocol.apis import ApiKey, request_type
+
+
+def update(controller_epoch: int) -> Any:
+    kind = request_type(ApiKey.UPDATE_METADATA, 8)
+    return build(kind, {"controller_epoch": controller_epoch, "cluster_id": "c"})
+
+
+FULL = 77
+
+
+class Line:
+    """A channel to a listener."""
+
+    def __init__(self) -> None:
+        self.listener = Listener()
+        self.refused: list[tuple[int, int]] = []
+        self.lost: list[int] = []
+        self.channel = ControllerChannel(
+            2, 5, "127.0.0.1", self.listener.port,
+            full_state=lambda: [update(FULL)], on_answer=lambda *_: None,
+            on_refused=lambda *who: self.refused.append(who), on_lost=self.lost.append,
+        )  # fmt: skip
+
+    @property
+    def received(self) -> list[int]:
+        return [request.controller_epoch for request in self.listener.requests]
+
+
+def test_a_broker_that_does_not_keep_up_gets_the_full_state_once_it_does() -> None:
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.listener.reply = lambda request: None
+        line.channel.send([update(1)])
+        await until(lambda: line.received == [FULL, 1])
+        for i in range(MAX_QUEUED + 1):
+            line.channel.send([update(2 + i)])
+        line.listener.reply = lambda request: {}
+        line.listener.answer_all()
+        await until(lambda: line.received == [FULL, 1, FULL])
+        line.channel.send([update(9)])
+        await until(lambda: line.received == [FULL, 1, FULL, 9])
+        line.channel.close()
+        line.listener.close()
+
+    asyncio.run(check())
+
+
+def test_a_lost_connection_is_made_again_with_the_full_state() -> None:
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.channel.send([update(1)])
+        await line.channel.flushed()
+        line.listener.hang_up()
+        await until(lambda: line.received == [FULL, 1, FULL])
+        assert line.lost == [2]
+        assert line.refused == []
+        line.channel.close()
+        line.listener.close()
+
+    asyncio.run(check())
+
+
+def test_a_dead_broker_is_reported_and_asked_for_ever_less_often() -> None:
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.listener.close()
+        started = asyncio.get_running_loop().time()
+        await until(lambda: len(line.refused) == 4)
+        # At once, then after 50, 100 and 200 ms; never more often than that.
+        assert asyncio.get_running_loop().time() - started >= 0.3
+        assert set(line.refused) == {(2, 5)}
+        waiting = asyncio.ensure_future(line.channel.flushed())
+        await asyncio.sleep(0)
+        line.channel.release()
+        async with asyncio.timeout(DEADLINE_S):
+            await waiting
+        line.channel.close()
+
+    asyncio.run(check())
+
+
+def test_a_channel_survives_a_full_state_that_cannot_be_built() -> None:
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.channel._full_state = lambda: [1 / 0]
+        line.listener.hang_up()
+        await until(lambda: line.channel._retry_s)
+        assert not line.channel._task.done()
+        line.channel._full_state = lambda: [update(FULL)]
+        line.channel._retry_s = 0.0
+        await until(lambda: line.received == [FULL, FULL])
+        line.channel.close()
+        line.listener.close()
+
+    asyncio.run(check())

@@ -1,0 +1,210 @@
+"""A reign: what is told when, what happens at its end, and to whoever waits then."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.unit.broker.conftest import DEADLINE_S, Listener, until
+
+from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.disk_io import DiskThread
+from holdfast.controller import events
+from holdfast.controller.settings import ControllerSettings
+from holdfast.metadata.store import Candidate, InMemoryStore
+from holdfast.model.errors import FencedControllerError, NotControllerError
+from holdfast.protocol.apis import ApiKey
+
+
+class Surroundings:
+    """The broker that the reign is in."""
+
+    broker_id = 1
+
+    def __init__(self) -> None:
+        self.suspected: list[int | None] = []
+
+    def monotonic_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def controller_settings(self) -> ControllerSettings:
+        return ControllerSettings()
+
+    def suspect(self, broker_id: int | None) -> None:
+        self.suspected.append(broker_id)
+
+
+class Reign:
+    """A controller with its store, and the brokers that it tells."""
+
+    def __init__(self, brokers: int) -> None:
+        self.store = InMemoryStore()
+        self.thread = DiskThread("metadata", asyncio.get_running_loop())
+        self.commits_may_go_on = threading.Event()
+        self.commits_may_go_on.set()
+        self.commits_fail = False
+        self.store.on_commit = self._on_commit
+        self.brokers = {i: Listener() for i in range(1, brokers + 1)}
+        self.epochs: dict[int, int] = {}
+        claim = self.store.claim(Candidate(broker_id=1, host="127.0.0.1", port=self.brokers[1].port))
+        self.loop = ControllerLoop(Surroundings(), self.store, self.thread, claim, self.store.load(claim))
+        self.loop.start()
+
+    def _on_commit(self, records: Sequence[Any]) -> None:
+        assert self.commits_may_go_on.wait(DEADLINE_S)
+        if self.commits_fail:
+            raise FencedControllerError("another one is the controller")
+
+    async def join(self, broker_id: int) -> None:
+        """Register the broker and let it heartbeat."""
+        reply = await self.loop.submit(
+            events.BrokerRegister(
+                broker_id=broker_id,
+                incarnation_id=UUID(int=broker_id),
+                host="127.0.0.1",
+                port=self.brokers[broker_id].port,
+            )
+        )
+        self.epochs[broker_id] = reply.broker_epoch
+        await self.loop.submit(events.BrokerHeartbeat(broker_id=broker_id, broker_epoch=reply.broker_epoch))
+        await self.loop.told_everybody(DEADLINE_S)
+
+    def topics_told(self, broker_id: int) -> list[list[str]]:
+        """The topics of each UpdateMetadata, in order."""
+        return [[t.topic_name for t in r.topic_states] for r in self.brokers[broker_id].of(ApiKey.UPDATE_METADATA)]
+
+
+@asynccontextmanager
+async def reign(brokers: int = 2) -> AsyncIterator[Reign]:
+    one = Reign(brokers)
+    try:
+        for broker_id in one.brokers:
+            await one.join(broker_id)
+        yield one
+    finally:
+        one.commits_may_go_on.set()
+        one.loop.close()
+        one.thread.close()
+        for listener in one.brokers.values():
+            listener.close()
+
+
+def create(name: str) -> events.CreateTopics:
+    return events.CreateTopics(topics=(events.NewTopic(name=name, partitions=1, replication_factor=2),))
+
+
+def test_a_decision_is_told_and_answered_once_it_is_durable() -> None:
+    async def check() -> None:
+        async with reign() as one:
+            one.commits_may_go_on.clear()
+            waiting = asyncio.ensure_future(one.loop.submit(create("t")))
+            await until(lambda: one.thread.waiting)
+            # A broker whose connection ends now gets the full state: without what may never have been decided.
+            before = len(one.topics_told(2))
+            one.brokers[2].hang_up()
+            await until(lambda: len(one.topics_told(2)) >= before + 2)
+            assert ["t"] not in one.topics_told(2)
+            assert not waiting.done()
+            one.commits_may_go_on.set()
+            reply = await waiting
+            assert reply.topics[0].error is None
+            await one.loop.told_everybody(DEADLINE_S)
+            assert one.topics_told(2)[-1] == ["t"]
+            assert [t.topic_name for t in one.brokers[2].of(ApiKey.LEADER_AND_ISR)[-1].topic_states] == ["t"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("end", ["commit fails", "closed while the commit is under way"])
+def test_at_the_end_of_a_reign_everybody_who_waits_hears_of_it(end: str) -> None:
+    async def check() -> None:
+        async with reign() as one:
+            one.commits_may_go_on.clear()
+            in_commit = asyncio.ensure_future(one.loop.submit(create("a")))
+            await until(lambda: one.thread.waiting)
+            behind = asyncio.ensure_future(one.loop.submit(create("b")))
+            told = len(one.topics_told(2))
+            if end == "commit fails":
+                one.commits_fail = True
+            else:
+                await asyncio.sleep(0)
+                one.loop.close()
+            one.commits_may_go_on.set()
+            async with asyncio.timeout(DEADLINE_S):
+                for waiting in (in_commit, behind):
+                    with pytest.raises(NotControllerError):
+                        await waiting
+                await one.loop.ended.wait()
+            with pytest.raises(NotControllerError):
+                await one.loop.submit(create("c"))
+            assert len(one.topics_told(2)) == told
+
+    asyncio.run(check())
+
+
+def test_an_error_that_nobody_foresaw_ends_the_reign_instead_of_stopping_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check() -> None:
+        async with reign() as one:
+            monkeypatch.setattr("holdfast.controller.broadcast.plan", lambda *a, **k: 1 / 0)
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(NotControllerError):
+                    await one.loop.submit(create("t"))
+                await one.loop.ended.wait()
+
+    asyncio.run(check())
+
+
+def test_nobody_waits_for_a_broker_that_is_found_dead() -> None:
+    async def check() -> None:
+        async with reign(brokers=3) as one:
+            one.brokers[3].reply = lambda request: None  # it hangs
+            await one.loop.submit(create("t"))
+            telling = asyncio.ensure_future(one.loop.told_everybody(DEADLINE_S * 10))
+            await until(lambda: one.brokers[3].unanswered)
+            assert not telling.done()
+            one.brokers[3].close()  # it dies
+            async with asyncio.timeout(DEADLINE_S):
+                await telling
+            assert one.loop.image.brokers[3].fenced
+
+    asyncio.run(check())
+
+
+def test_a_broker_that_dies_is_noticed_by_its_closed_connection() -> None:
+    async def check() -> None:
+        async with reign(brokers=3) as one:
+            await one.loop.submit(create("t"))
+            # Its channel hears of it, and its heartbeat connection: each is enough, both together are not too many.
+            one.brokers[3].close()
+            one.loop.connection_closed(3, one.epochs[3])
+            await until(lambda: one.loop.image.brokers[3].fenced)
+            # A connection that ends while the port is open says nothing.
+            one.loop.connection_closed(2, one.epochs[2])
+            await until(lambda: not one.loop._probes)
+            assert not one.loop.image.brokers[2].fenced
+            # Nor does the end of a connection of an earlier incarnation.
+            one.loop.connection_closed(2, one.epochs[2] - 1)
+            assert not one.loop._probes
+
+    asyncio.run(check())
+
+
+def test_a_new_incarnation_gets_a_channel_of_its_own() -> None:
+    async def check() -> None:
+        async with reign() as one:
+            old = one.brokers[2]
+            old.close()
+            new = one.brokers[2] = Listener(old.port)
+            reply = await one.loop.submit(
+                events.BrokerRegister(broker_id=2, incarnation_id=UUID(int=99), host="127.0.0.1", port=new.port)
+            )
+            await until(lambda: [r for r in new.of(ApiKey.UPDATE_METADATA) if r.broker_epoch == reply.broker_epoch])
+            # The channel of the one before may have found the new process first; the process refuses those by epoch.
+            told_before = [r.broker_epoch for r in new.requests if r.broker_epoch != reply.broker_epoch]
+            await one.loop.told_everybody(DEADLINE_S)
+            assert [r.broker_epoch for r in new.requests[: len(told_before)]] == told_before
+
+    asyncio.run(check())

@@ -1,0 +1,182 @@
+"""The link to the controller: registration, heartbeats, lanes, and the next controller."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.unit.broker.conftest import DEADLINE_S, Listener, Values, until
+
+from holdfast.broker.membership import Identity, Membership
+from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
+from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
+from holdfast.protocol.apis import ApiKey
+
+
+class Member:
+    """A membership, and the controllers that it may find."""
+
+    def __init__(self) -> None:
+        self.shared = SharedMemory()
+        self.store = InMemoryStore(self.shared)
+        self.fatal: list[str] = []
+        self.lost: list[int] = []
+        self.registrations: list[int] = []
+        identity = Identity(
+            broker_id=2, host="127.0.0.1", port=1, rack=None, log_dirs=(UUID(int=7),), cluster_id=self.shared.cluster_id
+        )
+        self.membership = Membership(
+            identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
+            on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
+            on_registered=lambda: self.registrations.append(self.membership.broker_epoch),
+        )  # fmt: skip
+
+    def elect(self, broker_id: int, listener: Listener) -> None:
+        """``listener`` is the controller from now on."""
+        InMemoryStore(self.shared).claim(Candidate(broker_id=broker_id, host="127.0.0.1", port=listener.port))
+
+
+class ControllerPort(Listener):
+    """A controller that registers everybody; ``special`` may answer otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reply = self._reply
+        self.epoch = 40
+        self.special: dict[int, Values | None] = {}
+
+    def _reply(self, request: Any) -> Values | None:
+        api = int(request.__api_key__)
+        if api in self.special:
+            return self.special[api]
+        if api == ApiKey.BROKER_REGISTRATION:
+            self.epoch += 1
+            return {"broker_epoch": self.epoch}
+        if api == ApiKey.BROKER_HEARTBEAT:
+            return {"is_fenced": False, "should_shut_down": False}
+        return {}
+
+    @property
+    def heartbeats(self) -> int:
+        return len(self.of(ApiKey.BROKER_HEARTBEAT))
+
+
+@asynccontextmanager
+async def member() -> AsyncIterator[tuple[Member, ControllerPort]]:
+    one, controller = Member(), ControllerPort()
+    one.elect(1, controller)
+    one.membership.start()
+    async with asyncio.timeout(DEADLINE_S):
+        await one.membership.unfenced.wait()
+    try:
+        yield one, controller
+    finally:
+        await one.membership.close()
+        controller.close()
+
+
+def test_a_broker_registers_once_and_then_heartbeats() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            assert one.registrations == [41]
+            await until(lambda: controller.heartbeats >= 3)
+            assert len(controller.of(ApiKey.BROKER_REGISTRATION)) == 1
+            assert {r.broker_epoch for r in controller.of(ApiKey.BROKER_HEARTBEAT)} == {41}
+
+    asyncio.run(check())
+
+
+def test_what_clients_ask_does_not_hold_up_heartbeats_nor_alter_partition() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            controller.special[ApiKey.DELETE_TOPICS] = None  # it waits for a broker that does not answer
+            forwarding = one.membership.forward(ApiKey.DELETE_TOPICS, 1, 9, bytes(8), DEADLINE_S)
+            forward = asyncio.ensure_future(forwarding)
+            await until(lambda: controller.unanswered)
+            before = controller.heartbeats
+            await until(lambda: controller.heartbeats >= before + 3)
+            answer = await one.membership.ask(ApiKey.ALTER_PARTITION, 3, DEADLINE_S, broker_id=2, broker_epoch=41)
+            assert int(answer.error_code) == 0
+            assert not forward.done()
+            controller.answer_all()
+            assert (await forward)[4:8] == (9).to_bytes(4, "big")
+
+    asyncio.run(check())
+
+
+def test_the_next_controller_is_found_when_the_connection_to_the_old_one_ends() -> None:
+    async def check() -> None:
+        async with member() as (one, old):
+            new = ControllerPort()
+            one.elect(3, new)
+            old.close()
+            await until(lambda: new.heartbeats >= 2)
+            assert one.lost == [1]
+            # The registration is the cluster's, not the controller's.
+            assert new.of(ApiKey.BROKER_REGISTRATION) == []
+            answer = await one.membership.ask(ApiKey.ALTER_PARTITION, 3, DEADLINE_S, broker_id=2, broker_epoch=41)
+            assert int(answer.error_code) == 0
+            assert len(new.of(ApiKey.ALTER_PARTITION)) == 1
+            new.close()
+
+    asyncio.run(check())
+
+
+def test_H_08_a_newer_controller_that_gives_orders_is_looked_up_though_the_old_one_still_answers() -> None:
+    async def check() -> None:
+        async with member() as (one, old):
+            new = ControllerPort()
+            one.elect(3, new)
+            one.membership.controller_seen(1)
+            before = old.heartbeats
+            await until(lambda: old.heartbeats > before)
+            assert new.requests == []
+            one.membership.controller_seen(2)
+            await until(lambda: new.heartbeats >= 2)
+            assert one.lost == [], "it was closed by this side"
+            new.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("error", [StaleBrokerEpochError(""), BrokerIdNotRegisteredError("")])
+def test_a_broker_that_the_controller_does_not_know_registers_again(error: Exception) -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            controller.special[ApiKey.BROKER_HEARTBEAT] = {"error_code": error}
+            await until(lambda: len(one.registrations) >= 2)
+            # Until the new epoch is known the old one stands: orders for it are still refused or obeyed by it.
+            assert one.registrations[:2] == [41, 42]
+            del controller.special[ApiKey.BROKER_HEARTBEAT]
+            async with asyncio.timeout(DEADLINE_S):
+                await one.membership.unfenced.wait()
+
+    asyncio.run(check())
+
+
+def test_nothing_is_asked_while_there_is_no_controller() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            controller.close()
+            await until(lambda: not one.membership._connected.is_set())
+            with pytest.raises(NotControllerError):
+                await one.membership.ask(ApiKey.ALTER_PARTITION, 3, DEADLINE_S, broker_id=2, broker_epoch=41)
+
+    asyncio.run(check())
+
+
+def test_an_answer_that_cannot_be_true_does_not_end_the_link() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            monkeyed = one.membership._offline_dirs
+            one.membership._offline_dirs = lambda: 1 / 0  # type: ignore[assignment, return-value]
+            await until(lambda: not one.membership._connected.is_set())
+            one.membership._offline_dirs = monkeyed
+            before = controller.heartbeats
+            await until(lambda: controller.heartbeats > before)
+            assert one.membership._task is not None
+            assert not one.membership._task.done()
+
+    asyncio.run(check())
