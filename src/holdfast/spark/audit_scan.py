@@ -182,7 +182,8 @@ class SegmentScan:
                 return
             good = crc_ok(memoryview(file.buffer)[: file.at + header.size], file.at, header)
             where = f"{self._segment.name}, byte {file.position}"
-            if good and header.base_offset < self._high_watermark <= header.last_offset:
+            in_place = self._compacted or header.base_offset == self._expected
+            if good and in_place and header.base_offset < self._high_watermark < header.next_offset:
                 return  # not below the high watermark as a whole: ends here, as the verdict will say
             row = self._take(header, good, where, file)
             file.skip(header.size)
@@ -211,11 +212,9 @@ class SegmentScan:
             self._expected = min(base, self._high_watermark)
             if base >= self._high_watermark:
                 return None
-        if base >= self._high_watermark:
+        if base >= self._high_watermark or (good and base > self._expected and self._exceeds(header)):
             # What comes next tells whether offsets are missing or only this batch's are wrong.
-            self._flaw(
-                ProblemKind.GAP, self._expected, f"the batch at {where} begins at {base}, beyond the high watermark"
-            )
+            self._flaw(ProblemKind.GAP, self._expected, f"the batch at {where} begins at {base}, too far on")
             self._jumped = True
             return None
         if not good:
@@ -236,6 +235,9 @@ class SegmentScan:
         batch = memoryview(file.buffer)[file.at : file.at + header.size]
         digest = int.from_bytes(hashlib.blake2b(batch, digest_size=8).digest(), "big", signed=True)
         return BatchRow(base, following - 1, header.record_count if good else 0, header.size, good, digest)
+
+    def _exceeds(self, header: BatchHeader) -> bool:
+        return not self._compacted and header.next_offset > self._high_watermark
 
     def _place(self, header: BatchHeader, where: str) -> None:
         """Is the batch where it is expected?"""
