@@ -16,7 +16,7 @@ from holdfast.protocol.apis import INTERNAL, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
-IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F)_?(\d+)(?=_|$)")
+IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F)_?(\d+)(?=_|$)", re.IGNORECASE)
 WITHOUT_DASH = ("C", "F")
 STATES = ("done", "partly", "not")
 LONGEST_LIST = 3
@@ -48,7 +48,7 @@ def named_tests() -> dict[str, list[str]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for family, number in IN_TEST_NAME.findall(node.name):
-                    found[row_id(family, number)].append(f"{path.relative_to(ROOT)}::{node.name}")
+                    found[row_id(family.upper(), number)].append(f"{path.relative_to(ROOT)}::{node.name}")
     return dict(found)
 
 
