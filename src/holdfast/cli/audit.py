@@ -42,17 +42,12 @@ def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory:
 
     from holdfast.spark.audit import AuditError, run
     from holdfast.spark.java import JavaNotFoundError
-    from holdfast.spark.session import spark_session
 
     # Where the output goes to no terminal, its lines are not cut to the width of one.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     try:
-        session = spark_session("holdfast audit", driver_memory=driver_memory)
-        try:
-            with bar(Console(stderr=True)) as progress:
-                result = run(bootstrap, topics or None, spark=session, progress=progress)
-        finally:
-            session.stop()
+        with bar(Console(stderr=True)) as progress:
+            result = run(bootstrap, topics or None, progress=progress, driver_memory=driver_memory)
     except (AuditError, HoldfastError, JavaNotFoundError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

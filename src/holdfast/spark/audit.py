@@ -53,11 +53,12 @@ def run(
     *,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
+    driver_memory: str = "1g",
 ) -> AuditResult:
     """Audits the topics (None: all, internal ones too) of a running cluster.
 
-    ``spark``: the session to use; without it the active one, or a new one that ends with the audit. ``progress`` is
-    called with (tasks done, all tasks). AuditError or a HoldfastError if the cluster cannot be asked or a topic is
+    ``spark``: the session to use; without it the active one, or a new one (with ``driver_memory``) that ends with the
+    audit. ``progress`` is called with (tasks done, all tasks). AuditError or a HoldfastError if the cluster cannot be asked or a topic is
     not there.
     """
     began_s = time.monotonic()
@@ -70,7 +71,7 @@ def run(
         from holdfast.spark.session import spark_session
 
         borrowed = SparkSession.getActiveSession() is not None
-        session = spark_session("holdfast audit")
+        session = spark_session("holdfast audit", driver_memory=driver_memory)
         try:
             partitions = _audit(bootstrap, plans, session, progress)
         finally:

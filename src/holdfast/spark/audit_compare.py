@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -94,7 +95,9 @@ class Comparer:
             return {}
         count = len(self._tasks)
         numbers = self._spark.range(0, count, 1, count)
-        self._rows = numbers.mapInArrow(partial(scan_tasks, self._tasks), ROWS).persist()
+        with warnings.catch_warnings():  # of PySpark about the version of pandas, which has no part in this
+            warnings.simplefilter("ignore", FutureWarning)
+            self._rows = numbers.mapInArrow(partial(scan_tasks, self._tasks), ROWS).persist()
         found: dict[tuple[TopicPartition, BrokerId], list[SegmentReport]] = defaultdict(list)
         with _told(self._spark, progress, count):
             for row in (

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.client.blocking import BlockingClient
-from holdfast.client.errors import BrokerUnreachable
 from holdfast.client.views import ClusterView, LogDirView, OffsetSpec, PartitionView, TopicView
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
@@ -21,6 +20,9 @@ from holdfast.spark.audit_scan import SegmentFile
 
 CLIENT_ID: Final = "holdfast-audit"
 TIMEOUT_S: Final = 15.0
+DIRS_TIMEOUT_S: Final = 5.0
+"""A broker that does not tell its log directories within this has replicas that are not compared."""
+DOWN: Final = "the broker is down"
 LOOKS: Final = 4
 """How often files and the broker's count of their bytes are looked at before they are said to disagree: retention may
 take a segment between the two."""
@@ -90,7 +92,10 @@ class _Dirs:
 
 def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[PartitionPlan, ...]:
     """All partitions of the topics (None: of all topics) with the files of their replicas."""
-    with BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as client:
+    with (
+        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as client,
+        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=DIRS_TIMEOUT_S) as disks,
+    ):
         view = client.metadata(None if topics is None else sorted(set(topics)))
         for topic in view.topics.values():
             if topic.error is not None:
@@ -98,7 +103,7 @@ def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[Part
         wanted = [(t, p) for _, t in sorted(view.topics.items()) for p in sorted(t.partitions, key=_index)]
         compacted = _compacted(client, view)
         ends, starts = _offsets(client, wanted)
-        dirs = _log_dirs(client, view, {b for _, p in wanted for b in p.replicas})
+        dirs = _log_dirs(disks, view, {b for _, p in wanted for b in p.replicas})
         unreadable = {broker: _unreadable(broker, answer, view.cluster_id) for broker, answer in dirs.items()}
         plans = []
         for topic, partition in wanted:
@@ -123,7 +128,7 @@ def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[Part
                     log_start_offset=starts.get(tp),
                     high_watermark=end if isinstance(end, int) else None,
                     compacted=topic.name in compacted,
-                    replicas=tuple(_with_files(client, r, dirs[r.broker], unreadable[r.broker]) for r in replicas),
+                    replicas=tuple(_with_files(disks, r, dirs[r.broker], unreadable[r.broker]) for r in replicas),
                     reason=end if isinstance(end, str) else None,
                 )
             )
@@ -187,15 +192,11 @@ def _offsets(
 def _log_dirs(client: BlockingClient, view: ClusterView, brokers: Iterable[BrokerId]) -> dict[BrokerId, _Dirs]:
     answers = {}
     for broker in sorted(brokers):
-        if broker not in view.brokers:
-            answers[broker] = _Dirs(reason="the broker is down")
-            continue
         try:
-            answers[broker] = _ask_dirs(client, broker, None)
-        except BrokerUnreachable as error:
-            answers[broker] = _Dirs(reason=f"the broker is down: {error}")
+            answers[broker] = _ask_dirs(client, broker, None) if broker in view.brokers else _Dirs(reason=DOWN)
         except HoldfastError as error:
-            answers[broker] = _Dirs(reason=f"the broker does not tell its log directories: {error}")
+            alive = broker in client.metadata(()).brokers
+            answers[broker] = _Dirs(reason=f"the broker does not tell its log directories: {error}" if alive else DOWN)
     return answers
 
 
