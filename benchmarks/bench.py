@@ -195,7 +195,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"bench-{datetime.datetime.now():%Y%m%d-%H%M%S}-{document['commit']}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
-    report.show(document, Console())
+    report.show(document, Console(width=None if sys.stdout.isatty() else 120))
     print(f"written to {path}")
     return 0
 

@@ -88,7 +88,7 @@ def throughput(running: Running, load: Load, *, megabytes: float, rounds: int) -
 
 def drop(running: Running, topic: str) -> None:
     """Deletes a topic, so that the next round finds the disk as this one did."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": running.cluster.bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": running.cluster.bootstrap, "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
 
 
@@ -247,7 +247,12 @@ def _longest_pause(acked: list[tuple[float, int]], killed: float) -> float:
 
 
 def _values(running: Running, topic: str) -> set[bytes]:
-    settings = {"bootstrap.servers": running.cluster.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    settings = {
+        "bootstrap.servers": running.cluster.bootstrap,
+        "group.id": "bench",
+        "enable.auto.commit": False,
+        "log_level": 0,
+    }
     consumer = confluent_kafka.Consumer(settings)
     place = confluent_kafka.TopicPartition(topic, 0, 0)
     _, end = consumer.get_watermark_offsets(place, 30)

@@ -18,7 +18,7 @@ def ratios(results: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[st
     ours, theirs = list(results.values())[:2]
     return {
         case: {
-            name: round(value / theirs[case][name], 3)
+            name: round(value / theirs[case][name], 4)
             for name, value in numbers.items()
             if theirs[case].get(name) and not name.endswith(NOT_COMPARED)
         }
@@ -58,7 +58,7 @@ def show(document: dict[str, Any], console: Console) -> None:
             if document["ratios"]:
                 ratio = document["ratios"].get(case, {}).get(number)
                 arrow = "↑" if number.endswith(HIGHER_IS_BETTER) else "↓"
-                cells.append("" if ratio is None else f"{ratio:.2f} {arrow}")
+                cells.append("" if ratio is None else f"{shown(ratio)} {arrow}")
             table.add_row("" if position else case, number, *cells)
         table.add_section()
     console.print(table)
