@@ -75,6 +75,8 @@ class Broker:
         self.controller: ControllerLoop | None = None
         self.stopping = asyncio.Event()
         self.exit_code = 0
+        self._told = (-1, -1)
+        """Controller epoch and metadata offset of the newest UpdateMetadata."""
         self._threads: list[DiskThread] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._tick_timer: asyncio.TimerHandle | None = None
@@ -264,7 +266,15 @@ class Broker:
     # -- what comes in -----------------------------------------------------------------------------------------
 
     def apply_metadata(self, request: Any) -> None:
-        """UpdateMetadata: remember it, and let changed topic configurations take effect."""
+        """UpdateMetadata: remember it, and let changed topic configurations take effect.
+
+        One that a lost connection of the controller left behind may come late: what is newer stays.
+        """
+        told = (request.controller_epoch, request.metadata_offset)
+        if told < self._told:
+            log.info("metadata of offset %d comes after that of %d: not taken", told[1], self._told[1])
+            return
+        self._told = told
         before = set(self.metadata.topics)
         for topic in self.metadata.update(request):
             self.logs.update_config(topic, self.log_config(topic))
@@ -272,7 +282,14 @@ class Broker:
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
+            self.replicas.remove_strays(
+                self._is_hosted, controller_epoch=request.controller_epoch, now_ms=self.now_ms()
+            )
             self.admission.open()
+
+    def _is_hosted(self, tp: TopicPartition) -> bool:
+        info = self.metadata.partition(tp)
+        return info is not None and self.broker_id in info.replicas
 
     def _forget_departed(self, broker_id: int, seen: LiveBroker) -> None:
         if self.metadata.departed.get(broker_id) is seen:

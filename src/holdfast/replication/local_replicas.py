@@ -106,6 +106,12 @@ class LocalReplicas:
         """Stop serving; with ``delete`` also delete the log. KafkaStorageError where it is offline (K112-71)."""
         self._orders.stop(replicas, controller_epoch, now_ms, done)
 
+    def remove_strays(
+        self, is_hosted: Callable[[TopicPartition], bool], *, controller_epoch: ControllerEpoch, now_ms: int
+    ) -> None:
+        """Delete the replicas that the controller, which has just told all there is, does not have here."""
+        self._orders.remove_strays(is_hosted, controller_epoch, now_ms)
+
     def log_dir_failed(self, log_dir: LogDir, now_ms: int) -> None:
         """A log directory died: its replicas are offline, and whoever waits for them is answered now."""
         self._orders.log_dir_failed(log_dir)

@@ -8,6 +8,7 @@ way and do not wait for each other.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +17,8 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     BrokerUnavailableError,
     HoldfastError,
-    InconsistentTopicIdError,
     KafkaStorageError,
+    NotLeaderOrFollowerError,
     StaleControllerEpochError,
 )
 from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
@@ -30,6 +31,8 @@ from holdfast.storage.log import Log
 if TYPE_CHECKING:
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
 
 Result = Callable[[HoldfastError | None], None]
 
@@ -58,12 +61,14 @@ class _Creation:
     """A log that is being made, the newest order for it, and who waits. Its deadline keeps a disk that hangs from
     holding up the answer for all other partitions of the request."""
 
-    __slots__ = ("_around", "_waiting", "finished", "state", "stopped")
+    __slots__ = ("_around", "_waiting", "finished", "state", "stopped", "successor")
 
     def __init__(self, around: Surroundings, state: PartitionState, now_ms: int) -> None:
         self.state = state
         self.stopped: StopReplica | None = None
         """StopReplica came before the log was there."""
+        self.successor: tuple[PartitionState, list[Result]] | None = None
+        """The topic was deleted and made again before the log was there: what is wanted then, and who waits."""
         self.finished = False
         self._around = around
         self._waiting: list[Result] = []
@@ -159,13 +164,12 @@ class Orders:
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
         """The topic was deleted and made again while we did not hear of it: the old replica goes (H-24)."""
-        tp = partition.topic_partition
         if partition.role is Role.CREATING:
-            result(
-                InconsistentTopicIdError(
-                    f"{tp}: its earlier log, of topic id {partition.topic_id}, is being made"
-                )
-            )
+            # Its disk will answer sooner or later; until then there is nothing that could be deleted.
+            creation = self._creations[partition.topic_partition]
+            waiting = creation.successor[1] if creation.successor is not None else []
+            waiting.append(result)
+            creation.successor = (state, waiting)
             return
         self._drop(partition, partition.not_leader())
         self._delete_and_create(state, now_ms, result)
@@ -201,26 +205,40 @@ class Orders:
             done=partial(self._created, tp),
         )
 
-    def _created(self, tp: TopicPartition, log: Log | None, error: HoldfastError | None) -> None:
+    def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         creation, partition = self._creations.pop(tp), self.partitions[tp]
         now_ms = self._around.clock()
-        if log is None:
+        if made is None:
             del self.partitions[tp]
             creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
+            self._succeed(creation, now_ms)
             return
-        partition.attach(log, self._logs.high_watermarks.get(tp))
+        partition.attach(made, self._logs.high_watermarks.get(tp))
         stopped = creation.stopped
-        if stopped is not None:
+        if stopped is not None or creation.successor is not None or self._resigned:
             self._drop(partition, partition.not_leader())
             creation.end(partition.not_leader())
-            if stopped.delete:
+            if stopped is not None and stopped.delete and creation.successor is None:
                 self._logs.delete(tp, now_ms=now_ms, done=lambda _: None)
+            self._succeed(creation, now_ms)
             return
-        if not log.dir.is_online:
+        if not made.dir.is_online:
             self._drop_offline(partition, KafkaStorageError(f"{tp}: its log directory is offline"))
             creation.end(KafkaStorageError(f"{tp}: its log directory is offline"))
             return
         creation.end(self._take_role(partition, creation.state, now_ms))
+
+    def _succeed(self, creation: _Creation, now_ms: int) -> None:
+        """The log of an earlier topic was made or not: now the one that is wanted since."""
+        if creation.successor is None:
+            return
+        state, waiting = creation.successor
+
+        def tell(error: HoldfastError | None) -> None:
+            for result in waiting:
+                result(error)
+
+        self._apply_one(state, now_ms, tell)
 
     def _take_role(self, partition: Partition, state: PartitionState, now_ms: int) -> HoldfastError | None:
         if state.leader_epoch < partition.leader_epoch:
@@ -282,6 +300,9 @@ class Orders:
 
     def _stop_one(self, order: StopReplica, now_ms: int, result: Result) -> None:
         tp = order.topic_partition
+        if self._meant_for_another(order):
+            result(None)
+            return
         partition = self.partitions.get(tp)
         creation = self._creations.get(tp)
         newest = (
@@ -299,6 +320,9 @@ class Orders:
             )
             return
         if creation is not None:
+            if creation.successor is not None:
+                self._stop_successor(creation, order, result)
+                return
             creation.stopped = order
             creation.wait(lambda error: result(error if isinstance(error, KafkaStorageError) else None))
             return
@@ -314,6 +338,42 @@ class Orders:
             self._logs.delete(tp, now_ms=now_ms, done=result)
         else:
             result(None)
+
+    @staticmethod
+    def _stop_successor(creation: _Creation, order: StopReplica, result: Result) -> None:
+        """What was to come after the log that is being made shall not come either."""
+        assert creation.successor is not None, "the caller looked"
+        state, waiting = creation.successor
+        creation.successor, creation.stopped = None, order
+        error = NotLeaderOrFollowerError(f"{state.topic_partition}: stopped before its log was made")
+        for waiter in waiting:
+            waiter(error)
+        result(None)
+
+    def _meant_for_another(self, order: StopReplica) -> bool:
+        """The topic of that name is not the one that was deleted: it has been made again since (H-24)."""
+        if order.topic_id is None:
+            return False
+        tp = order.topic_partition
+        creation, partition, found = self._creations.get(tp), self.partitions.get(tp), self._logs.get(tp)
+        if creation is not None:
+            newest = creation.state if creation.successor is None else creation.successor[0]
+            return newest.topic_id != order.topic_id
+        if partition is not None:
+            return partition.topic_id != order.topic_id
+        return found is not None and found.topic_id not in (None, order.topic_id)
+
+    def remove_strays(
+        self, is_hosted: Callable[[TopicPartition], bool], controller_epoch: ControllerEpoch, now_ms: int
+    ) -> None:
+        """See LocalReplicas.remove_strays. What is not ours by its partition.metadata is left alone."""
+        if self._stale(controller_epoch) is not None or self._resigned:
+            return
+        ours = {each.topic_partition for each in self._logs.logs() if each.topic_id is not None}
+        for tp in sorted(ours.union(self.partitions)):
+            if not is_hosted(tp):
+                log.warning("%s: the cluster does not have it here any more: deleted", tp)
+                self._stop_one(StopReplica(tp, None, True), now_ms, lambda _: None)
 
     def _drop(self, partition: Partition, error: HoldfastError) -> None:
         tp = partition.topic_partition

@@ -88,11 +88,13 @@ class PartitionState:
 
 
 class StopReplica(NamedTuple):
-    """What the controller wants gone. ``leader_epoch`` None: whatever the epoch (the topic is being deleted)."""
+    """What the controller wants gone. ``leader_epoch`` None: whatever the epoch (the topic is being deleted).
+    ``topic_id``: a replica of another topic of that name is not meant; None: any is."""
 
     topic_partition: TopicPartition
     leader_epoch: LeaderEpoch | None
     delete: bool
+    topic_id: TopicId | None = None
 
 
 OrderDone: TypeAlias = Callable[[dict[TopicPartition, HoldfastError | None]], None]

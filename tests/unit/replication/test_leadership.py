@@ -1,11 +1,11 @@
 """Leader changes, the in-sync replicas, truncation, and the order of things around them."""
 
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from holdfast.model.errors import (
     FencedLeaderEpochError,
-    InconsistentTopicIdError,
     InvalidUpdateVersionError,
     KafkaStorageError,
     NetworkError,
@@ -522,14 +522,90 @@ def test_H_24_a_topic_that_was_made_again(cluster: Any) -> None:
     assert cluster[1].log().topic_id == third.topic_id
 
 
-def test_a_topic_made_again_while_the_old_log_is_being_made(cluster: Any) -> None:
+def made_again(state: PartitionState, topic_id: int) -> PartitionState:
+    """The same order for a later topic of that name."""
+    values = {f: getattr(state, f) for f in PartitionState.__slots__}
+    return PartitionState(**values | {"topic_id": UUID(int=topic_id)})
+
+
+def test_H_24_a_topic_made_again_while_the_old_log_is_being_made(cluster: Any) -> None:
     queue = cluster[1].queues[0]
     queue.inline = False
     cluster.create(1, settle=False)
     state = cluster.states[TP]
-    values = {f: getattr(state, f) for f in PartitionState.__slots__}
-    [answer] = cluster[1].order(PartitionState(**values | {"topic_id": UUID(int=99)}))
-    assert isinstance(answer[TP], InconsistentTopicIdError)
+    second = cluster[1].order(made_again(state, 98))
+    third = cluster[1].order(made_again(state, 99))
+    assert second == third == []
+    queue.run()
+    assert second == third == [{TP: None}]
+    assert cluster[1].log().topic_id == UUID(int=99)
+    assert cluster[1].replicas.is_leader(TP)
+
+
+def test_H_24_the_second_topic_is_deleted_before_the_log_of_the_first_is_made(cluster: Any) -> None:
+    queue = cluster[1].queues[0]
+    queue.inline = False
+    cluster.create(1, settle=False)
+    second = cluster[1].order(made_again(cluster.states[TP], 98))
+    stopped = cluster[1].stop(StopReplica(TP, None, True, UUID(int=98)))
+    assert stopped == [{TP: None}]
+    assert isinstance(second[0][TP], NotLeaderOrFollowerError)
+    queue.run()
+    assert cluster[1].logs.get(TP) is None
+    assert TP not in cluster[1].replicas.partitions
+
+
+def test_H_24_a_late_deletion_of_an_earlier_topic_does_not_touch_the_new_one(cluster: Any) -> None:
+    cluster.create(1)
+    old = cluster.states[TP].topic_id
+    cluster[1].order(made_again(cluster.states[TP], 99))
+    cluster[1].produce(b"new")
+    assert cluster[1].stop(StopReplica(TP, None, True, old)) == [{TP: None}]
+    assert cluster[1].values() == [(0, b"new")]
+    assert cluster[1].replicas.is_leader(TP)
+    # Nor when its log was found at the start and no order for it has come.
+    cluster[1].kill()
+    cluster[1].start()
+    assert cluster[1].stop(StopReplica(TP, None, True, old)) == [{TP: None}]
+    assert cluster[1].log().topic_id == UUID(int=99)
+    assert cluster[1].stop(StopReplica(TP, None, True, UUID(int=99))) == [{TP: None}]
+    assert cluster[1].logs.get(TP) is None
+
+
+def test_C19_what_was_deleted_while_a_broker_was_away_is_deleted_when_it_is_back(cluster: Any) -> None:
+    other = TopicPartition("u", 0)
+    cluster.create(1)
+    cluster.create(1, tp=other)
+    cluster[1].produce(b"a")
+    cluster[1].produce(b"b", tp=other)
+    cluster[1].kill()
+    foreign = Path(cluster[1].paths[0]) / "backup-2"  # looks like a replica, and is somebody's own
+    foreign.mkdir()
+    cluster[1].start()
+    cluster[1].order(cluster.states[other])
+    cluster[1].replicas.remove_strays(lambda tp: tp == other, controller_epoch=1, now_ms=cluster.now_ms)
+    assert cluster[1].logs.get(TP) is None
+    assert cluster[1].values(other) == [(0, b"b")]
+    assert foreign.is_dir()
+    # A replica that is served goes as well: a controller that died may not have come to tell of the deletion.
+    cluster[1].replicas.remove_strays(lambda tp: False, controller_epoch=0, now_ms=cluster.now_ms)
+    assert cluster[1].replicas.is_leader(other), "an old controller has nothing to say"
+    waiting, _ = cluster[1].consume(1, tp=other, max_wait_ms=500)
+    cluster[1].replicas.remove_strays(lambda tp: False, controller_epoch=1, now_ms=cluster.now_ms)
+    assert len(waiting) == 1
+    assert other not in cluster[1].replicas.partitions
+    assert foreign.is_dir()
+
+
+def test_a_log_that_comes_after_the_broker_has_resigned_is_not_served(cluster: Any) -> None:
+    queue = cluster[1].queues[0]
+    queue.inline = False
+    cluster.create(1, settle=False)
+    cluster[1].replicas.resign(cluster.now_ms)
+    queue.run()
+    [refused] = cluster[1].produce(b"late")
+    assert isinstance(refused.error, NotLeaderOrFollowerError)
+    assert cluster[1].leaderships == []
 
 
 # -- disks that die ----------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ async def handle_stop_replica(ctx: RequestContext, request: Any) -> Any:
             TopicPartition(topic.topic_name, p.partition_index),
             None if p.leader_epoch < 0 else p.leader_epoch,
             p.delete_partition,
+            topic.topic_id,
         )
         for topic in request.topic_states
         for p in topic.partition_states
