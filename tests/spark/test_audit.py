@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,25 +23,13 @@ from holdfast.spark.audit import AuditError, AuditResult, PartitionAudit, Proble
 from holdfast.spark.audit_compare import Comparer
 from holdfast.spark.audit_plan import PartitionPlan, ReplicaPlan, cut, list_segments
 from holdfast.spark.audit_verdict import MAX_PROBLEMS, judge, windows_of
-from holdfast.spark.session import spark_session
 from holdfast.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-NOW_MS = 1_700_000_000_000
+NOW_MS = time.time_ns() // 1_000_000
+"""Records of some fixed time in the past would be retention's."""
 PER_BATCH = 5
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    """Of this module, unless the process has one already."""
-    from pyspark.sql import SparkSession
-
-    borrowed = SparkSession.getActiveSession() is not None
-    made = spark_session("holdfast audit tests", cores=2)
-    yield made
-    if not borrowed:
-        made.stop()
 
 
 def batch_of(base_offset: int, count: int = PER_BATCH, text: bytes = b"value") -> bytearray:
@@ -83,14 +72,14 @@ def plan_of(number: int, high_watermark: int, *folders: Path, compacted: bool = 
     )
 
 
-def compared(session: Any, *plans: PartitionPlan) -> list[PartitionAudit]:
-    with Comparer(session, cut(plans, parallelism=2)) as comparer:
+def compared(spark: Any, *plans: PartitionPlan) -> list[PartitionAudit]:
+    with Comparer(spark, cut(plans, parallelism=2)) as comparer:
         reports = comparer.read()
         found = comparer.compare(plans, {plan.tp: windows_of(plan, reports) for plan in plans})
     return [judge(plan, reports, found[plan.tp]) for plan in plans]
 
 
-def test_replicas_beside_each_other(session: Any, tmp_path: Path) -> None:
+def test_replicas_beside_each_other(spark: Any, tmp_path: Path) -> None:
     whole = [batch_of(n) for n in range(0, 50, PER_BATCH)]
     other = [batch_of(n, text=b"OTHER" if n == 20 else b"value") for n in range(0, 50, PER_BATCH)]
     split = [*whole[:4], batch_of(20, 2), batch_of(22, 3), *whole[5:]]
@@ -106,7 +95,7 @@ def test_replicas_beside_each_other(session: Any, tmp_path: Path) -> None:
     many_others = [batch_of(n, 1, b"OTHER") for n in range(50)]
 
     equal, one, apart, none, compacted, touched, tail, all_different = compared(
-        session,
+        spark,
         plan_of(0, 50, folder["w"], folder["w"], folder["w"]),
         plan_of(1, 50, folder["w"], folder["o"], folder["w"]),
         plan_of(2, 50, folder["s"], folder["w"], folder["w"]),
@@ -154,9 +143,9 @@ def follower(result: AuditResult, partition: int) -> tuple[int, Path]:
     return replica.broker, Path(replica.directory, str(found.tp), "00000000000000000000.log")
 
 
-def test_a_sound_cluster_and_a_damaged_follower(cluster: Cluster, filled: str, session: Any) -> None:
+def test_a_sound_cluster_and_a_damaged_follower(cluster: Cluster, filled: str, spark: Any) -> None:
     told: list[tuple[int, int]] = []
-    result = audit.run(cluster.bootstrap, [filled], spark=session, progress=lambda done, of: told.append((done, of)))
+    result = audit.run(cluster.bootstrap, [filled], spark=spark, progress=lambda done, of: told.append((done, of)))
     assert result.differences == ()
     assert result.ok
     assert (len(result.partitions), result.replicas, result.batches, result.records) == (2, 6, 40, 200)
@@ -173,7 +162,7 @@ def test_a_sound_cluster_and_a_damaged_follower(cluster: Cluster, filled: str, s
     damaged[at] ^= 1
     try:
         overwrite(path, bytes(damaged))
-        result = audit.run(cluster.bootstrap, [filled], spark=session)
+        result = audit.run(cluster.bootstrap, [filled], spark=spark)
         assert not result.ok
         assert result.partitions[0].ok
         assert {(p.tp, p.brokers, p.offset, p.kind) for p in result.problems} == {
@@ -185,14 +174,14 @@ def test_a_sound_cluster_and_a_damaged_follower(cluster: Cluster, filled: str, s
         overwrite(path, sound)
     try:
         overwrite(path, sound[: 15 * size + 9])
-        result = audit.run(cluster.bootstrap, [filled], spark=session)
+        result = audit.run(cluster.bootstrap, [filled], spark=spark)
         assert [(p.kind, p.brokers, p.offset) for p in result.problems] == [
             (ProblemKind.MISSING, (broker,), None),
             (ProblemKind.MISSING, (broker,), 75),
         ]
     finally:
         overwrite(path, sound)
-    assert audit.run(cluster.bootstrap, [filled], spark=session).ok
+    assert audit.run(cluster.bootstrap, [filled], spark=spark).ok
 
 
 def overwrite(path: Path, data: bytes) -> None:
@@ -202,7 +191,7 @@ def overwrite(path: Path, data: bytes) -> None:
         file.truncate()
 
 
-def test_a_topic_that_grows_while_it_is_audited(cluster: Cluster, filled: str, session: Any) -> None:
+def test_a_topic_that_grows_while_it_is_audited(cluster: Cluster, filled: str, spark: Any) -> None:
     ended = threading.Event()
 
     def produce() -> None:
@@ -213,7 +202,7 @@ def test_a_topic_that_grows_while_it_is_audited(cluster: Cluster, filled: str, s
     writer = threading.Thread(target=produce)
     writer.start()
     try:
-        results = [audit.run(cluster.bootstrap, [filled], spark=session) for _ in range(3)]
+        results = [audit.run(cluster.bootstrap, [filled], spark=spark) for _ in range(3)]
     finally:
         ended.set()
         writer.join()
@@ -224,7 +213,7 @@ def test_a_topic_that_grows_while_it_is_audited(cluster: Cluster, filled: str, s
     assert results[0].records < results[1].records < results[2].records
 
 
-def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[..., Cluster], session: Any) -> None:
+def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[..., Cluster], spark: Any) -> None:
     cluster = own_cluster()
     with BlockingClient(cluster.bootstrap) as client:
         client.create_topic(NewTopic(name="three", partitions=1, replication_factor=3))
@@ -232,22 +221,22 @@ def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[.
         client.produce("three", 0, batch_of(0))
         client.produce("alone", 0, batch_of(0))
     cluster.kill(3)
-    result = audit.run(cluster.bootstrap, ["three"], spark=session)
+    result = audit.run(cluster.bootstrap, ["three"], spark=spark)
     assert result.ok
     assert [(place.broker, place.replicas) for place in result.not_compared] == [(3, 1)]
     assert "down" in result.not_compared[0].reason
     assert result.partitions[0].missing == (3,)
     assert (result.records, result.replicas) == (PER_BATCH, 2)
-    alone = audit.run(cluster.bootstrap, ["alone"], spark=session)
+    alone = audit.run(cluster.bootstrap, ["alone"], spark=spark)
     assert [p.kind for p in alone.problems] == [ProblemKind.UNKNOWN]
 
 
-def test_a_topic_that_is_not_there(cluster: Cluster, session: Any) -> None:
+def test_a_topic_that_is_not_there(cluster: Cluster, spark: Any) -> None:
     with pytest.raises(AuditError, match="no-such-topic"):
-        audit.run(cluster.bootstrap, ["no-such-topic"], spark=session)
+        audit.run(cluster.bootstrap, ["no-such-topic"], spark=spark)
 
 
-@pytest.mark.usefixtures("session")
+@pytest.mark.usefixtures("spark")
 def test_the_command(cluster: Cluster, filled: str) -> None:
     command = ["audit", "--bootstrap-server", cluster.bootstrap, "--topic", filled]
     shown = CliRunner().invoke(main, command)

@@ -58,8 +58,8 @@ def run(
     """Audits the topics (None: all, internal ones too) of a running cluster.
 
     ``spark``: the session to use; without it the active one, or a new one (with ``driver_memory``) that ends with the
-    audit. ``progress`` is called with (tasks done, all tasks). AuditError or a HoldfastError if the cluster cannot be asked or a topic is
-    not there.
+    audit. ``progress`` is called with (tasks done, all tasks). AuditError or a HoldfastError if the cluster cannot be
+    asked or a topic is not there.
     """
     began_s = time.monotonic()
     plans = make_plan(bootstrap, topics)
