@@ -87,17 +87,26 @@ class AppendCall:
             if self.finished:
                 return
             if error is not None or info is None:
-                self.fail(
+                self._refuse(
                     error or KafkaStorageError(f"{partition.topic_partition}: the append has no result")
                 )
             elif partition.leader_epoch != self.leader_epoch or partition.role is not Role.LEADER:
-                self.fail(partition.not_leader())
+                self._refuse(partition.not_leader())  # it may be cut again
             else:
+                if partition.refused and self._batches is not None:
+                    partition.refused.appended(self._batches)
                 self._batches = None
                 self.info = info
                 partition.appended(self, info)
         finally:
             partition.disk_work_done()
+
+    def _refuse(self, error: HoldfastError) -> None:
+        refused, batches, now_ms = self.partition.refused, self._batches, self.partition.around.clock()
+        if batches is not None:
+            error = refused.explain(batches, error, now_ms)
+            refused.add(batches, error, now_ms)
+        self.fail(error)
 
     def park(self, deadlines: Deadlines, now_ms: int) -> None:
         """It is in the log and waits for the in-sync replicas."""

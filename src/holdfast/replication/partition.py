@@ -36,6 +36,7 @@ from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Top
 from holdfast.replication import isr_changes
 from holdfast.replication.append_call import AppendCall
 from holdfast.replication.isr import FollowerProgress, IsrState
+from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import PartitionState, ProduceResult, Role
 from holdfast.storage.log import AppendInfo, Log
@@ -64,6 +65,7 @@ class Partition:
         "leader_epoch",
         "log",
         "on_settled",
+        "refused",
         "replicas",
         "role",
         "topic_id",
@@ -97,6 +99,7 @@ class Partition:
         """Followers' fetch sessions that have this partition."""
         self.deletions: list[Callable[[], bool]] = []
         """DeleteRecords that wait for the followers; each tells if it is through."""
+        self.refused = RefusedBatches()
         self.disk_works = 0
         self.on_settled: Callable[[], None] | None = None
 
@@ -313,6 +316,7 @@ class Partition:
         log = self.log
         if self.epoch_start is None or log is None:
             error = self.refusal() or self.not_leader()
+            self.refused.add(batches, error, now_ms)
             done(ProduceResult(error, error_message=error.message))
             return
         if acks == -1 and not self.has_enough_replicas(log):
@@ -320,6 +324,7 @@ class Partition:
                 f"{self.topic_partition}: {len(self.isr.committed)} in sync, expected "
                 f"min.insync.replicas={log.config.min_insync_replicas}"
             )
+            self.refused.add(batches, error, now_ms)
             done(ProduceResult(error, error_message=error.message))
             return
         call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done)

@@ -8,10 +8,12 @@ from holdfast.model.errors import (
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderOrFollowerError,
+    OutOfOrderSequenceError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
+from holdfast.replication.refused import KEPT_MS
 
 TP = TopicPartition("t", 0)
 
@@ -159,3 +161,54 @@ def test_R_21_a_repeated_batch_gets_its_first_offset_when_that_is_committed(clus
     cluster.settle()
     assert [r.base_offset for r in first + again] == [0, 0]
     assert cluster[1].values() == [(0, b"x"), (1, b"between")]
+
+
+# -- batches behind a refused one --------------------------------------------------------------------------------
+
+
+def test_R_46_what_was_sent_behind_a_refused_batch_is_refused_for_the_same_reason(new_cluster: Any) -> None:
+    cluster = new_cluster(config=LogConfig(min_insync_replicas=2))
+    cluster.create(1, 2)
+
+    def send(sequence: int, **options: Any) -> Any:
+        values = [b"%d" % sequence]
+        [result] = cluster[1].produce(data=cluster.batch(*values, producer_id=7, sequence=sequence), **options)
+        return result
+
+    first = cluster[1].produce(data=cluster.batch(b"0", producer_id=7, sequence=0))
+    cluster.settle()
+    assert [r.error for r in first] == [None]
+    cluster.change(isr=(1,))
+    cluster.broadcast()
+    assert isinstance(send(1).error, NotEnoughReplicasError)
+    cluster.change(isr=(1, 2))
+    cluster.broadcast()
+    # These were on their way before the producer knew of the first one's fate.
+    assert isinstance(send(2).error, NotEnoughReplicasError)
+    assert isinstance(send(3).error, NotEnoughReplicasError)
+    again = [cluster[1].produce(data=cluster.batch(b"%d" % i, producer_id=7, sequence=i)) for i in (1, 2, 3)]
+    cluster.settle()
+    assert [result.error for results in again for result in results] == [None] * 3
+    assert [value for _, value in cluster[1].values()] == [b"0", b"1", b"2", b"3"]
+    # The gap is filled: another one is the producer's fault.
+    assert isinstance(send(9).error, OutOfOrderSequenceError)
+
+
+def test_R_46_a_gap_is_told_when_its_refused_batch_does_not_come_again(cluster: Any) -> None:
+    cluster.create(1)
+    cluster[1].produce(data=cluster.batch(b"0", producer_id=7, sequence=0))
+    cluster.change(leader=None)
+    cluster.broadcast()
+    [refused] = cluster[1].produce(data=cluster.batch(b"1", producer_id=7, sequence=1))
+    assert isinstance(refused.error, NotLeaderOrFollowerError)
+    cluster.change(leader=1)
+    cluster.broadcast()
+    [behind] = cluster[1].produce(data=cluster.batch(b"2", producer_id=7, sequence=2))
+    assert isinstance(behind.error, NotLeaderOrFollowerError)
+    # Another producer, and another epoch of this one, have nothing to do with it.
+    cluster[1].produce(data=cluster.batch(b"x", producer_id=8, sequence=0))
+    [other] = cluster[1].produce(data=cluster.batch(b"x", producer_id=8, sequence=5))
+    assert isinstance(other.error, OutOfOrderSequenceError)
+    cluster.now_ms += KEPT_MS + 1
+    [late] = cluster[1].produce(data=cluster.batch(b"2", producer_id=7, sequence=2))
+    assert isinstance(late.error, OutOfOrderSequenceError)
