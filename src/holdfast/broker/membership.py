@@ -251,6 +251,10 @@ class Membership:
             raise NotControllerError("no controller is known now")
         return await lane.open(controller, self.identity.broker_id)
 
+    async def connected(self) -> None:
+        """Return when there is a controller that knows us."""
+        await self._connected.wait()
+
     async def ask(self, api: ApiKey, version: int, timeout_s: float, **values: Any) -> Any:
         """One request to the active controller, once; NetworkError, RequestTimedOutError or NotControllerError."""
         connection = await self._open_lane(self._asks)

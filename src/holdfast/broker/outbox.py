@@ -49,6 +49,8 @@ class BrokerOutbox:
     async def _send(self) -> None:
         try:
             while self._waiting:
+                # Between two controllers they gather here: refused now, they would come again only after a while.
+                await self._broker.membership.connected()
                 proposals, self._waiting = self._waiting, []
                 try:
                     await self._send_one(proposals)
