@@ -99,7 +99,7 @@ def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[Part
         view = client.metadata(None if topics is None else sorted(set(topics)))
         for topic in view.topics.values():
             if topic.error is not None:
-                raise AuditError(f"topic {topic.name}: {topic.error}")
+                raise AuditError(str(topic.error))
         wanted = [(t, p) for _, t in sorted(view.topics.items()) for p in sorted(t.partitions, key=_index)]
         compacted = _compacted(client, view)
         ends, starts = _offsets(client, wanted)
