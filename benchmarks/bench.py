@@ -25,6 +25,7 @@ from benchmarks.peers import kafka
 from benchmarks.system import HOLDFAST, KAFKA, ROOT, Kind, Running
 
 SECTIONS = ("memory", "latency", "throughput", "failover", "start", "spark")
+FIRST_RECORD = "start to first acks=all record"
 Results = dict[str, dict[str, cases.Numbers]]
 
 
@@ -108,21 +109,33 @@ def count_steps(size: Size, sections: set[str]) -> int:
     return sum(shared.get(section, 1) for section in sections - {"spark"})
 
 
+class Report:
+    """Results and failures so far; a case that fails does not take the others with it."""
+
+    def __init__(self) -> None:
+        self.results: Results = {}
+        self.failures: list[str] = []
+
+    def take(self, kind: Kind, key: str, run: Callable[[], cases.Numbers]) -> None:
+        try:
+            self.results.setdefault(kind.name, {})[key] = run()
+        except Exception as error:
+            self.failures.append(f"{kind.name}, {key}: {type(error).__name__}: {error}")
+
+
 def measure(
-    kind: Kind, size: Size, sections: set[str], folder: Path, tick: Callable[[str], None]
-) -> dict[str, cases.Numbers]:
+    kind: Kind, size: Size, sections: set[str], folder: Path, report: Report, tick: Callable[[str], None]
+) -> None:
     """All cases of one system."""
-    results: dict[str, cases.Numbers] = {}
     if sections - {"start", "spark"}:
         tick(f"{kind.name}: starting three brokers")
         with kind.cluster(folder / "cluster", 3) as cluster:
             for step in steps_on(Running(cluster), size, sections):
                 tick(f"{kind.name}: {step.title}")
-                results[step.key] = step.run()
+                report.take(kind, step.key, step.run)
     if "start" in sections:
         tick(f"{kind.name}: start to first record")
-        results["start to first acks=all record"] = cases.start_to_ack(kind, folder / "start", size.starts)
-    return results
+        report.take(kind, FIRST_RECORD, lambda: cases.start_to_ack(kind, folder / "start", size.starts))
 
 
 def spark_read(size: Size, with_peer: bool) -> cases.Numbers:
@@ -158,7 +171,7 @@ def main() -> int:
         else:
             kafka.fetch(say=console.print)
             kinds.append(KAFKA)
-    results: Results = {}
+    measured = Report()
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -180,24 +193,27 @@ def main() -> int:
                 progress.advance(bar)
 
         for kind in kinds:
-            results[kind.name] = measure(kind, size, sections, Path(folder) / kind.name.split()[0], tick)
+            measure(kind, size, sections, Path(folder) / kind.name.split()[0], measured, tick)
         if with_spark:
             tick("Spark batch read")
-            results[HOLDFAST.name]["spark batch read"] = spark_read(size, KAFKA in kinds)
+            measured.take(HOLDFAST, "spark batch read", lambda: spark_read(size, KAFKA in kinds))
     document = {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": machine.commit(),
         "machine": machine.describe(),
         "quick": args.quick,
-        "results": results,
-        "ratios": report.ratios(results),
+        "results": measured.results,
+        "ratios": report.ratios(measured.results),
+        "failures": measured.failures,
     }
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / f"bench-{datetime.datetime.now():%Y%m%d-%H%M%S}-{document['commit']}.json"
     path.write_text(json.dumps(document, indent=1) + "\n")
     report.show(document, Console(width=None if sys.stdout.isatty() else 120))
+    for failure in measured.failures:
+        print(f"failed: {failure}", file=sys.stderr)
     print(f"written to {path}")
-    return 0
+    return int(bool(measured.failures))
 
 
 if __name__ == "__main__":
