@@ -65,7 +65,7 @@ def lake(topics: tuple[str, ...], to: Path, checkpoint: Path, as_json: bool, dri
         for topic in topics
     ]
     try:
-        spark = spark_session("holdfast lake", driver_memory=driver_memory)
+        spark = spark_session("holdfast lake", driver_memory=driver_memory, log=checkpoint / "spark.log")
         _stop_on_signals(stop)
         with report:
             results = run_all(jobs, spark)

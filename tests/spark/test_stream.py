@@ -1,0 +1,72 @@
+"""Streams: exactly the records that there are, in limited batches, across restarts; and a live one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.testing import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.testing import Cluster
+
+pytestmark = pytest.mark.spark
+
+
+def stream(spark: SparkSession, cluster: Cluster, topic: str, **options: str) -> Any:
+    reader = spark.readStream.format("holdfast").option("kafka.bootstrap.servers", cluster.bootstrap)
+    for name, value in {"subscribe": topic, "startingOffsets": "earliest", **options}.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def test_limited_batches_to_another_topic_and_on_after_a_restart(
+    spark: SparkSession, cluster: Cluster, produced: Any, source: Any, topic: str, tmp_path: Path
+) -> None:
+    produced(topic, [b"%d" % i for i in range(1000)], partitions=2)
+
+    def run() -> Any:
+        rows = stream(spark, cluster, topic, maxOffsetsPerTrigger="400").select("key", "value")
+        target = rows.writeStream.format("holdfast").option("kafka.bootstrap.servers", cluster.bootstrap)
+        target = target.option("topic", f"{topic}-copy").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = target.trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    query = run()
+    assert [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]] == [400, 400, 200]
+    place = query.lastProgress["sources"][0]
+    assert json.loads(json.dumps(place["endOffset"])) in ({topic: {"0": 500, "1": 500}}, place["endOffset"])
+    produced(topic, [b"%d" % i for i in range(1000, 1100)], partitions=2)
+    run()
+    copied = source(subscribe=f"{topic}-copy").load().collect()
+    assert sorted(int(row.value) for row in copied) == list(range(1100))
+
+
+def test_a_live_stream_sees_new_records_and_new_partitions(
+    spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    from holdfast.client.blocking import BlockingClient
+
+    produced(topic, [b"0", b"1"])
+    rows = stream(spark, cluster, topic, startingOffsets="latest").selectExpr("cast(value AS string) AS value")
+    name = "live_" + "".join(letter for letter in topic if letter.isalnum())
+    target = rows.writeStream.format("memory").queryName(name)
+    query = target.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_for(lambda: query.lastProgress or not query.isActive, "the first look of the stream")
+        produced(topic, [b"2"])
+        wait_for(lambda: spark.table(name).count() == 1, "the new record")
+        with BlockingClient(cluster.bootstrap) as client:
+            client.create_partitions(topic, 2)
+        produced(topic, [b"3", b"4"], partitions=2)
+        wait_for(lambda: spark.table(name).count() == 3, "records of old and new partition", timeout_s=60)
+        assert sorted(row.value for row in spark.table(name).collect()) == ["2", "3", "4"]
+        assert query.exception() is None
+    finally:
+        query.stop()
