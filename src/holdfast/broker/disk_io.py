@@ -95,10 +95,13 @@ class DiskThread:
         # Cleared first: a completion appended after this line schedules another delivery.
         self._wake_pending = False
         finished = self._finished
-        while finished:
+        for _ in range(len(finished)):  # what finishes meanwhile waits its turn: sockets are served in between
             done, result, error = finished.popleft()
             self._waiting -= 1
             try:
                 done(result, error)
             except Exception:
                 log.exception("%s: a completion failed", self.name)
+        if finished and not self._wake_pending:
+            self._wake_pending = True
+            self._loop.call_soon(self._deliver)
