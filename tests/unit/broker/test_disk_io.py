@@ -1,0 +1,126 @@
+"""The thread of a log directory: order, completions exactly once, limits, and what unforeseen errors become."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.broker.disk_io import DiskThread
+from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError, LogReadError
+
+DEADLINE_S = 10
+
+
+async def ask(thread: DiskThread, work: Any) -> tuple[Any, HoldfastError | None]:
+    future: asyncio.Future[tuple[Any, HoldfastError | None]] = asyncio.get_running_loop().create_future()
+    thread.submit(work, lambda result, error: future.set_result((result, error)))
+    async with asyncio.timeout(DEADLINE_S):
+        return await future
+
+
+def raising(error: Exception) -> Any:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+def test_work_runs_in_order_and_completes_in_order_on_the_loop() -> None:
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop())
+        loop_thread = threading.current_thread()
+        worked: list[tuple[int, bool]] = []
+        completed: list[tuple[int, bool]] = []
+        for i in range(1000):
+            thread.submit(
+                lambda i=i: worked.append((i, threading.current_thread() is loop_thread)) or i,  # type: ignore[func-returns-value, misc]
+                lambda result, _: completed.append((result, threading.current_thread() is loop_thread)),
+            )
+        assert await ask(thread, lambda: "last") == ("last", None)
+        assert worked == [(i, False) for i in range(1000)]
+        assert completed == [(i, True) for i in range(1000)]
+        assert thread.waiting == 0
+        thread.close()
+        assert thread.join(DEADLINE_S)
+
+    asyncio.run(check())
+
+
+def test_errors_of_ours_pass_and_others_become_storage_errors(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop())
+        ours = LogReadError("EIO")
+        assert await ask(thread, raising(ours)) == (None, ours)
+        with caplog.at_level(logging.CRITICAL):
+            result, error = await ask(thread, raising(ZeroDivisionError("oh")))
+        assert result is None
+        assert isinstance(error, KafkaStorageError)
+        assert "ZeroDivisionError: oh" in str(error)
+        assert await ask(thread, lambda: 1) == (1, None)
+        thread.close()
+
+    asyncio.run(check())
+
+
+def test_a_completion_that_fails_does_not_keep_the_others_from_theirs(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop())
+        thread.submit(lambda: None, lambda *_: 1 / 0)
+        assert await ask(thread, lambda: 1) == (1, None)
+        thread.close()
+
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(check())
+
+
+def test_K112_06_a_disk_that_hangs_refuses_more_than_its_limit_and_nothing_before() -> None:
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop(), limit=10)
+        hung = threading.Event()
+        answers: list[tuple[Any, HoldfastError | None]] = []
+        thread.submit(lambda: hung.wait(DEADLINE_S), lambda *_: None)
+        for i in range(20):
+            thread.submit(lambda i=i: i, lambda *answer: answers.append(answer))  # type: ignore[misc]
+        assert [type(error) for _, error in answers] == [DiskQueueFullError] * 11
+        hung.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while thread.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert answers[11:] == [(i, None) for i in range(9)]
+        thread.close()
+
+    asyncio.run(check())
+
+
+def test_completions_leave_room_for_sockets_between_them() -> None:
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        thread = DiskThread("d", loop)
+        seen: list[str] = []
+
+        done = threading.Event()
+        thread.submit(lambda: None, lambda *_: first())
+
+        def first() -> None:
+            loop.call_soon(seen.append, "socket")
+            for _ in range(3):
+                thread.submit(done.set, lambda *_: seen.append("disk"))
+            assert done.wait(DEADLINE_S)
+
+        async with asyncio.timeout(DEADLINE_S):
+            while seen.count("disk") < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert seen[0] == "socket"
+        thread.close()
+
+    asyncio.run(check())
+
+
+def test_a_thread_ends_when_its_loop_is_gone() -> None:
+    loop = asyncio.new_event_loop()
+    thread = DiskThread("d", loop)
+    loop.close()
+    thread.submit(lambda: None, lambda *_: None)
+    assert thread.join(DEADLINE_S)
