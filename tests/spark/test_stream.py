@@ -70,3 +70,36 @@ def test_a_live_stream_sees_new_records_and_new_partitions(
         assert query.exception() is None
     finally:
         query.stop()
+
+
+def test_records_that_are_gone_end_a_read_unless_that_is_fine(
+    spark: SparkSession, cluster: Cluster, produced: Any, source: Any, topic: str, tmp_path: Path
+) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    def run(**options: str) -> list[int]:
+        got: list[int] = []
+        rows = stream(spark, cluster, topic, **options)
+        target = rows.writeStream.foreachBatch(lambda batch, _: got.extend(int(row.value) for row in batch.collect()))
+        query = target.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sorted(got)
+
+    produced(topic, [b"%d" % i for i in range(10)])
+    assert run() == list(range(10))
+    for number in range(10, 40, 10):  # batches of their own, so that the deletion cuts between two
+        produced(topic, [b"%d" % i for i in range(number, number + 10)])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    deleted = admin.delete_records([TopicPartition(topic, 0, 20)])
+    for future in deleted.values():
+        future.result()
+    start = f'{{"{topic}":{{"0":5}}}}'
+    gone = f"partition {topic}-0: offset 5 is gone, the log starts at 20"
+    with pytest.raises(Exception, match=gone):
+        source(subscribe=topic, startingOffsets=start).load().count()
+    lenient = source(subscribe=topic, startingOffsets=start, failOnDataLoss="false").load()
+    assert sorted(int(row.value) for row in lenient.collect()) == list(range(20, 40))
+    with pytest.raises(Exception, match="offset 10 is gone, the log starts at 20"):
+        run()
+    assert run(failOnDataLoss="false") == list(range(20, 40))

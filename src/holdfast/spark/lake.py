@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 IDENTITY_FILE: Final = "holdfast-lake-id.json"
+PATIENCE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,8 @@ class _Lake:
         self._done: list[LandedBatch] = []
         self._began_s = time.monotonic()
         self._topics: Any = None
+        self._busy = False
+        self._asked_s: float | None = None
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -157,13 +160,21 @@ class _Lake:
         query = self._query
         if query is None:
             return False
-        if self._job.stop.is_set() and query.isActive and not query.status["isTriggerActive"]:
+        if self._job.stop.is_set() and query.isActive and self._may_stop():
             query.stop()
         if query.isActive:
             return True
         if query.exception() is not None:
             raise query.exception()
         return False
+
+    def _may_stop(self) -> bool:
+        """Between batches if there is such a moment, else whenever no batch is being landed: Spark then repeats one
+        that it had not noted, and it is found in place."""
+        self._asked_s = self._asked_s or time.monotonic()
+        if self._busy:
+            return False
+        return not self._query.status["isTriggerActive"] or time.monotonic() - self._asked_s > PATIENCE_S
 
     def end(self) -> None:
         if self._query is not None and self._query.isActive:
@@ -248,9 +259,13 @@ class _Lake:
         """Called by Spark for each batch, again for one whose end it had not noted before a crash."""
         if self._landing.has_landed(batch):
             return
-        done = self._write(records, batch)
-        ends = self._ends(batch)
-        self._landing.finish(done, ends)
+        self._busy = True
+        try:
+            done = self._write(records, batch)
+            ends = self._ends(batch)
+            self._landing.finish(done, ends)
+        finally:
+            self._busy = False
         self._done.append(done)
         self._step("landed", batch)
         if self._job.on_progress is not None:
