@@ -28,7 +28,7 @@ def load_plain_kernels(name: str) -> ModuleType:
     sys.modules["numba"] = None  # type: ignore[assignment]
     try:
         for each in ("jit", name):
-            qualified = f"holdfast.records.kernels.{each}" if each == "jit" else f"plain_{each}"
+            qualified = f"holdfast.records.kernels.{each if each == 'jit' else 'plain_' + each}"
             spec = importlib.util.spec_from_file_location(qualified, directory / f"{each}.py")
             assert spec and spec.loader
             module = importlib.util.module_from_spec(spec)
