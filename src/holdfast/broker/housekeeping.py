@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 OFTEN_MS = 5_000
 """How often rolled segments are synced and retired files removed."""
+SOON_MS = 1_000
+"""After a start: what was recovered after a crash is synced and its recovery point written, so that a second crash
+does not cost the same recovery again."""
 
 
 class Housekeeping:
@@ -35,6 +38,7 @@ class Housekeeping:
         config = self._broker.config
         self._every("checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint)
         self._every("files", OFTEN_MS, self._often)
+        self._timers["soon"] = self._broker.loop.call_later(SOON_MS / 1000, self._soon)
         self._every("retention", config.int("log.retention.check.interval.ms"), self._retain)
         self._every("probe", config.int("log.dir.probe.interval.ms"), self._probe)
 
@@ -49,6 +53,10 @@ class Housekeeping:
             self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
 
         self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
+
+    def _soon(self) -> None:
+        self._often()
+        self._timers["soon"] = self._broker.loop.call_later(SOON_MS / 1000, self._checkpoint)
 
     def _checkpoint(self) -> None:
         self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
