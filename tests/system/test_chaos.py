@@ -266,11 +266,15 @@ def test_H_24_topics_come_and_go_while_brokers_do(
         assert_directories_are_those_of_the_metadata(cluster)
         for name in (names[0], names[2]):
             admin.delete_topics([name])[name].result(TIMEOUT_S)
-        brokers = (1, 2, 3)
-        wait_for(lambda: not any(cluster.describe(broker=b).topics for b in brokers), "no topics", timeout_s=TIMEOUT_S)
+        wait_for(lambda: not any(topics_of(cluster).values()), "no topics", timeout_s=TIMEOUT_S)
     assert_directories_are_those_of_the_metadata(cluster)
     cluster.stop()
     assert_no_surprises(cluster)
+
+
+def topics_of(cluster: Cluster) -> dict[int, set[str]]:
+    """What each broker knows."""
+    return {broker: cluster.describe(broker=broker).topics for broker in (1, 2, 3)}
 
 
 def assert_directories_are_those_of_the_metadata(cluster: Cluster) -> None:
