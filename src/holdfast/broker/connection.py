@@ -42,6 +42,9 @@ LARGE_START = 2 << 20
 """A larger frame's buffer doubles as its bytes come in."""
 MAX_PIPELINED = 64
 MAX_PIPELINED_BYTES = 64 << 20
+MAX_RUNNING_BYTES = 256 << 20
+"""Requests under way on all connections together; beyond it each connection may have one. A disk that hangs must not
+fill the memory with what waits for it."""
 MAX_SEND_SEGMENTS = 64
 MAX_SEND_BYTES = 2 << 20
 """How much is gathered for one system call; small file slices are read for it, and a socket seldom takes more."""
@@ -55,13 +58,15 @@ _PAGE_STRIDE = 64 * 1024
 class BufferPool:
     """Reusable large receive buffers. Fresh pages cost more than the copy they save, so buffers are kept.
 
-    At most ``limit_bytes`` are kept idle; what is in use is limited by the connections.
+    At most ``limit_bytes`` are kept idle; what is in use is limited by the connections, which count it here.
     """
 
     def __init__(self, limit_bytes: int = 24 << 20) -> None:
         self._free: dict[int, list[bytearray]] = {}
         self._idle_bytes = 0
         self._limit_bytes = limit_bytes
+        self.running_bytes = 0
+        """Sizes of all requests under way."""
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least ``size`` bytes, contents undefined."""
@@ -213,6 +218,7 @@ class Connection:
         "closed",
         "dispatch",
         "idle_since",
+        "is_lasting",
         "on_close",
         "peer",
         "pool",
@@ -237,6 +243,8 @@ class Connection:
         self.on_close = on_close
         self.closed = False
         self.idle_since = loop.time()
+        self.is_lasting = False
+        """Not closed for being idle: its end would be taken for the death of this broker."""
         self.session: dict[str, Any] = {}
         """What handlers remember of this connection (client software, broker identity, parked fetch)."""
         self._loop = loop
@@ -256,7 +264,7 @@ class Connection:
     @property
     def is_idle(self) -> bool:
         """True when no request is under way; answers that the client does not take do not count."""
-        return not self._running
+        return not self._running and not self.is_lasting
 
     # -- receiving ---------------------------------------------------------------------------------------------
 
@@ -372,7 +380,11 @@ class Connection:
             self.close(f"receive failed: {e}")
 
     def _may_start_more(self) -> bool:
-        if len(self._running) >= MAX_PIPELINED or self._running_bytes >= MAX_PIPELINED_BYTES:
+        if (
+            len(self._running) >= MAX_PIPELINED
+            or self._running_bytes >= MAX_PIPELINED_BYTES
+            or self.pool.running_bytes >= MAX_RUNNING_BYTES
+        ):
             return False
         return self._running[-1].header.api_key == _PRODUCE and self._next_is_produce()
 
@@ -399,6 +411,7 @@ class Connection:
             exchange.pooled(large)
         self._running.append(exchange)
         self._running_bytes += exchange.size
+        self.pool.running_bytes += exchange.size
         self.dispatch(exchange)
         if large is None:
             exchange.detach(self._buffer)
@@ -424,6 +437,7 @@ class Connection:
         while running and running[0].answer is not None:
             first = running.popleft()
             self._running_bytes -= first.size
+            self.pool.running_bytes -= first.size
             assert first.answer is not None
             for chunk in first.answer:
                 if len(chunk):
@@ -553,5 +567,6 @@ class Connection:
         self._loop.remove_writer(fd)
         self.sock.close()
         self._out.clear()
+        self.pool.running_bytes -= self._running_bytes
         self.on_close(self)
 

@@ -11,6 +11,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from holdfast.broker.admission import ORDERS
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.base import Handler, RequestContext, error_response
@@ -108,6 +109,8 @@ class Dispatcher:
 
     def _start(self, exchange: Exchange) -> None:
         header = exchange.header
+        if header.api_key in ORDERS:
+            exchange.connection.is_lasting = True
         body = bytes(exchange.body)
         request = decode_request(header.api_key, header.api_version, body)
         ctx = RequestContext(

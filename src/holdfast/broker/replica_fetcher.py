@@ -181,6 +181,9 @@ class _Link:
         topics: dict[str | UUID, list[int]] = {}
         for tp in partitions:
             topics.setdefault(self._wire_id(tp), []).append(tp.partition)
+        if partitions:
+            followed = {tp.topic for tp in self._fetcher.partitions}
+            self._ids = {topic: topic_id for topic, topic_id in self._ids.items() if topic in followed}
         return list(topics.items())
 
     def _wire_id(self, tp: TopicPartition) -> UUID:

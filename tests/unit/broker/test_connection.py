@@ -278,3 +278,26 @@ def test_a_buffer_that_somebody_still_looks_at_is_not_used_again() -> None:
     pool.give(hung)
     assert pool.take(100_000) is hung
     assert len(hung) == 131_072
+
+
+@on_a_loop
+async def test_K112_06_requests_under_way_on_all_connections_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.broker.connection.MAX_RUNNING_BYTES", 1000)
+    async with connected() as one, connected() as other:
+        other.connection.pool = one.connection.pool
+        await one.send(b"".join(frame(ApiKey.PRODUCE, i, bytes(600)) for i in range(4)))
+        await one.until(lambda: len(one.requests) == 2 and not one.connection._reading)
+        # The limit is reached, but everybody may have one.
+        await other.send(b"".join(frame(ApiKey.PRODUCE, i, bytes(10)) for i in range(2)))
+        await other.until(lambda: other.requests and not other.connection._reading)
+        assert (len(one.requests), len(other.requests)) == (2, 1)
+        one.requests[0].finish([answer(0)])
+        one.requests[1].finish([answer(1)])
+        await one.until(lambda: len(one.requests) == 4)
+        other.requests[0].finish([answer(0)])
+        await other.until(lambda: len(other.requests) == 2)
+        other.connection.close(None)
+        one.connection.close(None)
+        assert one.connection.pool.running_bytes == 0
+        one.requests[2].finish([answer(2)])
+        assert one.connection.pool.running_bytes == 0

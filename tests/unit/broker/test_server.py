@@ -50,3 +50,25 @@ async def _without_file_descriptors() -> None:
         server.close()
         for client in clients:
             client.close()
+
+
+def test_connections_of_the_controller_are_not_closed_for_being_idle() -> None:
+    asyncio.run(_idle())
+
+
+async def _idle() -> None:
+    server = Server(dispatch=lambda _: None, on_close=lambda _: None, max_frame_bytes=1000, max_connections=10,
+                    max_idle_ms=0)  # fmt: skip
+    port = server.bind("127.0.0.1", 0)
+    server.start()
+    loop = asyncio.get_running_loop()
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+    await until(lambda: len(server.connections) == 2)
+    lasting, idle = server.connections
+    lasting.is_lasting = True
+    await until(lambda: loop.time() > max(lasting.idle_since, idle.idle_since))
+    server._close_idle()
+    assert server.connections == {lasting}
+    server.close()
+    for client in clients:
+        client.close()
