@@ -310,3 +310,35 @@ def test_a_broker_that_starts_answers_nothing_before_it_knows_everything(
 
         assert wait_for(first_answer, "an answer", timeout_s=TIMEOUT_S, interval_s=0.001) == {topic}
         cluster.wait_in_sync()
+
+
+def test_H_21_a_broker_that_cannot_report_its_dead_disk_ends(own_cluster: Callable[..., Cluster], topic: str) -> None:
+    cluster = own_cluster(settings={"log.dir.probe.interval.ms": "100", "log.dir.failure.timeout.ms": "1500"})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 6, 3)])[topic].result(TIMEOUT_S)
+    controller = cluster.describe([]).controller_id
+    assert controller is not None
+    told, silent = sorted({1, 2, 3} - {controller})
+
+    def break_disk(broker: int) -> None:
+        disk = cluster.data_dir / f"broker-{broker}" / "log-dir-2"
+        disk.rename(disk.with_name("gone"))
+        disk.write_text("not a directory")
+
+    break_disk(told)
+    offline = cluster.data_dir / f"broker-{told}.log"
+    wait_for(
+        lambda: any(told in seen.offline for seen in cluster.describe([topic], broker=controller).partitions.values()),
+        "the dead disk in the metadata",
+        timeout_s=TIMEOUT_S,
+    )
+    os.kill(cluster.pids()[controller], signal.SIGSTOP)
+    try:
+        break_disk(silent)
+        wait_for(lambda: silent not in cluster.live(), f"the end of broker {silent}", timeout_s=TIMEOUT_S)
+    finally:
+        os.kill(cluster.pids()[controller], signal.SIGCONT)
+    # Whoever could tell the controller goes on, with the disk that it has left.
+    assert told in cluster.live()
+    assert "could not be told" not in offline.read_text()
+    assert "could not be told" in (cluster.data_dir / f"broker-{silent}.log").read_text()

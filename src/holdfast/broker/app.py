@@ -325,20 +325,29 @@ class Broker:
             return
         self.replicas.log_dir_failed(log_dir, self.now_ms())
         self.membership.beat()
+        timeout_ms = self.config.int("log.dir.failure.timeout.ms")
+        self.loop.call_later(timeout_ms / 1000, self._check_reported, log_dir, timeout_ms)
+
+    def _check_reported(self, log_dir: LogDir, timeout_ms: int) -> None:
+        """While the controller does not know of a dead directory its partitions have no leader: better none of
+        this broker than that (H-21)."""
+        if log_dir.directory_id is not None and log_dir.directory_id not in self.membership.reported_dirs:
+            self._fatal(
+                f"Shutdown broker because the controller could not be told within {timeout_ms} ms that log directory "
+                f"{log_dir.path} has failed"
+            )
 
     # -- time --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        try:
-            deadline = self.replicas.next_deadline_ms()
-            if deadline is not None and deadline <= now_ms:
-                self.replicas.tick(now_ms)
-            deadline = self.groups.next_deadline_ms()
-            if deadline is not None and deadline <= now_ms:
-                self.groups.tick(now_ms)
-        except Exception:
-            log.exception("tick failed")
+        for part in (self.replicas, self.groups):
+            try:
+                deadline = part.next_deadline_ms()
+                if deadline is not None and deadline <= now_ms:
+                    part.tick(now_ms)
+            except Exception:
+                log.exception("tick failed")
         self._tick_timer = self.loop.call_later(TICK_S, self._tick)
 
     # -- stopping ----------------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ class Membership:
         self._beat_now = asyncio.Event()
         self._want_shutdown = False
         self.may_shut_down = asyncio.Event()
+        self.reported_dirs: frozenset[UUID] = frozenset()
+        """Log directories that the controller knows to be offline."""
 
     def start(self) -> None:
         """Begin to look for the controller."""
@@ -206,11 +208,12 @@ class Membership:
 
     async def _heartbeat(self) -> bool:
         """One heartbeat. False when this link is of no more use."""
+        offline_dirs = self._offline_dirs()
         response = await self._ask(
             ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
             broker_id=self.identity.broker_id, broker_epoch=self.broker_epoch,
             current_metadata_offset=max(self.broker_epoch, 0), want_fence=False,
-            want_shut_down=self._want_shutdown, offline_log_dirs=self._offline_dirs(),
+            want_shut_down=self._want_shutdown, offline_log_dirs=offline_dirs,
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
@@ -221,6 +224,7 @@ class Membership:
             return True
         if error is not None:
             raise error
+        self.reported_dirs = frozenset(offline_dirs)
         if response.is_fenced:
             self.unfenced.clear()
         else:
