@@ -275,9 +275,12 @@ class Broker:
             log.info("metadata of offset %d comes after that of %d: not taken", told[1], self._told[1])
             return
         self._told = told
-        before = set(self.metadata.topics)
+        before, alive = set(self.metadata.topics), set(self.metadata.brokers)
         for topic in self.metadata.update(request):
             self.logs.update_config(topic, self.log_config(topic))
+        back = self.metadata.brokers.keys() - alive
+        if back:
+            self.replicas.brokers_are_back(back, self.now_ms())
         for broker_id, seen in self.metadata.departed.items():
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())

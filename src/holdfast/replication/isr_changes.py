@@ -7,6 +7,7 @@ both readings of the ISR (isr.py).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import HoldfastError, IneligibleReplicaError, OperationNotAttemptedError
@@ -89,6 +90,15 @@ def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:
         if follower is not None:
             follower.refused_until_ms = now_ms + partition.around.settings.alter_partition_retry_ms
     _retry_later(partition, now_ms)
+
+
+def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) -> None:
+    """These are alive again: a refusal that was for their absence is no reason to wait any more."""
+    refused_ones = [f for b, f in partition.followers.items() if b in brokers and f.refused_until_ms > now_ms]
+    for follower in refused_ones:
+        follower.refused_until_ms = now_ms
+    if refused_ones and partition.isr.pending is None:
+        partition.isr.retry_at_ms = now_ms
 
 
 def _retry_later(partition: Partition, now_ms: int) -> None:

@@ -7,7 +7,7 @@ answers come by callbacks, at once or later, exactly once. The shell calls ``tic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.config import LogConfig
@@ -221,6 +221,12 @@ class LocalReplicas:
         partition = self._partitions.get(proposal.topic_partition)
         if partition is not None and partition.topic_id == proposal.topic_id:
             isr_changes.on_result(partition, proposal, outcome, now_ms)
+
+    def brokers_are_back(self, brokers: Iterable[BrokerId], now_ms: int) -> None:
+        """The controller counts these as alive again: what it refused for their sake may be proposed now."""
+        back = set(brokers)
+        for partition in tuple(self._around.retrying):
+            isr_changes.welcome(partition, back, now_ms)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due: expire waiters, check lagging followers, retry. Costs nothing for idle partitions."""

@@ -360,6 +360,27 @@ def test_H_05_a_refused_replica_is_proposed_again_later_and_holds_up_nobody(clus
     assert cluster.states[TP].isr == (1, 3, 2)
 
 
+def test_H_05_a_replica_that_is_alive_again_is_proposed_at_once(cluster: Any) -> None:
+    cluster.create(1, 2, 3)
+    cluster.change(isr=(1, 3))
+    cluster.fenced = {2}
+    cluster.broadcast()
+    cluster.settle()
+    assert cluster.states[TP].isr == (1, 3)
+    cluster.fenced = set()
+    cluster[1].replicas.brokers_are_back({3}, cluster.now_ms)
+    cluster[1].replicas.tick(cluster.now_ms)
+    assert cluster[1].proposals == [], "it was not this one that was missing"
+    cluster[1].replicas.brokers_are_back({2}, cluster.now_ms)
+    deadline = cluster[1].replicas.next_deadline_ms()
+    assert deadline is not None
+    assert deadline <= cluster.now_ms
+    cluster[1].replicas.tick(cluster.now_ms)
+    assert [dict(p.isr).keys() for p in cluster[1].proposals] == [{1, 2, 3}]
+    cluster.settle()
+    assert set(cluster.states[TP].isr) == {1, 2, 3}
+
+
 def test_H_04_a_proposal_is_never_under_way_twice(cluster: Any) -> None:
     """Found by the property test (seed 5580): a retry that was due before the same proposal went out again by itself
     sent it twice; the first copy was refused, the second stored, and the high watermark had moved in between."""
