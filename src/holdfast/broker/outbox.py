@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.errors import HoldfastError, UnknownServerError
+from holdfast.model.errors import HoldfastError, NetworkError, UnknownServerError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 ALTER_PARTITION_VERSION = 3
 TIMEOUT_S = 10.0
+RESEND_S = 0.02
 
 
 class BrokerOutbox:
@@ -54,6 +55,11 @@ class BrokerOutbox:
                 proposals, self._waiting = self._waiting, []
                 try:
                     await self._send_one(proposals)
+                except NetworkError as e:
+                    # Recorded or not: the next controller says so when it is asked the same again.
+                    log.info("AlterPartition of %d partitions is sent again: %s", len(proposals), e)
+                    self._waiting[:0] = proposals
+                    await asyncio.sleep(RESEND_S)
                 except HoldfastError as e:
                     self._all(proposals, e)
                 except Exception as e:

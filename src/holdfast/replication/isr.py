@@ -63,7 +63,9 @@ class FollowerProgress:
         """It asked for ``offset``: it has everything before."""
         self.end_offset = offset
         self.log_start_offset = log_start_offset
-        self.broker_epoch = broker_epoch
+        if broker_epoch != self.broker_epoch:  # what was refused was the incarnation before
+            self.broker_epoch = broker_epoch
+            self.refused_until_ms = 0
         if offset >= leader_end:
             self.behind_since_ms = None
         elif self.behind_since_ms is None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import HoldfastError, IneligibleReplicaError, OperationNotAttemptedError
-from holdfast.model.types import BrokerId
+from holdfast.model.types import BrokerEpoch, BrokerId
 from holdfast.replication.isr import FollowerProgress
 from holdfast.replication.types import IsrOutcome, IsrProposal, Role
 
@@ -76,11 +76,21 @@ def on_result(
             _retry_later(partition, now_ms)  # a LeaderAndIsr that explains it is on its way
     elif isinstance(outcome, (IneligibleReplicaError, OperationNotAttemptedError)):
         isr.revert()
-        refused(partition, [b for b, _ in proposal.isr if b not in isr.committed], now_ms)
+        refused(partition, [b for b, epoch in proposal.isr if _is_meant(partition, b, epoch)], now_ms)
         changed(partition, now_ms)
     else:
         # It may have been stored or not: both readings of the ISR stay as they are.
         _retry_later(partition, now_ms)
+
+
+def _is_meant(partition: Partition, broker_id: BrokerId, epoch: BrokerEpoch | None) -> bool:
+    """A refused proposal was to add this broker, in the incarnation that still fetches."""
+    follower = partition.followers.get(broker_id)
+    return (
+        follower is not None
+        and broker_id not in partition.isr.committed
+        and (epoch is None or follower.broker_epoch == epoch)
+    )
 
 
 def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:

@@ -381,6 +381,19 @@ def test_H_05_a_replica_that_is_alive_again_is_proposed_at_once(cluster: Any) ->
     assert set(cluster.states[TP].isr) == {1, 2, 3}
 
 
+def test_H_05_a_refusal_does_not_count_for_the_next_incarnation(cluster: Any) -> None:
+    cluster.create(1, 2, 3)
+    cluster.change(isr=(1, 3))  # broker 2 shuts down: it is taken out, and not proposed again for a while
+    cluster.broadcast()
+    cluster.settle()
+    assert cluster.states[TP].isr == (1, 3)
+    cluster[2].kill()
+    cluster[2].start()
+    cluster.broadcast()
+    cluster.settle()
+    assert set(cluster.states[TP].isr) == {1, 2, 3}
+
+
 def test_H_04_a_proposal_is_never_under_way_twice(cluster: Any) -> None:
     """Found by the property test (seed 5580): a retry that was due before the same proposal went out again by itself
     sent it twice; the first copy was refused, the second stored, and the high watermark had moved in between."""
