@@ -17,19 +17,17 @@ import os
 import resource
 import signal
 import sys
-import time
 from typing import Any
-from uuid import uuid4
 
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
-from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.outbox import BrokerOutbox
+from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
@@ -45,7 +43,6 @@ from holdfast.protocol.framing import decode_response, encode_body, parse_respon
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.replication.types import ReplicationSettings
-from holdfast.storage.files import OsFiles
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
 
@@ -53,7 +50,6 @@ log = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_S = 3.0
 CLOSE_LOGS_S = 5.0
-TICK_S = 0.02
 EXIT_DISKS_FAILED = 1
 CLAIM_RETRY_S = 1.0
 RESIGN_S = 2.0
@@ -66,18 +62,19 @@ SUSPICION_S = 1.0
 class Broker:
     """One node. Attributes are the parts that handlers work with."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, platform: Platform | None = None) -> None:
         self.config = config
+        self.platform = platform or Platform.real()
         self.broker_id = config.node_id
         self.loop = asyncio.get_running_loop()
-        self._clock_base = time.time() - time.monotonic()
+        self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
         self.controller: ControllerLoop | None = None
         self.stopping = asyncio.Event()
         self.exit_code = 0
         self._told = (-1, -1)
         """Controller epoch and metadata offset of the newest UpdateMetadata."""
-        self._threads: list[DiskThread] = []
+        self._threads: list[WorkThread] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._tick_timer: asyncio.TimerHandle | None = None
 
@@ -85,11 +82,11 @@ class Broker:
 
     def now_ms(self) -> int:
         """Wall clock of this process: milliseconds since 1970 that never jump back."""
-        return int((self._clock_base + time.monotonic()) * 1000)
+        return int((self._clock_base + self.platform.monotonic_s()) * 1000)
 
     def monotonic_ms(self) -> int:
         """Milliseconds that only grow, for deadlines of the controller."""
-        return int(time.monotonic() * 1000)
+        return int(self.platform.monotonic_s() * 1000)
 
     # -- starting ----------------------------------------------------------------------------------------------
 
@@ -110,7 +107,7 @@ class Broker:
         self.server.start()
         self._spawn(self._run_for_controller(Candidate(broker_id=self.broker_id, host=host, port=port)))
         self.membership.start()
-        self._tick_timer = self.loop.call_later(TICK_S, self._tick)
+        self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
         self.housekeeping.start()
         await self.membership.unfenced.wait()
         while not self.admission.is_open:
@@ -118,13 +115,13 @@ class Broker:
             self.metadata.on_next_update(updated.set)
             await updated.wait()
 
-    def _thread(self, name: str) -> DiskThread:
-        thread = DiskThread(name, self.loop)
+    def _thread(self, name: str) -> WorkThread:
+        thread = self.platform.thread(name, self.loop)
         self._threads.append(thread)
         return thread
 
     @staticmethod
-    async def _in_thread(thread: DiskThread, work: Any) -> Any:
+    async def _in_thread(thread: WorkThread, work: Any) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(result: Any, error: HoldfastError | None) -> None:
@@ -135,14 +132,13 @@ class Broker:
         return await future
 
     async def _load_logs(self) -> None:
-        files = OsFiles()
         dirs = []
         for path in self.config.log_dirs:
             name = f"disk-{os.path.basename(path)}"
             dirs.append(
                 LogDir(
                     path,
-                    files,
+                    self.platform.files,
                     self._thread(name),
                     sync_queue=self._thread(f"{name}-sync"),
                     on_offline=self._log_dir_offline,
@@ -153,7 +149,7 @@ class Broker:
             node_id=self.broker_id,
             cluster_id=self.cluster_id,
             config_of=self.log_config,
-            new_id=uuid4,
+            new_id=self.platform.new_id,
         )
         loaded: asyncio.Future[HoldfastError | None] = self.loop.create_future()
         self.logs.start(self.now_ms(), loaded.set_result)
@@ -186,6 +182,7 @@ class Broker:
             max_frame_bytes=config.int("socket.request.max.bytes"),
             max_connections=config.int("max.connections"),
             max_idle_ms=config.int("connections.max.idle.ms"),
+            listen=self.platform.listen,
         )
 
     def _membership(self, host: str, port: int) -> Membership:
@@ -198,6 +195,7 @@ class Broker:
                 rack=config.optional_str("broker.rack"),
                 log_dirs=tuple(d.directory_id for d in self.logs.dirs if d.directory_id is not None),
                 cluster_id=self.cluster_id,
+                incarnation_id=self.platform.new_id(),
             ),
             self.store,
             heartbeat_interval_ms=config.int("broker.heartbeat.interval.ms"),
@@ -351,7 +349,7 @@ class Broker:
                     part.tick(now_ms)
             except Exception:
                 log.exception("tick failed")
-        self._tick_timer = self.loop.call_later(TICK_S, self._tick)
+        self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
 
     # -- stopping ----------------------------------------------------------------------------------------------
 

@@ -15,12 +15,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
-from holdfast.broker.disk_io import DiskThread
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.controller import broadcast
@@ -33,6 +31,7 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
 if TYPE_CHECKING:
+    from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
     from holdfast.metadata.image import ClusterDelta
     from holdfast.metadata.store import Claim, Loaded, MetadataStore
@@ -50,6 +49,7 @@ class Host(Protocol):
     """What a reign needs of the broker that it is in."""
 
     broker_id: BrokerId
+    platform: Platform
 
     def monotonic_ms(self) -> int: ...
 
@@ -89,13 +89,13 @@ def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
 class ControllerLoop:
     """One reign: made with a claim, ended by ``close`` or by a failed commit."""
 
-    def __init__(self, broker: Host, store: MetadataStore, thread: DiskThread, claim: Claim, loaded: Loaded) -> None:
+    def __init__(self, broker: Host, store: MetadataStore, thread: WorkThread, claim: Claim, loaded: Loaded) -> None:
         self._broker = broker
         self._store = store
         self._thread = thread
         self.epoch = claim.epoch
         image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, loaded.base_offset)
-        self.controller = Controller(image, broker.controller_settings(), random.Random())
+        self.controller = Controller(image, broker.controller_settings(), broker.platform.rng)
         self._durable = image
         """The image that brokers may be told: without the decisions of a commit that is under way."""
         self._end_offset = loaded.end_offset

@@ -6,7 +6,6 @@ Owns the loading of ``__consumer_offsets`` partitions. The coordinator itself is
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -33,7 +32,7 @@ class GroupShell:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        rng = random.Random()
+        rng = broker.platform.rng
         self.coordinator = GroupCoordinator(
             GroupSettings.of(broker.config), self, new_member_suffix=lambda: str(UUID(int=rng.getrandbits(128)))
         )

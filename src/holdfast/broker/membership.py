@@ -20,7 +20,7 @@ import functools
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from holdfast.broker.handlers.entity import build
 from holdfast.client.connection import BrokerConnection
@@ -61,7 +61,7 @@ class Identity:
     rack: str | None
     log_dirs: tuple[UUID, ...]
     cluster_id: str
-    incarnation_id: UUID = dataclasses.field(default_factory=uuid4)
+    incarnation_id: UUID
 
 
 class Membership:

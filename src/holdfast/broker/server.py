@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 
 from holdfast.broker.connection import BufferPool, Connection, Exchange
-from holdfast.model.errors import ConfigError
+from holdfast.broker.platform import listen
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +35,14 @@ class Server:
         max_frame_bytes: int,
         max_connections: int,
         max_idle_ms: int,
+        listen: Callable[[str, int], socket.socket] = listen,
     ) -> None:
         self._dispatch = dispatch
         self._on_close = on_close
         self._max_frame_bytes = max_frame_bytes
         self._max_connections = max_connections
         self._max_idle_s = max_idle_ms / 1000
+        self._listen = listen
         self._pool = BufferPool()
         self._sock: socket.socket | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -49,16 +51,7 @@ class Server:
 
     def bind(self, host: str, port: int) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-        except OSError as e:
-            sock.close()
-            raise ConfigError(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
-        sock.listen(512)
-        sock.setblocking(False)
+        sock = self._listen(host, port)
         self._sock = sock
         return int(sock.getsockname()[1])
 

@@ -12,6 +12,7 @@ from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
+from holdfast.broker.platform import Platform
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.store import Candidate, InMemoryStore
@@ -25,6 +26,7 @@ class Surroundings:
     broker_id = 1
 
     def __init__(self) -> None:
+        self.platform = Platform.real()
         self.suspected: list[int | None] = []
 
     def monotonic_ms(self) -> int:

@@ -1,0 +1,78 @@
+"""What a broker asks of the machine that it runs on: files, threads, clocks, a listening socket, chance.
+
+Owns the list of these things and nothing else. ``Platform.real`` is the process as it is; the simulation gives a
+broker another one, under which the same shell runs in virtual time on disks and networks that fail by a seed
+(DESIGN 3.8). Connections to other brokers are made by the event loop, which is the simulation's own there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+from holdfast.broker.disk_io import DiskThread
+from holdfast.model.errors import ConfigError
+from holdfast.storage.files import FileSystem, OsFiles
+
+TICK_S = 0.02
+BACKLOG = 512
+
+
+class WorkThread(Protocol):
+    """A thread of its own for what blocks: one per log directory, one for the metadata store, one for its claim."""
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
+        """Run ``work`` in turn, then ``done(result, error)`` on the loop."""
+
+    def close(self) -> None:
+        """End after what is queued."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening, non-blocking TCP socket. Raises ConfigError when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as e:
+        sock.close()
+        raise ConfigError(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
+    return sock
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """See the module's docstring. Times are seconds."""
+
+    files: FileSystem
+    wall_s: Callable[[], float]
+    """Seconds since 1970; may jump."""
+    monotonic_s: Callable[[], float]
+    thread: Callable[[str, asyncio.AbstractEventLoop], WorkThread]
+    listen: Callable[[str, int], socket.socket]
+    rng: random.Random
+    new_id: Callable[[], UUID]
+    tick_s: float = TICK_S
+    """How late a deadline of replication or of a group may be noticed."""
+
+    @classmethod
+    def real(cls) -> Platform:
+        """This process on this machine."""
+        return cls(
+            files=OsFiles(),
+            wall_s=time.time,
+            monotonic_s=time.monotonic,
+            thread=DiskThread,
+            listen=listen,
+            rng=random.Random(),
+            new_id=uuid4,
+        )
