@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.coordination.embedded import EmbeddedStore, file_system_of, refuse_network_file_system
+from holdfast.coordination.embedded import EmbeddedStore, refuse_network_file_system
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import FeatureLevelRecord, NoOpRecord
 from holdfast.metadata.store import Candidate
@@ -23,6 +23,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
 )
 from holdfast.records.record import Record, encode_batch
+from holdfast.storage.files import OsFiles, file_system_of
 
 ONE = Candidate(broker_id=1, host="one", port=9001)
 CHILD = """
@@ -203,8 +204,14 @@ def test_the_file_system_of_a_path(path: str, kind: str) -> None:
     assert file_system_of(path, MOUNTS) == kind
 
 
-def test_locks_of_a_network_file_system_are_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse_network_file_system(str(tmp_path))
-    monkeypatch.setattr("holdfast.coordination.embedded.file_system_of", lambda *_: "nfs4")
+class OnNfs(OsFiles):
+    """A file system that says what it is."""
+
+    def kind(self, path: str) -> str:
+        return "nfs4"
+
+
+def test_locks_of_a_network_file_system_are_not_trusted(directory: str) -> None:
+    refuse_network_file_system(directory, OsFiles())
     with pytest.raises(ConfigError, match="is on nfs4"):
-        refuse_network_file_system(str(tmp_path))
+        EmbeddedStore(directory, files=OnNfs())

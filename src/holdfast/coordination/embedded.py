@@ -14,14 +14,12 @@ another broker reigns, so it has a thread of its own, one that need not end for 
 """
 
 import contextlib
-import fcntl
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.metadata.image import ClusterImage
@@ -29,7 +27,7 @@ from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, claim_record
 from holdfast.model.errors import ConfigError, FencedControllerError
 from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
-from holdfast.storage.files import OsFiles
+from holdfast.storage.files import FileLock, FileSystem, OsFiles
 from holdfast.storage.partition_metadata import encode_uuid
 
 LOG_DIRECTORY: Final = "__cluster_metadata-0"
@@ -38,6 +36,7 @@ SNAPSHOT_BYTES: Final = 8 << 20
 NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "fuse.sshfs"}
 )
+_OS_FILES: Final = OsFiles()
 _Seen = tuple[int, int, int]
 
 
@@ -52,18 +51,21 @@ class EmbeddedStore:
         self,
         directory: str,
         *,
+        files: FileSystem = _OS_FILES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
         clock: Callable[[], TimestampMs] = _wall_clock_ms,
+        new_id: Callable[[], UUID] = uuid4,
     ) -> None:
-        self._directory = os.path.abspath(directory)
-        self._files = OsFiles()
+        self._directory = directory
+        self._files = files
+        self._new_id = new_id
         self._files.makedirs(f"{self._directory}/{LOG_DIRECTORY}")
-        refuse_network_file_system(self._directory)
+        refuse_network_file_system(self._directory, files)
         self._log = MetadataLog(f"{self._directory}/{LOG_DIRECTORY}", self._files, clock)
         self._snapshot_bytes = snapshot_bytes
         self._location_path = f"{self._directory}/controller.json"
         self._mutex = threading.Lock()
-        self._lock_fd: int | None = None
+        self._lock: FileLock | None = None
         self._claim: Claim | None = None
         self._loaded: Loaded | None = None
         self._closed = False
@@ -73,11 +75,11 @@ class EmbeddedStore:
         """The id of the cluster, 22 characters; the first caller of all brokers makes it."""
         path = f"{self._directory}/cluster.id"
         if not self._files.exists(path):
-            mine = f"{path}.{os.getpid()}.{uuid4().hex}"
-            self._files.write_atomic(mine, f"{encode_uuid(uuid4())}\n".encode())
+            mine = f"{path}.{self._new_id().hex}"
+            self._files.write_atomic(mine, f"{encode_uuid(self._new_id())}\n".encode())
             try:
                 with contextlib.suppress(FileExistsError):  # another broker was first: its id is the one
-                    os.link(mine, path)
+                    self._files.link(mine, path)
             finally:
                 self._files.unlink(mine)
         return self._files.read_bytes(path).decode().strip()
@@ -86,19 +88,18 @@ class EmbeddedStore:
 
     def claim(self, candidate: Candidate) -> Claim:
         """Wait for the lock, recover the log, append the claim, say where the controller is."""
-        fd = os.open(f"{self._directory}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = self._files.wait_for_lock(f"{self._directory}/lock")
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             with self._mutex:
                 if self._closed:
                     raise FencedControllerError("The metadata store is closed")
-                if self._lock_fd is not None:
-                    os.close(self._lock_fd)  # of a reign that ended without ``resign``
+                if self._lock is not None:
+                    self._lock.release()  # of a reign that ended without ``resign``
                 claim = self._begin_reign(candidate)
-                self._lock_fd = fd
+                self._lock = lock
                 return claim
         except BaseException:
-            os.close(fd)
+            lock.release()
             raise
 
     def _begin_reign(self, candidate: Candidate) -> Claim:
@@ -118,10 +119,10 @@ class EmbeddedStore:
         with self._mutex:
             self._claim = self._loaded = None
             self._log.close()
-            if self._lock_fd is not None:
+            if self._lock is not None:
                 self._files.unlink(self._location_path)
-                os.close(self._lock_fd)
-                self._lock_fd = None
+                self._lock.release()
+                self._lock = None
 
     def close(self) -> None:
         """Resign; a claim that still waits fails when it would get the lock."""
@@ -166,8 +167,9 @@ class EmbeddedStore:
     def active(self) -> ControllerLocation | None:
         """From controller.json, read again only when it changed: one stat a call."""
         try:
-            stat = os.stat(self._location_path)
-            seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            seen = self._files.identity(self._location_path)
+            if seen is None:
+                return None
             if self._location is None or seen != self._location[0]:
                 found = json.loads(self._files.read_bytes(self._location_path))
                 location = ControllerLocation(
@@ -184,25 +186,8 @@ class EmbeddedStore:
         self._files.write_atomic(self._location_path, text.encode(), durable=False)
 
 
-def refuse_network_file_system(path: str) -> None:
+def refuse_network_file_system(path: str, files: FileSystem) -> None:
     """ConfigError if the directory is on a file system whose locks are another machine's word."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8") as file:
-            mounts = file.read()
-    except OSError:
-        return  # not Linux: nothing to ask
-    kind = file_system_of(os.path.realpath(path), mounts)
+    kind = files.kind(path)
     if kind in NETWORK_FILE_SYSTEMS:
         raise ConfigError(f"metadata.log.dir: {path} is on {kind}: expected a local disk, for the lock that elects")
-
-
-def file_system_of(path: str, mounts: str) -> str:
-    """Type of the file system that ``path`` is on, by the text of /proc/self/mountinfo; '' when it is not in it."""
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        fields, _, rest = line.partition(" - ")
-        mount = fields.split()[4].replace("\\040", " ")
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, rest.split()[0]
-    return kind

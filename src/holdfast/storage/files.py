@@ -92,6 +92,9 @@ class FileSystem(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name; FileExistsError if the name is taken, so of several callers one succeeds."""
+
     def unlink(self, path: str) -> None:
         """Remove a file; fine if it is gone."""
 
@@ -108,6 +111,12 @@ class FileSystem(Protocol):
 
     def modified_ms(self, path: str) -> int:
         """Time of the last change of contents."""
+
+    def identity(self, path: str) -> tuple[int, int, int] | None:
+        """Inode, time of change (ns) and size: differs when a small file was replaced. None if it is missing."""
+
+    def kind(self, path: str) -> str:
+        """Type of the file system that holds the path; '' if the system does not say."""
 
     def device(self, path: str) -> int:
         """Number of the device that holds the path: changes when something is mounted over or away."""
@@ -130,6 +139,9 @@ class FileSystem(Protocol):
 
     def lock(self, path: str) -> FileLock | None:
         """An exclusive lock on the file (made if missing); None if another process or handle has it."""
+
+    def wait_for_lock(self, path: str) -> FileLock:
+        """The same lock, waiting in the system call for as long as another has it."""
 
 
 class OsFile:
@@ -255,6 +267,9 @@ class OsFiles:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
     def unlink(self, path: str) -> None:
         try:
             os.unlink(path)
@@ -285,6 +300,20 @@ class OsFiles:
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def identity(self, path: str) -> tuple[int, int, int] | None:
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def kind(self, path: str) -> str:
+        try:
+            mounts = self.read_bytes("/proc/self/mountinfo").decode(errors="replace")
+        except OSError:
+            return ""  # not Linux: nothing to ask
+        return file_system_of(os.path.realpath(path), mounts)
 
     def device(self, path: str) -> int:
         return os.stat(path).st_dev
@@ -342,3 +371,24 @@ class OsFiles:
                 return None
             raise
         return OsLock(fd)
+
+    def wait_for_lock(self, path: str) -> FileLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(fd)
+            raise
+        return OsLock(fd)
+
+
+def file_system_of(path: str, mounts: str) -> str:
+    """Type of the file system that ``path`` is on, by the text of /proc/self/mountinfo; '' when it is not in it."""
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields, _, rest = line.partition(" - ")
+        mount = fields.split()[4].replace("\\040", " ")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, rest.split()[0]
+    return kind
