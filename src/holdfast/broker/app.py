@@ -94,7 +94,12 @@ class Broker:
         """Load, listen, register. Returns when the controller counts this broker as alive."""
         config = self.config
         metadata_dir = config.optional_str("metadata.log.dir") or config.log_dirs[0]
-        self.store = EmbeddedStore(metadata_dir)
+        self.store = EmbeddedStore(
+            metadata_dir,
+            files=self.platform.files,
+            new_id=self.platform.new_id,
+            clock=lambda: int(self.platform.wall_s() * 1000),
+        )
         self._store_thread = self._thread("metadata")
         self.cluster_id = await self._in_thread(self._store_thread, self.store.cluster_id)
         await self._load_logs()
