@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,31 @@ def test_descriptors_go_back_with_the_last_reference(tmp_path: Path) -> None:
     del handle
     with pytest.raises(OSError, match=r"."):
         os.fstat(fd)
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    files, path = OsFiles(), str(tmp_path / "lock")
+    code = (
+        "import sys; from holdfast.storage.files import OsFiles; "
+        "held = OsFiles().lock(sys.argv[1]); print(held is not None, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        assert files.lock(path) is None
+        other.kill()
+        other.wait()
+    again = files.lock(path)
+    assert again is not None
+    again.release()
+
+
+def test_a_system_without_a_mount_table_does_not_say_the_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> bytes:
+        raise FileNotFoundError("no /proc")
+
+    assert OsFiles().kind("/") != ""
+    monkeypatch.setattr(OsFiles, "read_bytes", missing)
+    assert OsFiles().kind("/") == ""
