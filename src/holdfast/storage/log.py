@@ -172,7 +172,7 @@ class Log:
             if leader_epoch != view.last_epoch:
                 self.epochs.assign(leader_epoch, base_offset)
             data = batches if end == len(batches) else memoryview(batches)[:end]
-            self._segments.write(data, placed, max_timestamp, now_ms, config, self._rolled)
+            self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled)
         if has_producer:
             self.producers.update(checked[0][1], base_offset)
         self._publish(view.start_offset, offset)
@@ -196,7 +196,9 @@ class Log:
                 self.epochs.assign(epoch, start)
             size = placed[-1].at + placed[-1].size
             data = batches if size == len(batches) else memoryview(batches)[:size]
-            self._segments.write(data, placed, fetched.max_timestamp, now_ms, self.config, self._rolled)
+            self._segments.write(
+                data, placed, view.end_offset, fetched.max_timestamp, now_ms, self.config, self._rolled
+            )
         for header in fetched.producers:
             self.producers.update(header, header.base_offset)
         end_offset = placed[-1].last_offset + 1

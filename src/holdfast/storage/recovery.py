@@ -98,7 +98,7 @@ def load_parts(
             segment.unlink_files()
         names = _without_garbage(files, path)
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
-        end_offset, seen = start_offset, []
+        end_offset, recovery_point, seen = start_offset, start_offset, []
     _fit_epochs(epochs, segments, start_offset, end_offset, rewrite=bool(seen))
     producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
     for segment in segments:
@@ -164,14 +164,16 @@ def _recover(
         segment = segments[i]
         size = segment.size
         good, end_offset = _check_segment(segment, now_ms, config.index_interval_bytes, seen)
-        if good < size:
+        later = segments[i + 1 :]
+        # A segment that lost its end, but not within a batch, shows only by the hole before the next one.
+        if good < size or (later and later[0].base_offset != end_offset):
             log.warning(
-                "%s: %d bytes from position %d (offset %d) on are no whole batches: cut off, with %d later segments",
-                segment.path(LOG), size - good, good, end_offset, len(segments) - i - 1,
+                "%s: %d bytes from position %d (offset %d) on are no whole batches%s: cut off, with %d later segments",
+                segment.path(LOG), size - good, good, end_offset, ", or missing" if good == size else "", len(later),
             )  # fmt: skip
             segment.truncate(good, end_offset)
-            for later in segments[i + 1 :]:
-                later.unlink_files()
+            for lost in later:
+                lost.unlink_files()
             del segments[i + 1 :]
             break
         if i + 1 < len(segments):

@@ -45,12 +45,15 @@ class SegmentList:
         self,
         data: Buffer,
         placed: Sequence[Placed],
+        end_offset: Offset,
         max_timestamp: TimestampMs,
         now_ms: TimestampMs,
         config: LogConfig,
         rolled: Callable[[Offset], None],
     ) -> None:
-        """Append to the active segment; to a new one if they do not belong there (then ``rolled`` is called)."""
+        """Append to the active segment, which ends at ``end_offset``; to a new one if they do not belong there (then
+        ``rolled`` is called). The new one begins where the old one ends, also when the batches do not: a hole
+        between two segments is a loss, and recovery takes it for one."""
         size = len(data)
         active = self.all[-1]
         too_far = placed[-1].last_offset - active.base_offset > MAX_RELATIVE_OFFSET
@@ -61,10 +64,10 @@ class SegmentList:
             or _index_is_full(active, config)
         ):
             if size > config.segment_bytes:
-                self._write_in_parts(data, placed, now_ms, config, rolled)
+                self._write_in_parts(data, placed, end_offset, now_ms, config, rolled)
                 return
             if active.size or too_far:
-                active = self.roll(placed[0].base_offset, now_ms)
+                active = self.roll(placed[0].base_offset if too_far else end_offset, now_ms)
                 rolled(active.base_offset)
         if not active.size:
             active.first_timestamp = placed[0].max_timestamp
@@ -75,6 +78,7 @@ class SegmentList:
         self,
         data: Buffer,
         placed: Sequence[Placed],
+        end_offset: Offset,
         now_ms: TimestampMs,
         config: LogConfig,
         rolled: Callable[[Offset], None],
@@ -94,7 +98,8 @@ class SegmentList:
                 stop += 1
             part = [p._replace(at=p.at - first) for p in placed[start:stop]]
             end = placed[stop - 1].at + placed[stop - 1].size
-            self.write(view[first:end], part, max(p.max_timestamp for p in part), now_ms, config, rolled)
+            self.write(view[first:end], part, end_offset, max(p.max_timestamp for p in part), now_ms, config, rolled)
+            end_offset = part[-1].last_offset + 1
             start = stop
 
     def roll(self, base_offset: Offset, now_ms: TimestampMs) -> Segment:

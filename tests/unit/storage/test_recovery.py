@@ -53,6 +53,34 @@ def test_a_torn_tail_is_cut_at_the_last_whole_batch(open_log, batch, read_all, c
     assert log.view.end_offset == 10
 
 
+@pytest.mark.parametrize("lost", ["all", "last batch", "file"])
+def test_a_log_has_no_holes(open_log, batch, read_all, lost):
+    """A loss of power takes what a rolled segment had not synced, and leaves a later segment (simulation, seed 18)."""
+    config = {"segment_bytes": 400, "index_interval_bytes": 100}
+    log = open_log(**config)
+    fill(log, batch, 20)
+    before = read_all(log)
+    first, middle = log.view.segments[:2]
+    kept = middle.base_offset
+    log.close(clean=False)
+    path = Path(middle.path(".log"))
+    if lost == "file":
+        path.unlink()
+    elif lost == "all":
+        os.truncate(path, 0)
+    else:
+        size = path.stat().st_size
+        count = log.view.segments[2].base_offset - kept
+        os.truncate(path, size - size // count)
+        kept += count - 1
+    log = open_log(**config)
+    assert log.view.end_offset == kept
+    assert read_all(log) == before[: len(before) // 20 * kept]
+    assert log.view.segments[0].base_offset == first.base_offset
+    fill(log, batch, 1)
+    assert log.view.end_offset == kept + 1
+
+
 @pytest.mark.parametrize("at", [17, 25, 70])
 def test_the_log_ends_at_the_first_bad_batch(open_log, batch, read_all, at):
     """A flipped bit in the CRC, the attributes or a record; all that follows goes, later segments too."""
