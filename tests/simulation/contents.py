@@ -84,8 +84,9 @@ class FileContents:
 
     def lose(self, rng: Random) -> None:
         """The power went, and came back."""
-        self._lose(rng)
-        self._undo.clear()
+        if self._undo:
+            self._lose(rng)
+            self._undo.clear()
 
     def _lose(self, rng: Random) -> None:
         kind = rng.random()

@@ -1,0 +1,348 @@
+"""A whole cluster in one process under one seed: three brokers, clients, faults, checkers.
+
+    Simulation(seed).run() -> Outcome        the same seed, the same run: ``Outcome.fingerprint`` says so
+
+Owns the order of a run: start, topics, load with faults, healing, rest, the last look at everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.client.views import NewTopic
+from holdfast.metadata.image import ClusterImage
+from tests.simulation.device import CrashNow, ProcessGone
+from tests.simulation.disk import SimDisk
+from tests.simulation.faults import Fault, Kind, schedule
+from tests.simulation.loop import SimLoop
+from tests.simulation.network import OUTSIDE, Network
+from tests.simulation.node import Node, SimProcess
+from tests.simulation.watch import Violation, Watch
+from tests.simulation.workload import Workload
+
+BROKERS = 3
+TRACE_LINES = 400
+REST_S = 120.0
+"""Virtual seconds in which a healed cluster must be whole again."""
+PROPERTIES = {
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+    "default.replication.factor": "3",
+    "replica.lag.time.max.ms": "5000",
+    "replica.fetch.wait.max.ms": "3000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "1000",
+    "leader.imbalance.check.interval.seconds": "20",
+    "replica.high.watermark.checkpoint.interval.ms": "2000",
+    "log.dir.probe.interval.ms": "10000",
+    "log.roll.ms": "15000",
+}
+TOPICS = (
+    NewTopic(name="safe", partitions=2, replication_factor=3, configs={"min.insync.replicas": "2"}),
+    NewTopic(name="thin", partitions=1, replication_factor=3, configs={"min.insync.replicas": "1"}),
+    NewTopic(name="pair", partitions=1, replication_factor=2, configs={"min.insync.replicas": "1"}),
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a run."""
+
+    seed: int
+    violation: str | None
+    virtual_s: float
+    cpu_s: float
+    acked: int
+    read: int
+    faults: int
+    steps: int
+    fingerprint: int
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.violation is None
+
+
+class Simulation:
+    """One run. ``faults`` None: drawn from the seed."""
+
+    def __init__(self, seed: int, *, duration_s: float = 60.0, faults: Sequence[Fault] | None = None) -> None:
+        self.seed = seed
+        self.duration_s = duration_s
+        self.loop = SimLoop()
+        streams = random.Random(seed)
+        self._rng = {name: random.Random(streams.getrandbits(64)) for name in ("net", "node", "faults", "load", "disk")}
+        self.network = Network(self.loop, self._rng["net"])
+        self.network.ghost_share = self._rng["net"].choice((0.0, 0.002, 0.02))
+        self.watch = Watch(self.loop.time)
+        self.trace: deque[str] = deque(maxlen=TRACE_LINES)
+        self._print = 0
+        drawn = schedule(self._rng["faults"], BROKERS, duration_s, self._rng["faults"].choice((3.0, 8.0, 15.0)))
+        self.faults = list(drawn if faults is None else faults)
+        self.store_disk = SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000))
+        self.nodes = [
+            Node(i + 1, self.loop, self.network, random.Random(self._rng["node"].getrandbits(64)), self.store_disk,
+                 PROPERTIES, self._node_changed, self._unexpected)
+            for i in range(BROKERS)
+        ]  # fmt: skip
+        self._by_machine = {node.machine: node for node in self.nodes}
+        self.client = SimProcess(self.loop, "10.0.1.1")
+        self.network.up.add(self.client.machine)
+        self.workload = Workload(
+            ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.05, 0.8)
+        )
+        self._failure: BaseException | None = None
+
+    # -- a run -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """To the end or to the first violation."""
+        started = time.process_time()
+        violation: str | None = None
+        loop = self.loop
+        loop.set_exception_handler(self._loop_error)
+        loop.after_step = self._after_step
+        begun = loop.time()
+        try:
+            loop.run_until_complete(self._main())
+        except Violation as e:
+            violation = str(e)
+        except Exception as e:
+            violation = f"{type(e).__name__}: {e}"
+            logging.getLogger(__name__).exception("seed %d", self.seed)
+        if violation is not None:
+            self.note(f"VIOLATION: {violation}")
+        ledgers = self.workload.ledgers.values()
+        outcome = Outcome(
+            self.seed, violation, loop.time() - begun, time.process_time() - started,
+            sum(len(x.acked) for x in ledgers), sum(len(x.read) for x in ledgers), len(self.faults), loop.steps,
+            zlib.crc32(f"{loop.steps} {loop.time()}".encode(), self._print), list(self.trace),
+        )  # fmt: skip
+        self._end()
+        return outcome
+
+    def _end(self) -> None:
+        """Nothing of this cluster shall run any more."""
+        for node in self.nodes:
+            if node.process is not None:
+                node.process.alive = False
+            node.broker, node.threads = None, []
+        self.client.alive = False
+        self.loop.after_step = None
+        self.loop.set_exception_handler(lambda *_: None)
+        self.loop.end()
+
+    async def _main(self) -> None:
+        for node in self.nodes:
+            self._start(node)
+        await self._as_client(self.workload.create(list(TOPICS)))
+        self.note("load begins")
+        load = self._rng["load"]
+        names = list(self.workload.ledgers)
+        writers = [self._as_client(self.workload.producer(f"p{i}", names)) for i in range(load.randint(1, 3))]
+        readers = [self._as_client(self.workload.reader(f"r{i}", tp)) for i, tp in enumerate(names)]
+        for task in (*writers, *readers):
+            task.add_done_callback(self._client_done)
+        begun = self.loop.time()
+        for fault in self.faults:
+            self.loop.call_at(begun + fault.at_s, self._befall, fault, context=OUTSIDE)
+        await asyncio.sleep(self.duration_s)
+        self._heal()
+        await self._until_whole()
+        self.workload.stopping = True
+        await asyncio.wait(writers)
+        for task in readers:
+            task.cancel()
+        await self._as_client(self.workload.settle())
+        await self._until_whole()
+        self._check_at_rest()
+
+    def _as_client(self, coroutine: Any) -> asyncio.Task[Any]:
+        return self.client.spawn(coroutine)
+
+    def _client_done(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._fail(task.exception())
+
+    # -- what is noticed ---------------------------------------------------------------------------------------
+
+    def note(self, line: str) -> None:
+        """One line of the trace."""
+        line = f"{self.loop.time() - 1000:9.3f}  {line}"
+        self._print = zlib.crc32(line.encode(), self._print)
+        self.trace.append(line)
+
+    def _fail(self, error: BaseException | None) -> None:
+        if self._failure is None:
+            self._failure = error
+
+    def _unexpected(self, what: str, error: BaseException | None) -> None:
+        self.note(f"UNEXPECTED: {what}")
+        self._fail(error if isinstance(error, Violation) else Violation(what))
+
+    def _loop_error(self, loop: Any, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, ProcessGone):
+            return
+        if isinstance(error, CrashNow):
+            assert loop.last_process is not None
+            self._by_machine[loop.last_process.machine].kill()
+            return
+        self._unexpected(f"{context.get('message')}: {type(error).__name__}: {error}", error)
+
+    def _node_changed(self, node: Node) -> None:
+        if not node.alive:
+            self.watch.ended(node, power=node.machine not in self.network.up)
+            self.note(f"broker {node.broker_id} is gone")
+
+    def _after_step(self) -> None:
+        process = self.loop.last_process
+        if process is not None:
+            node = self._by_machine.get(process.machine)
+            if node is not None:
+                try:
+                    self.watch.step(node)
+                except Violation as e:
+                    self._fail(e)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    # -- faults ------------------------------------------------------------------------------------------------
+
+    def _start(self, node: Node) -> None:
+        if not node.alive:
+            self.note(f"broker {node.broker_id} starts")
+            node.crash_after(None)
+            node.start()
+
+    def _befall(self, fault: Fault) -> None:
+        self.note(f"FAULT {fault}")
+        node, other = self.nodes[fault.broker], self.nodes[fault.other]
+        later = self.network.later
+        match fault.kind:
+            case Kind.KILL:
+                self._down(node, fault.for_s)
+            case Kind.KILL_ALL:
+                for one in self.nodes:
+                    self._down(one, fault.for_s)
+            case Kind.POWER:
+                # An acknowledged record must have one replica left that keeps it; where this is the last, it is a kill.
+                if self.watch.may_lose(node.broker_id):
+                    self._power_off([node], fault.for_s)
+                else:
+                    self._down(node, fault.for_s)
+            case Kind.POWER_ALL:
+                self._power_off(self.nodes, fault.for_s)
+                self.store_disk.power_loss(self._rng["disk"])
+            case Kind.STOP:
+                if node.process is not None and node.alive:
+                    node.process.stop()
+                    later(fault.for_s, self._go_on, node.process)
+            case Kind.RESTART:
+                node.terminate()
+                later(fault.for_s + 4, self._down, node, 0.1)
+            case Kind.ISOLATE:
+                for one in (*(n.machine for n in self.nodes), self.client.machine):
+                    if one != node.machine:
+                        self._cut(one, node.machine, fault.for_s)
+                        self._cut(node.machine, one, fault.for_s)
+            case Kind.CUT:
+                self._cut(node.machine, other.machine, fault.for_s)
+            case Kind.RESET:
+                self.network.reset_some(0.3)
+            case Kind.SLOW:
+                before = self.network.delay_s
+                self.network.delay_s = (0.01, 0.3)
+                later(fault.for_s, setattr, self.network, "delay_s", before)
+            case Kind.HANG:
+                node.hang_disk(fault.other % 2, fault.for_s)
+            case Kind.CRASH_IN_IO:
+                node.crash_after(1 + int(fault.for_s * 20))
+                later(fault.for_s, self._down, node, 0.2)
+            case Kind.CLOCK:
+                node.clock_offset_s += (fault.for_s - 5) * 600
+            case Kind.ELECT:
+                pass
+
+    def _down(self, node: Node, for_s: float) -> None:
+        node.kill()
+        self.network.later(for_s, self._start, node)
+
+    def _power_off(self, nodes: Sequence[Node], for_s: float) -> None:
+        for node in nodes:
+            if node.alive:
+                node.lose_power()
+                self.network.later(for_s, self._start, node)
+
+    def _go_on(self, process: SimProcess) -> None:
+        if process.alive:
+            self.note(f"{process.machine} goes on")
+            process.go_on()
+
+    def _cut(self, source: str, target: str, for_s: float) -> None:
+        self.network.cut(source, target)
+        self.network.later(for_s, self.network.mend_one, source, target)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        self.note("healing")
+        self.network.mend()
+        self.network.delay_s = (0.0001, 0.002)
+        for node in self.nodes:
+            if node.process is not None and node.alive:
+                node.process.go_on()
+            node.crash_after(None)
+            self._start(node)
+
+    async def _until_whole(self) -> None:
+        """Every partition has its leader and its whole ISR, and the high watermark is at the end."""
+        deadline = self.loop.time() + REST_S
+        while (why := self._why_not_whole()) is not None:
+            if self.loop.time() > deadline:
+                raise Violation(f"{REST_S:.0f} s after the last fault: {why}")
+            for node in self.nodes:
+                self._start(node)
+            await asyncio.sleep(0.5)
+
+    def _reign(self) -> Any:
+        reigns = [n.broker.controller for n in self.nodes if n.alive and n.broker is not None and n.broker.controller]
+        return max(reigns, key=lambda r: r.epoch, default=None)
+
+    def _why_not_whole(self) -> str | None:
+        reign = self._reign()
+        if reign is None:
+            return "there is no controller"
+        for topic in reign.image.topics.values():
+            for number, partition in topic.numbered():
+                name = f"{topic.name}-{number}"
+                if partition.leader is None:
+                    return f"{name} has no leader: {partition}"
+                if set(partition.isr) != set(partition.replicas):
+                    return f"{name}: ISR {partition.isr} of {partition.replicas}"
+                truth = self.watch.truths.get((topic.topic_id, number))
+                if truth is not None:
+                    ends = {b: truth.copies[b].end for b in partition.replicas if b in truth.copies}
+                    if set(ends.values()) != {truth.end}:
+                        return f"{name}: logs end at {ends}, committed is {truth.end}"
+        return None
+
+    def _check_at_rest(self) -> None:
+        self.watch.logs_are_equal(self.nodes)
+        reign = self._reign()
+        image = reign.image
+        records = list(image.to_records())
+        again, _ = ClusterImage.empty(image.cluster_id).apply(tuple(records), 0)
+        if (again.topics, again.brokers, again.configs) != (image.topics, image.brokers, image.configs):
+            raise Violation("the image is not what its records say")
+

@@ -1,0 +1,70 @@
+"""What befalls a simulated cluster: a schedule that is a function of the seed alone.
+
+Owns the kinds of faults and how they are drawn. A schedule is data, so that a failing one can be made smaller by
+leaving things out (shrink.py); doing it is the cluster's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """What can happen."""
+
+    KILL = "kill -9"
+    KILL_ALL = "kill -9 of all"
+    POWER = "power loss"
+    POWER_ALL = "power loss of all"
+    STOP = "SIGSTOP"
+    RESTART = "controlled restart"
+    ISOLATE = "network: one broker from all"
+    CUT = "network: one way between two brokers"
+    RESET = "network: connections reset"
+    SLOW = "network: slow"
+    HANG = "disk hangs"
+    CRASH_IN_IO = "killed in the middle of a disk operation"
+    CLOCK = "clock jumps"
+    ELECT = "preferred leaders elected"
+
+
+WEIGHTS: dict[Kind, int] = {
+    Kind.KILL: 20, Kind.KILL_ALL: 3, Kind.POWER: 6, Kind.POWER_ALL: 0, Kind.STOP: 8, Kind.RESTART: 10,
+    Kind.ISOLATE: 10, Kind.CUT: 10, Kind.RESET: 8, Kind.SLOW: 5, Kind.HANG: 6, Kind.CRASH_IN_IO: 8, Kind.CLOCK: 4,
+    Kind.ELECT: 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One of them. ``at_s`` counts from the start of the load; ``broker`` and ``other`` are indexes of nodes."""
+
+    at_s: float
+    kind: Kind
+    broker: int
+    other: int
+    for_s: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.3f} s {self.kind.value}: broker {self.broker + 1}, {self.other + 1}, for {self.for_s:.3f} s"
+
+
+def schedule(rng: random.Random, brokers: int, duration_s: float, every_s: float) -> list[Fault]:
+    """Faults about every ``every_s`` seconds; some come close together, some overlap."""
+    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    faults: list[Fault] = []
+    at = rng.uniform(0, every_s)
+    while at < duration_s:
+        broker, other = rng.sample(range(brokers), 2)
+        lasts = rng.choice((rng.uniform(0.05, 1), rng.uniform(0.5, 5), rng.uniform(3, 20)))
+        faults.append(Fault(round(at, 3), rng.choices(kinds, weights)[0], broker, other, round(lasts, 3)))
+        at += rng.choice((rng.uniform(0, 0.2), rng.uniform(0, every_s), rng.uniform(0, 2.4 * every_s)))
+    return faults
+
+
+def without(faults: Sequence[Fault], start: int, count: int) -> list[Fault]:
+    """The schedule with some left out."""
+    return [*faults[:start], *faults[start + count :]]

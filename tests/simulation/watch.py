@@ -1,0 +1,271 @@
+"""The checkers: independent of the code they watch, after every step of the simulation.
+
+Own what must be true (issue: replication), each with its words in the ``Violation``:
+
+* what was committed stays: the batches below any leader's high watermark form one sequence per partition, and no
+  replica has another below its own high watermark;
+* an acknowledged record is below a high watermark when its client hears of it, and never changes or goes;
+* one leader per leader epoch; the high watermark of a leader never moves back;
+* every member of the ISR that the controller has recorded holds all that is committed;
+* the controller's image is what its records say.
+
+They look at logs and roles, never at what the code believes of its followers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from holdfast.records.batch import iter_headers
+from holdfast.replication.types import Role
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+Key = tuple[UUID, int]
+
+
+class Violation(AssertionError):
+    """Something that must be true is not."""
+
+
+class Mark(NamedTuple):
+    """One batch as it lies in a log: where, in which leader epoch, and the checksum of its contents."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+@dataclass(slots=True)
+class Copy:
+    """What one broker's log of a partition contains, as last seen; a dead broker's is what its disk has."""
+
+    marks: list[Mark] = field(default_factory=list)
+    start: int = 0
+    view: Any = None
+    agreed: int = 0
+    """Marks that are known to be the committed ones."""
+    lost_power: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.marks[-1].next_offset if self.marks else self.start
+
+    def cut(self, offset: int) -> None:
+        """The log ends there now."""
+        while self.marks and self.marks[-1].next_offset > offset:
+            self.marks.pop()
+        self.agreed = min(self.agreed, len(self.marks))
+
+
+@dataclass(slots=True)
+class Truth:
+    """What is known for good of one partition."""
+
+    name: str
+    committed: list[Mark] = field(default_factory=list)
+    end: int = 0
+    leaders: dict[int, int] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    unclean: bool = False
+    """An unclean election was allowed: committed records may go."""
+
+
+class Watch:
+    """See the module's docstring."""
+
+    def __init__(self, now: Any) -> None:
+        self._now = now
+        self.truths: dict[Key, Truth] = {}
+        self._seen: dict[tuple[int, Key], tuple[Any, ...]] = {}
+        self._image: Any = None
+        self.checks = 0
+
+    # -- called by the simulation ------------------------------------------------------------------------------
+
+    def step(self, node: Node) -> None:
+        """Something ran on this broker."""
+        broker = node.broker
+        replicas = getattr(broker, "replicas", None)
+        if replicas is None or not node.alive:
+            return
+        seen = self._seen
+        for tp, partition in replicas.partitions.items():
+            log = partition.log
+            if log is None:
+                continue
+            view = log.view
+            state = (view, partition.high_watermark, partition.leader_epoch, partition.role, partition.epoch_start)
+            key = (partition.topic_id, tp.partition)
+            old = seen.get((node.broker_id, key))
+            if old == state and old[0] is view:
+                continue
+            seen[node.broker_id, key] = state
+            self._changed(node, str(tp), key, partition, old)
+        controller = broker.controller if broker is not None else None
+        if controller is not None and controller._durable is not self._image:
+            self._image = controller._durable
+            self._check_isr(self._image)
+
+    def ended(self, node: Node, *, power: bool) -> None:
+        """The process is gone; its logs lie on its disks."""
+        for key in [k for k in self._seen if k[0] == node.broker_id]:
+            del self._seen[key]
+        for truth in self.truths.values():
+            copy = truth.copies.get(node.broker_id)
+            if copy is not None:
+                copy.view = None
+                copy.lost_power = copy.lost_power or power
+
+    def acked(self, key: Key, offset: int) -> None:
+        """A client heard that its record is at ``offset``, with acks=all."""
+        truth = self.truths[key]
+        if offset >= truth.end:
+            raise Violation(
+                f"{truth.name}: offset {offset} was acknowledged, but nothing above {truth.end} is committed"
+            )
+
+    # -- one replica -------------------------------------------------------------------------------------------
+
+    def _changed(self, node: Node, name: str, key: Key, partition: Any, old: tuple[Any, ...] | None) -> None:
+        self.checks += 1
+        truth = self.truths.get(key)
+        if truth is None:
+            truth = self.truths[key] = Truth(name)
+        copy = truth.copies.get(node.broker_id)
+        if copy is None:
+            copy = truth.copies[node.broker_id] = Copy()
+        view = partition.log.view
+        if copy.view is not view:
+            self._reread(node, truth, copy, partition, view)
+        if partition.role is Role.LEADER and partition.epoch_start is not None:
+            leader = truth.leaders.setdefault(partition.leader_epoch, node.broker_id)
+            if leader != node.broker_id:
+                raise Violation(
+                    f"{name}: brokers {leader} and {node.broker_id} both lead in epoch {partition.leader_epoch}"
+                )
+            led_before = old is not None and old[3] is Role.LEADER and old[2] == partition.leader_epoch
+            if led_before and partition.high_watermark < old[1]:
+                raise Violation(f"{name}: the high watermark went back from {old[1]} to {partition.high_watermark}")
+            if partition.high_watermark > truth.end:
+                self._commit(node, truth, copy, partition)
+        if partition.role is not Role.OFFLINE and partition.leader_epoch >= 0:
+            self._agree(node, truth, copy, min(partition.high_watermark, truth.end))
+
+    def _reread(self, node: Node, truth: Truth, copy: Copy, partition: Any, view: Any) -> None:
+        if copy.view is None:  # a new incarnation: what its disk has after recovery
+            copy.marks.clear()
+            copy.agreed = 0
+            copy.start = view.start_offset
+        if view.end_offset < copy.end:
+            copy.cut(view.end_offset)
+        copy.view = view
+        while copy.end < view.end_offset:
+            begin = max(copy.end, view.start_offset)
+            with node.undisturbed():
+                piece = partition.log.read(begin, 1 << 20, view.end_offset, blocking=True)
+                data = b"" if piece is None else piece.read()
+            if piece is None:
+                raise Violation(f"{truth.name}: broker {node.broker_id} has nothing to read at {begin} of {view}")
+            marks = list(marks_of(data))
+            if not marks:
+                raise Violation(f"{truth.name}: broker {node.broker_id} has no batch at {begin} of {view}")
+            copy.marks.extend(m for m in marks if m.next_offset > begin)
+
+    def _commit(self, node: Node, truth: Truth, copy: Copy, partition: Any) -> None:
+        """A leader's high watermark rose: what is below it is committed for ever."""
+        high_watermark = partition.high_watermark
+        for mark in copy.marks[_first_at(copy.marks, truth.end):]:
+            if mark.next_offset > high_watermark:
+                break
+            truth.committed.append(mark)
+        truth.end = high_watermark
+        if self._image is not None:
+            topic = self._image.topics.get(partition.topic_partition.topic)
+            if topic is not None and topic.topic_id == partition.topic_id:
+                self._check_members(truth, topic.partitions[partition.topic_partition.partition])
+
+    def _agree(self, node: Node, truth: Truth, copy: Copy, limit: int) -> None:
+        """Below its high watermark the replica has what is committed."""
+        at = copy.agreed
+        if at >= len(copy.marks) or copy.marks[at].next_offset > limit:
+            return
+        j = _first_at(truth.committed, copy.marks[at].base_offset)
+        while at < len(copy.marks) and copy.marks[at].next_offset <= limit:
+            theirs = truth.committed[j] if j < len(truth.committed) else None
+            if theirs != copy.marks[at] and not truth.unclean:
+                raise Violation(
+                    f"{truth.name}: broker {node.broker_id} has {copy.marks[at]} below its high watermark, "
+                    f"but {theirs} is committed"
+                )
+            at, j = at + 1, j + 1
+        copy.agreed = at
+
+    # -- the cluster -------------------------------------------------------------------------------------------
+
+    def _check_isr(self, image: Any) -> None:
+        for topic in image.topics.values():
+            for number, partition in topic.numbered():
+                truth = self.truths.get((topic.topic_id, number))
+                if truth is None or truth.unclean:
+                    continue
+                for broker_id, copy in truth.copies.items():
+                    if broker_id not in partition.isr:
+                        copy.lost_power = False  # it has to come back in by the front door
+                self._check_members(truth, partition)
+
+    def _check_members(self, truth: Truth, partition: Any) -> None:
+        for broker_id in partition.isr:
+            copy = truth.copies.get(broker_id) or Copy()
+            if copy.end < truth.end and not copy.lost_power and not truth.unclean:
+                raise Violation(
+                    f"{truth.name}: broker {broker_id} is in the ISR {partition.isr} with a log that ends at "
+                    f"{copy.end}, but {truth.end} is committed"
+                )
+
+    def may_lose(self, broker_id: int) -> bool:
+        """Whether the fault model allows this broker's disks to lose what was not synced: of every partition another
+        member of the ISR keeps all that is committed."""
+        image = self._image
+        if image is None:
+            return False
+        for topic in image.topics.values():
+            for number, partition in topic.numbered():
+                truth = self.truths.get((topic.topic_id, number))
+                if truth is None or not truth.end or broker_id not in truth.copies:
+                    continue
+                others = (truth.copies.get(b) for b in partition.isr if b != broker_id)
+                if not any(c is not None and c.end >= truth.end and not c.lost_power for c in others):
+                    return False
+        return True
+
+    def logs_are_equal(self, nodes: Iterable[Node]) -> None:
+        """At rest every replica has the same log."""
+        for truth in self.truths.values():
+            alive = {n.broker_id for n in nodes if n.alive}
+            logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
+            if len({tuple(marks) for marks in logs.values()}) > 1:
+                raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")
+
+
+def marks_of(data: Any) -> Iterable[Mark]:
+    """The batches in these bytes."""
+    for _, header in iter_headers(data):
+        yield Mark(header.base_offset, header.next_offset, header.partition_leader_epoch, header.crc)
+
+
+def _first_at(marks: list[Mark], offset: int) -> int:
+    """Index of the first batch that ends above ``offset``."""
+    low, high = 0, len(marks)
+    while low < high:
+        middle = (low + high) // 2
+        if marks[middle].next_offset <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
