@@ -155,6 +155,7 @@ class Broker:
             cluster_id=self.cluster_id,
             config_of=self.log_config,
             new_id=self.platform.new_id,
+            boot_id=self.platform.boot_id,
         )
         loaded: asyncio.Future[HoldfastError | None] = self.loop.create_future()
         self.logs.start(self.now_ms(), loaded.set_result)
@@ -208,6 +209,7 @@ class Broker:
             on_fatal=self._fatal,
             on_lost=self.suspect,
             on_registered=self.admission.registered,
+            past=self.logs.past,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),

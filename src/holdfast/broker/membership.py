@@ -34,12 +34,14 @@ from holdfast.model.errors import (
     RequestTimedOutError,
     StaleBrokerEpochError,
 )
+from holdfast.model.fates import ReplicaFates
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.framing import encode_response_raw
 
 if TYPE_CHECKING:
     from holdfast.metadata.store import ControllerLocation, MetadataStore
+    from holdfast.storage.incarnation import Past
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,8 @@ LOCATE_INTERVAL_S = 0.02
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
 UNEXPECTED_RETRY_S = 1.0
+NOTE_TIMEOUT_S = 2.0
+"""How long a log directory that hangs may hold up the first heartbeat."""
 REGISTRATION_VERSION = 4
 HEARTBEAT_VERSION = 1
 
@@ -78,6 +82,7 @@ class Membership:
         offline_dirs: Callable[[], tuple[UUID, ...]],
         on_lost: Callable[[int], None],
         on_registered: Callable[[], None],
+        past: Past,
     ) -> None:
         self.identity = identity
         self.broker_epoch = -1
@@ -91,6 +96,7 @@ class Membership:
         self._offline_dirs = offline_dirs
         self._on_lost = on_lost
         self._on_registered = on_registered
+        self._past = past
         self._is_registered = False
         self._connection: BrokerConnection | None = None
         self._connected = asyncio.Event()
@@ -190,7 +196,7 @@ class Membership:
             ApiKey.BROKER_REGISTRATION, REGISTRATION_VERSION, self._timeout_s,
             broker_id=me.broker_id, cluster_id=me.cluster_id, incarnation_id=me.incarnation_id,
             listeners=[{"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}],
-            rack=me.rack, log_dirs=me.log_dirs, previous_broker_epoch=-1,
+            rack=me.rack, log_dirs=me.log_dirs, **_what_became(self._fates()),
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (DuplicateBrokerRegistrationError, InconsistentClusterIdError)):
@@ -202,9 +208,20 @@ class Membership:
         if error is not None:
             raise error
         self.broker_epoch = response.broker_epoch
+        noted = asyncio.Event()
+        self._past.note(self.broker_epoch, noted.set)
+        try:
+            async with asyncio.timeout(NOTE_TIMEOUT_S):
+                await noted.wait()
+        except TimeoutError:
+            log.warning("a log directory has not noted epoch %d: after a crash it counts as damaged", self.broker_epoch)
         self._is_registered = True
         self._on_registered()
         log.info("registered as broker %d with epoch %d", me.broker_id, self.broker_epoch)
+
+    def _fates(self) -> ReplicaFates:
+        """What became of our replicas: nothing, if it is only the controller that has forgotten us."""
+        return self._past.fates if self.broker_epoch < 0 else ReplicaFates(continues=self.broker_epoch)
 
     async def _heartbeat(self) -> bool:
         """One heartbeat. False when this link is of no more use."""
@@ -286,6 +303,20 @@ class Membership:
                 log.info("forwarding API key %d: %s", api_key, e)
             await asyncio.sleep(FORWARD_RETRY_S)
         raise RequestTimedOutError(f"no controller answered within {timeout_s:.1f} s")
+
+
+def _what_became(fates: ReplicaFates) -> dict[str, Any]:
+    """The fates of replicas as the registration has them."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for tp, fate in sorted(fates.others.items()):
+        groups.setdefault((fate.value, tp.topic), []).append(tp.partition)
+    return {
+        "previous_broker_epoch": -1 if fates.continues is None else fates.continues,
+        "rest": fates.rest.value,
+        "fates": [
+            {"fate": fate, "topic_name": topic, "partitions": numbers} for (fate, topic), numbers in groups.items()
+        ],
+    }
 
 
 class _Lane:

@@ -82,7 +82,7 @@ class BrokerOutbox:
                     "new_isr_with_epochs": [
                         {"broker_id": b, "broker_epoch": -1 if epoch is None else epoch} for b, epoch in p.isr
                     ],
-                    "leader_recovery_state": 0,
+                    "leader_recovery_state": int(not p.recovered),
                     "partition_epoch": p.partition_epoch,
                 }
             )
@@ -108,5 +108,7 @@ class BrokerOutbox:
                     found.leader_epoch,
                     tuple(found.isr),
                     found.partition_epoch,
+                    tuple(found.eligible),
+                    bool(found.leader_recovery_state),
                 )
             self._broker.replicas.alter_partition_result(proposal, outcome, self._broker.now_ms())

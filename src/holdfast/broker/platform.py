@@ -24,6 +24,14 @@ TICK_S = 0.02
 BACKLOG = 512
 
 
+def _boot_id() -> str | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
+
+
 class WorkThread(Protocol):
     """A thread of its own for what blocks: one per log directory, one for the metadata store, one for its claim."""
 
@@ -61,6 +69,8 @@ class Platform:
     listen: Callable[[str, int], socket.socket]
     rng: random.Random
     new_id: Callable[[], UUID]
+    boot_id: str | None = None
+    """Differs from one boot of the machine to the next; None: not known, then every crash counts as the machine's."""
     tick_s: float = TICK_S
     """How late a deadline of replication or of a group may be noticed."""
 
@@ -75,4 +85,5 @@ class Platform:
             listen=listen,
             rng=random.Random(),
             new_id=uuid4,
+            boot_id=_boot_id(),
         )

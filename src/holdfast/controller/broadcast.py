@@ -276,6 +276,7 @@ class _Builder:
                 removing_replicas=partition.removing,
                 is_new=is_new,
                 leader_recovery_state=int(partition.recovery_state),
+                eligible=partition.elr,
             )
         return state
 

@@ -5,11 +5,16 @@
                             +---- silence, a closed and refusing port, a new incarnation, want_fence
 
 A fenced broker leads nothing and leaves every ISR that has somebody else. Only an active one may lead or join.
+
+One that comes back says what became of its replicas. Those that lost something stand for nothing any more (H-07):
+they leave the ISR and the eligible leader replicas before the broker can be active. A fate KEPT is believed only of
+the incarnation that was registered last, or of one before it when the last one was never active.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
-from holdfast.controller.election import IsAlive, adapt
+from holdfast.controller.election import IsAlive, Loss, adapt
 from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerHeartbeat,
@@ -36,7 +41,8 @@ from holdfast.model.errors import (
     InconsistentClusterIdError,
     StaleBrokerEpochError,
 )
-from holdfast.model.types import BrokerEpoch, BrokerId, TimestampMs
+from holdfast.model.fates import ALL_KEPT, ReplicaFate, ReplicaFates
+from holdfast.model.types import BrokerEpoch, BrokerId, TimestampMs, TopicPartition
 
 
 def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs) -> Decision:
@@ -61,7 +67,8 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
                     f"the one at {event.host}:{event.port} needs an id of its own"
                 )
             )
-        records += _partitions_without(state, event.broker_id)
+    fates = _believed(state, event, known)
+    records += _partitions_without(state, event.broker_id, fates)
     state.sessions.forget(event.broker_id)
     state.offline.forget_broker(event.broker_id)
     state.offline_dirs.pop(event.broker_id, None)
@@ -79,6 +86,23 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
         )
     )
     return Decision(records=tuple(records), reply=Registered(broker_epoch=epoch))
+
+
+def _believed(state: ControllerState, event: BrokerRegister, known: BrokerImage | None) -> ReplicaFates:
+    """What the broker says of its replicas, as far as its files are of the incarnation that we know."""
+    fates, earlier = event.fates, state.unserved.pop(event.broker_id, frozenset())
+    if known is None or fates.continues is None:
+        return fates
+    if fates.continues == known.epoch or fates.continues in earlier:
+        state.unserved[event.broker_id] = earlier | {fates.continues}
+        return fates
+    return ReplicaFates(
+        rest=_doubted(fates.rest), others={tp: _doubted(fate) for tp, fate in fates.others.items()}
+    )
+
+
+def _doubted(fate: ReplicaFate) -> ReplicaFate:
+    return ReplicaFate.DAMAGED if fate is ReplicaFate.KEPT else fate
 
 
 def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampMs) -> Decision:
@@ -102,6 +126,7 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
             records += _partitions_without(state, broker.id)
     elif fenced:
         fenced = False
+        state.unserved.pop(broker.id, None)
         records.append(_change(broker, fenced=False))
         if not draining:  # it asked to leave; only a new registration takes that back
             records += _partitions_with(state, broker)
@@ -166,6 +191,7 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
     state.sessions.forget(broker.id)
     state.offline.forget_broker(broker.id)
     state.offline_dirs.pop(broker.id, None)
+    state.unserved.pop(broker.id, None)
     return Decision(
         records=(
             *_partitions_without(state, broker.id),
@@ -192,6 +218,7 @@ def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: Tim
             number,
             partition,
             state.alive(topic.topic_id, number),
+            min_isr=state.min_isr(topic.name),
             unclean=state.unclean_allowed(topic.name),
         )
         # Also where it led nothing and was in no ISR, brokers must hear that the replica is offline; a change of
@@ -241,20 +268,30 @@ def _hosted(state: ControllerState, broker_id: BrokerId) -> Iterator[tuple[Topic
                 yield topic, number, partition
 
 
-def _partitions_without(state: ControllerState, broker_id: BrokerId) -> Iterator[MetadataRecord]:
-    """What changes when the broker can lead nothing any more."""
+def _partitions_without(
+    state: ControllerState, broker_id: BrokerId, fates: ReplicaFates = ALL_KEPT
+) -> Iterator[MetadataRecord]:
+    """What changes when the broker can lead nothing any more, and when its replicas had these fates."""
     for topic, number, partition in _hosted(state, broker_id):
-        if partition.leader != broker_id and broker_id not in partition.isr:
+        loss = _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
+        stands_for = (*partition.isr, *partition.elr, *partition.last_known_elr) if loss is not None else partition.isr
+        if partition.leader != broker_id and broker_id not in stands_for:
             continue
         change = adapt(
             topic.topic_id,
             number,
             partition,
             state.alive(topic.topic_id, number, without=broker_id),
+            min_isr=state.min_isr(topic.name),
             unclean=partition.leader in (None, broker_id) and state.unclean_allowed(topic.name),
+            loss=None if loss is None else Loss(broker=broker_id, total=loss),
         )
         if change is not None:
             yield change
+
+
+_LOSSES: Final = {ReplicaFate.DAMAGED: False, ReplicaFate.LOST: True}
+"""Fates that cost a replica its standing: whether all of it is lost."""
 
 
 def _partitions_with(state: ControllerState, broker: BrokerImage) -> Iterator[MetadataRecord]:
@@ -267,6 +304,7 @@ def _partitions_with(state: ControllerState, broker: BrokerImage) -> Iterator[Me
             number,
             partition,
             _or(broker.id, state.alive(topic.topic_id, number)),
+            min_isr=state.min_isr(topic.name),
             unclean=state.unclean_allowed(topic.name),
         )
         if change is not None:

@@ -1,9 +1,9 @@
 """Dynamic configurations and blocks of producer ids."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from holdfast.controller.brokers import check_epoch
-from holdfast.controller.election import adapt
+from holdfast.controller.election import adapt, eligible
 from holdfast.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
@@ -14,7 +14,13 @@ from holdfast.controller.events import (
     ProducerIdBlock,
 )
 from holdfast.controller.state import ControllerState
-from holdfast.metadata.records import ConfigRecord, MetadataRecord, ProducerIdsRecord, ResourceType
+from holdfast.metadata.records import (
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    ProducerIdsRecord,
+    ResourceType,
+)
 from holdfast.model.config import KEYS, TOPIC_KEYS, UpdateMode, parse_value, validate_topic_config
 from holdfast.model.errors import (
     ConfigError,
@@ -25,6 +31,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import TimestampMs
 
 _UNCLEAN = "unclean.leader.election.enable"
+_MIN_ISR = "min.insync.replicas"
 
 
 def alter_configs(state: ControllerState, event: AlterConfigs, now_ms: TimestampMs) -> Decision:
@@ -39,8 +46,8 @@ def alter_configs(state: ControllerState, event: AlterConfigs, now_ms: Timestamp
             continue
         results.append(_result(change, None))
         records += _records(state, change)
-        if change.resource_type == ResourceType.TOPIC and dict(change.values).get(_UNCLEAN) == "true":
-            records += _elect_unclean(state, change.resource_name)
+        if change.resource_type == ResourceType.TOPIC:
+            records += _consequences(state, change.resource_name, dict(change.values), change.replace_all)
     return Decision(
         records=() if event.validate_only else tuple(records), reply=AlterConfigsReply(resources=tuple(results))
     )
@@ -93,15 +100,25 @@ def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecor
     ]
 
 
-def _elect_unclean(state: ControllerState, name: str) -> list[MetadataRecord]:
-    """Partitions that waited for this permission get a leader."""
+def _consequences(
+    state: ControllerState, name: str, values: Mapping[str, str | None], replace_all: bool
+) -> Iterator[MetadataRecord]:
+    """What a topic's new configuration means for its partitions: those that waited for an unclean election get a
+    leader; where the ISR is large enough now, nobody outside it is eligible, since its leader goes on alone."""
     topic = state.image.topics[name]
-    changes = (
-        adapt(topic.topic_id, number, partition, state.alive(topic.topic_id, number), unclean=True)
-        for number, partition in topic.numbered()
-        if partition.leader is None
-    )
-    return [change for change in changes if change is not None]
+    unclean = values.get(_UNCLEAN) == "true"
+    min_isr = state.min_isr(name)
+    if _MIN_ISR in values or replace_all:
+        value = values.get(_MIN_ISR)
+        min_isr = state.settings.min_insync_replicas if value is None else int(value)
+    for number, partition in topic.numbered():
+        is_alive = state.alive(topic.topic_id, number)
+        if partition.leader is None and unclean:
+            change = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True)
+            if change is not None:
+                yield change
+        elif partition.elr and not eligible(partition, partition.isr, min_isr):
+            yield PartitionChangeRecord(partition=number, topic_id=topic.topic_id, elr=())
 
 
 def allocate_producer_ids(state: ControllerState, event: AllocateProducerIds, now_ms: TimestampMs) -> Decision:

@@ -1,13 +1,20 @@
-"""Who leads a partition. Pure functions over one partition and what is known of its replicas.
+"""Who leads a partition, and who may. Pure functions over one partition and what is known of its replicas.
 
-    ISR member alive?      first one in list order leads
-    none, unclean allowed? first live replica leads alone, and counts as recovering (KIP-704)
-    none                   no leader; the last ISR stays as it is, for it has the data
+    ISR member alive?         first one in list order leads
+    else, eligible one alive? first one in list order leads alone (KIP-966)
+    else, nobody has all data left, and the last one that lost only its end is back? it leads, and recovers (KIP-704)
+    else, unclean allowed?    first live replica leads alone, and recovers
+    none                      no leader; the ISR stays as it is, for it has the data
 
 "Alive" is the caller's word: the broker is not fenced, not shutting down, and the replica's log dir is not offline.
+
+The eligible leader replicas are those that left the ISR when that took it below min.insync.replicas, and that
+have kept their data since. Everything committed is on all of them, because a leader raises its high watermark
+neither below min.insync.replicas nor while there are any (replication/partition.py).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.metadata.image import PartitionImage
@@ -22,10 +29,18 @@ from holdfast.model.types import BrokerId, TopicId
 IsAlive: TypeAlias = Callable[[BrokerId], bool]
 
 
-def elect(partition: PartitionImage, is_alive: IsAlive, *, isr: tuple[BrokerId, ...]) -> BrokerId | None:
-    """The first replica in list order that is in ``isr`` and alive."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A replica that has not all of its data any more. ``total``: it has nothing."""
+
+    broker: BrokerId
+    total: bool
+
+
+def elect(partition: PartitionImage, is_alive: IsAlive, *, among: tuple[BrokerId, ...]) -> BrokerId | None:
+    """The first replica in list order that is in ``among`` and alive."""
     for replica in partition.replicas:
-        if replica in isr and is_alive(replica):
+        if replica in among and is_alive(replica):
             return replica
     return None
 
@@ -35,45 +50,105 @@ def elect_unclean(partition: PartitionImage, is_alive: IsAlive) -> BrokerId | No
     return next((replica for replica in partition.replicas if is_alive(replica)), None)
 
 
+def eligible(partition: PartitionImage, isr: tuple[BrokerId, ...], min_isr: int) -> tuple[BrokerId, ...]:
+    """The eligible leader replicas when ``isr`` replaces the ISR."""
+    return _eligible(partition.replicas, isr, min_isr, (*partition.isr, *partition.elr))
+
+
+def _eligible(
+    replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...], min_isr: int, before: tuple[BrokerId, ...]
+) -> tuple[BrokerId, ...]:
+    if len(isr) >= min(min_isr, len(replicas)):
+        return ()
+    return tuple(r for r in replicas if r in before and r not in isr)
+
+
 def adapt(
     topic_id: TopicId,
     number: int,
     partition: PartitionImage,
     is_alive: IsAlive,
     *,
+    min_isr: int,
     unclean: bool = False,
-    drop: frozenset[BrokerId] = frozenset(),
+    loss: Loss | None = None,
 ) -> PartitionChangeRecord | None:
     """What must change of a partition after some of its replicas came or went; None when nothing must.
 
-    A leader that is alive stays. ISR members that are not alive, or in ``drop``, leave the ISR as long as one
-    member remains; the last ISR is kept when all are gone. The leader epoch grows only with a new leader (C25).
+    A leader that is alive stays. ISR members that are not alive leave the ISR as long as one member remains; the
+    last ISR is kept when all are gone. A replica with a ``loss`` is in no set any more whose members have
+    everything. The leader epoch grows only with a new leader (C25).
     """
-    remaining = tuple(r for r in partition.isr if r not in drop and is_alive(r))
-    leader: BrokerId | None
+    after = _claims(partition, loss)
+    remaining = tuple(r for r in after.isr if is_alive(r))
+    isr = remaining or after.isr
+    recovers = False
     if partition.leader is not None and partition.leader in remaining:
-        leader = partition.leader
+        leader: BrokerId | None = partition.leader
     else:
-        leader = elect(partition, is_alive, isr=remaining)
-    if leader is None and unclean:
-        leader = elect_unclean(partition, lambda r: r not in drop and is_alive(r))
-        if leader is not None:
-            return PartitionChangeRecord(
-                partition=number,
-                topic_id=topic_id,
-                isr=(leader,),
-                leader=leader,
-                recovery_state=RecoveryState.RECOVERING,
-            )
-    isr = remaining or partition.isr
+        leader = elect(partition, is_alive, among=remaining)
+        if leader is None:
+            leader = elect(partition, is_alive, among=after.elr)
+        if leader is None:
+            lost_it_all = not after.isr and not after.elr
+            leader = elect(partition, is_alive, among=after.last_known) if lost_it_all else None
+            if leader is None and unclean:
+                leader = elect_unclean(partition, is_alive)
+            recovers = leader is not None
+        if leader is not None and leader not in remaining:
+            isr = (leader,)
+    if recovers:
+        after = _Claims(isr=(), elr=(), last_known=())  # whoever had more may have something else now
+    elr = _eligible(partition.replicas, isr, min_isr, (*after.isr, *after.elr))
+    last_known = () if isr or elr else after.last_known
+    return _change(topic_id, number, partition, leader, isr, elr, last_known, recovers=recovers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """The replicas that stand for what was committed."""
+
+    isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...]
+    last_known: tuple[BrokerId, ...]
+
+
+def _claims(partition: PartitionImage, loss: Loss | None) -> _Claims:
+    """Who stands for what was committed, after a loss."""
+    if loss is None:
+        return _Claims(isr=partition.isr, elr=partition.elr, last_known=partition.last_known_elr)
+    gone = loss.broker
+    isr = tuple(r for r in partition.isr if r != gone)
+    elr = tuple(r for r in partition.elr if r != gone)
+    last_known = tuple(r for r in partition.last_known_elr if r != gone or not loss.total)
+    if not isr and not elr and not loss.total and (gone in partition.isr or gone in partition.elr):
+        last_known = (gone,)
+    return _Claims(isr=isr, elr=elr, last_known=last_known)
+
+
+def _change(
+    topic_id: TopicId,
+    number: int,
+    partition: PartitionImage,
+    leader: BrokerId | None,
+    isr: tuple[BrokerId, ...],
+    elr: tuple[BrokerId, ...],
+    last_known: tuple[BrokerId, ...],
+    *,
+    recovers: bool,
+) -> PartitionChangeRecord | None:
     new_leader: BrokerId | NoChange | None = NO_CHANGE if leader == partition.leader else leader
-    if isr == partition.isr and new_leader is NO_CHANGE:
+    same = isr == partition.isr and elr == partition.elr and last_known == partition.last_known_elr
+    if same and new_leader is NO_CHANGE:
         return None
     return PartitionChangeRecord(
         partition=number,
         topic_id=topic_id,
         isr=None if isr == partition.isr else isr,
         leader=new_leader,
+        recovery_state=RecoveryState.RECOVERING if recovers else None,
+        elr=None if elr == partition.elr else elr,
+        last_known_elr=None if last_known == partition.last_known_elr else last_known,
     )
 
 

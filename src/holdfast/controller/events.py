@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import ALL_KEPT, ReplicaFates
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -40,7 +41,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegister:
-    """A broker started. Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError."""
+    """A broker started. ``fates``: what became of its replicas while it was away.
+
+    Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError.
+    """
 
     broker_id: BrokerId
     incarnation_id: UUID
@@ -50,6 +54,7 @@ class BrokerRegister:
     rack: str | None = None
     log_dirs: tuple[DirectoryId, ...] = ()
     cordoned: tuple[DirectoryId, ...] = ()
+    fates: ReplicaFates = ALL_KEPT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +152,7 @@ class AlterPartitionResult:
     leader_epoch: LeaderEpoch = 0
     isr: tuple[BrokerId, ...] = ()
     partition_epoch: PartitionEpoch = 0
+    eligible: tuple[BrokerId, ...] = ()
     recovering: bool = False
 
 

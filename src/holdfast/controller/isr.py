@@ -5,7 +5,7 @@ incarnation that the leader saw, with its disk alive (H-05, H-06).
 """
 
 from holdfast.controller.brokers import check_epoch
-from holdfast.controller.election import adapt, prefer
+from holdfast.controller.election import adapt, eligible, prefer
 from holdfast.controller.events import (
     AlterPartition,
     AlterPartitionReply,
@@ -70,12 +70,14 @@ def _propose(
         return None, _refused(proposal, error)
     isr = tuple(member for member, _ in proposal.isr)
     recovers = partition.recovery_state is RecoveryState.RECOVERING and proposal.recovered
-    changes = isr != partition.isr or recovers
+    elr = eligible(partition, isr, state.min_isr(name))
+    changes = isr != partition.isr or recovers or elr != partition.elr
     record = PartitionChangeRecord(
         partition=proposal.partition,
         topic_id=topic.topic_id,
         isr=None if isr == partition.isr else isr,
         recovery_state=RecoveryState.RECOVERED if recovers else None,
+        elr=None if elr == partition.elr else elr,
     )
     return record if changes else None, AlterPartitionResult(
         topic_id=proposal.topic_id,
@@ -84,6 +86,7 @@ def _propose(
         leader_epoch=partition.leader_epoch,
         isr=isr,
         partition_epoch=partition.partition_epoch + changes,
+        eligible=elr,
         recovering=partition.recovery_state is RecoveryState.RECOVERING and not recovers,
     )
 
@@ -119,6 +122,11 @@ def _judge(
         )
     if broker_id not in members:
         return InvalidRequestError(f"ISR {members} of {where}: expected its leader {broker_id} in it")
+    if not proposal.recovered:
+        if partition.recovery_state is RecoveryState.RECOVERED:
+            return InvalidRequestError(f"{where} has recovered: expected no proposal to recover again")
+        if len(members) > 1:
+            return InvalidRequestError(f"ISR {members} of {where}: expected its leader alone while it recovers")
     return _ineligible(state, topic, partition, proposal, where)
 
 
@@ -176,7 +184,7 @@ def _elect(
     if unclean:
         if partition.leader is not None:
             return None, ElectionNotNeededError(f"{where} has a leader, broker {partition.leader}")
-        record = adapt(topic.topic_id, number, partition, is_alive, unclean=True)
+        record = adapt(topic.topic_id, number, partition, is_alive, min_isr=state.min_isr(name), unclean=True)
         if record is None:
             return None, EligibleLeadersNotAvailableError(f"No replica of {where} is alive")
         return record, None

@@ -14,6 +14,7 @@ class ControllerSettings:
     num_partitions: int = 1
     replication_factor: int = 1
     unclean_election: bool = False
+    min_insync_replicas: int = 1
     auto_rebalance: bool = True
     rebalance_interval_ms: TimestampMs = 300_000
     imbalance_percentage: int = 10
@@ -27,6 +28,7 @@ class ControllerSettings:
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             num_partitions=config.int("num.partitions"),
             replication_factor=config.int("default.replication.factor"),
+            min_insync_replicas=config.int("min.insync.replicas"),
             unclean_election=config.bool("unclean.leader.election.enable"),
             auto_rebalance=config.bool("auto.leader.rebalance.enable"),
             rebalance_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,

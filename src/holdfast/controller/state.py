@@ -12,9 +12,10 @@ from holdfast.controller.directories import OfflineReplicas
 from holdfast.controller.election import IsAlive
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterImage
-from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicId
+from holdfast.model.types import BrokerEpoch, BrokerId, DirectoryId, TimestampMs, TopicId
 
 _UNCLEAN = "unclean.leader.election.enable"
+_MIN_ISR = "min.insync.replicas"
 
 
 class Rng(Protocol):
@@ -28,7 +29,9 @@ class Rng(Protocol):
 class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
-    __slots__ = ("image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings")
+    __slots__ = (
+        "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings", "unserved",
+    )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
         self.image = image
@@ -38,6 +41,9 @@ class ControllerState:
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
         self.sessions = Sessions(settings.session_timeout_ms)
         self.next_rebalance_ms: TimestampMs | None = None
+        self.unserved: dict[BrokerId, frozenset[BrokerEpoch]] = {}
+        """Of a broker that registered and was not active since: earlier epochs whose data it still has. It may die
+        before it has noted the new one, and say the old one when it comes again."""
 
     def alive(self, topic_id: TopicId, number: int, *, without: BrokerId | None = None) -> IsAlive:
         """Whether a broker can lead, or be in the ISR of, this partition; ``without`` cannot."""
@@ -60,6 +66,11 @@ class ControllerState:
         if value is None:
             value = self.image.broker_configs(None).get(_UNCLEAN)
         return self.settings.unclean_election if value is None else value == "true"
+
+    def min_isr(self, topic: str) -> int:
+        """min.insync.replicas of a topic."""
+        value = self.image.topic_configs(topic).get(_MIN_ISR)
+        return self.settings.min_insync_replicas if value is None else int(value)
 
     def new_id(self) -> UUID:
         """A random id for a topic."""

@@ -74,7 +74,12 @@ class BrokerImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionImage:
-    """One partition. Invariants: the ISR is a subset of the replicas and never empty; the leader is in the ISR."""
+    """One partition. Invariants: the ISR is a subset of the replicas; the leader is in the ISR.
+
+    ``elr``: replicas outside the ISR that have everything committed too (KIP-966). The ISR is empty only when the
+    last of its members lost data: then the elr may lead, or, when that is empty too, and it is back, the
+    ``last_known_elr``, which has lost the least.
+    """
 
     replicas: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]

@@ -104,8 +104,8 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.LEADER_AND_ISR: VersionRange(7, 7),
     ApiKey.STOP_REPLICA: VersionRange(4, 4),
     ApiKey.UPDATE_METADATA: VersionRange(8, 8),
-    ApiKey.ALTER_PARTITION: VersionRange(2, 3),
-    ApiKey.BROKER_REGISTRATION: VersionRange(0, 4),
+    ApiKey.ALTER_PARTITION: VersionRange(3, 3),
+    ApiKey.BROKER_REGISTRATION: VersionRange(4, 4),
     ApiKey.BROKER_HEARTBEAT: VersionRange(0, 2),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
 }
@@ -158,7 +158,12 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: 0,
 }
 
-_OURS: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
+_OURS: Final = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.ALTER_PARTITION,
+        ApiKey.BROKER_REGISTRATION,
+    )
+)  # fmt: skip
 _RANGES: Final[dict[int, VersionRange]] = {int(k): v for m in (SPOKEN, INTERNAL) for k, v in m.items()}
 
 

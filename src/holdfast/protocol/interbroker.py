@@ -1,10 +1,14 @@
-"""The controller's requests that kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8.
+"""What brokers say to each other and kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8; and what
+Holdfast adds to BrokerRegistration 4 and AlterPartition 3.
 
 Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they
 take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
 
 * UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record),
   ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
+* LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
+  its leader must not leave behind (KIP-966).
+* BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py).
 * StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
   apart.
 
@@ -16,6 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
+from kio.schema.alter_partition.v3 import response as alter_partition
+from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.broker_registration.v4 import request as broker_registration
+from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.schema.response_header.v1.header import ResponseHeader
@@ -48,6 +56,10 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
     0x1003,
 )
 _TAG_TOPIC_ID = 0x1000
+_TAG_ELIGIBLE = 0x1000
+_TAG_REST, _TAG_FATES = 0x1000, 0x1001
+
+__all__ = ["AlterPartitionRequest", "BrokerRegistrationResponse"]  # with what is defined here
 
 
 class _Message:
@@ -113,6 +125,7 @@ class LeaderAndIsrPartitionState(_LeaderAndIsrRequest):
     removing_replicas: tuple[i32, ...] = field(metadata=_INT32, default=())
     is_new: bool = field(metadata=_BOOL, default=False)
     leader_recovery_state: i8 = field(metadata=_INT8, default=i8(0))
+    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": _TAG_ELIGIBLE}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,6 +301,49 @@ class UpdateMetadataResponse(_Message):
     __api_key__ = i16(6)
     __header_schema__: ClassVar[type[ResponseHeader]] = ResponseHeader
     error_code: ErrorCode = field(metadata=_ERROR)
+
+
+# -- what is added to kio's --------------------------------------------------------------------------------
+
+
+class _BrokerRegistration(_Message):
+    __slots__ = ()
+    __version__ = i16(4)
+    __api_key__ = i16(62)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFateState(_BrokerRegistration):
+    """Partitions of one topic whose replicas had the same fate (a ReplicaFate's value)."""
+
+    fate: i8 = field(metadata=_INT8)
+    topic_name: str = field(metadata=_STRING)
+    partitions: tuple[i32, ...] = field(metadata=_INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
+    """``rest``: the fate of replicas that are not in ``fates``; -1: it follows from previous_broker_epoch alone, as
+    in Kafka."""
+
+    rest: i8 = field(metadata={**_INT8, "tag": _TAG_REST}, default=i8(-1))
+    fates: tuple[ReplicaFateState, ...] = field(metadata={"tag": _TAG_FATES}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionData(alter_partition.PartitionData):
+    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": _TAG_ELIGIBLE}, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicData(alter_partition.TopicData):
+    partitions: tuple[PartitionData, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionResponse(alter_partition.AlterPartitionResponse):
+    topics: tuple[TopicData, ...]
 
 
 def partition_states(

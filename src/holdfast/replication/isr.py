@@ -6,6 +6,10 @@ The ISR has two readings. ``committed`` is what the controller has stored: it de
 replicas. ``maximal`` adds who we have proposed to add and keeps who we have proposed to remove: the high watermark
 waits for all of them, since the controller may have stored the proposal before we hear of it (KIP-497, H-04).
 
+``eligible`` are the replicas outside the ISR that may be elected all the same, since they have all that is committed
+(KIP-966). So that it stays true, nothing is committed while there are any. ``recovering``: nobody joins before the
+controller has recorded that the leader of an unclean election is ready (KIP-704).
+
 A refusal is final for copies that were sent before, since the controller reads what we send in order.
 
            propose                       outcome
@@ -97,10 +101,18 @@ class FollowerProgress:
 class IsrState:
     """The ISR of one partition as its leader sees it. See the module for its two readings."""
 
-    __slots__ = ("committed", "maximal", "partition_epoch", "pending", "retry_at_ms")
+    __slots__ = ("committed", "eligible", "maximal", "partition_epoch", "pending", "recovering", "retry_at_ms")
 
-    def __init__(self, committed: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> None:
+    def __init__(
+        self,
+        committed: tuple[BrokerId, ...],
+        partition_epoch: PartitionEpoch,
+        eligible: tuple[BrokerId, ...] = (),
+        recovering: bool = False,
+    ) -> None:
         self.committed = committed
+        self.eligible = eligible
+        self.recovering = recovering
         self.maximal = frozenset(committed)
         """Invariant: a superset of ``committed`` and of the pending proposal."""
         self.partition_epoch = partition_epoch
@@ -115,10 +127,18 @@ class IsrState:
         self.retry_at_ms = None
         self.maximal = frozenset(self.committed).union(member for member, _ in proposal.isr)
 
-    def commit(self, committed: tuple[BrokerId, ...], partition_epoch: PartitionEpoch) -> None:
+    def commit(
+        self,
+        committed: tuple[BrokerId, ...],
+        partition_epoch: PartitionEpoch,
+        eligible: tuple[BrokerId, ...] = (),
+        recovering: bool = False,
+    ) -> None:
         """The controller stored this; a proposal for an earlier partition epoch can no longer succeed."""
         assert partition_epoch >= self.partition_epoch, f"{partition_epoch} after {self.partition_epoch}"
         self.committed = committed
+        self.eligible = eligible
+        self.recovering = recovering
         self.partition_epoch = partition_epoch
         self._settle()
 

@@ -24,6 +24,7 @@ def maybe_expand(partition: Partition, follower: FollowerProgress, now_ms: int) 
     start, end_offset, isr = partition.epoch_start, follower.end_offset, partition.isr
     if (
         isr.pending is None
+        and not isr.recovering
         and start is not None
         and end_offset is not None
         and end_offset >= partition.high_watermark
@@ -33,6 +34,12 @@ def maybe_expand(partition: Partition, follower: FollowerProgress, now_ms: int) 
         and follower.broker_id not in isr.committed
     ):
         _propose(partition, (*isr.committed, follower.broker_id))
+
+
+def recovered(partition: Partition) -> None:
+    """We lead after an unclean election. What we have is what there is: nothing is left to recover, say so."""
+    if partition.isr.recovering and partition.isr.pending is None:
+        _propose(partition, partition.isr.committed)
 
 
 def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
@@ -70,7 +77,7 @@ def on_result(
         return
     if isinstance(outcome, IsrOutcome):
         if outcome.leader_epoch == partition.leader_epoch and outcome.partition_epoch >= isr.partition_epoch:
-            isr.commit(outcome.isr, outcome.partition_epoch)
+            isr.commit(outcome.isr, outcome.partition_epoch, outcome.eligible, outcome.recovering)
             changed(partition, now_ms)
         else:
             _retry_later(partition, now_ms)  # a LeaderAndIsr that explains it is on its way
@@ -119,6 +126,8 @@ def _retry_later(partition: Partition, now_ms: int) -> None:
 def changed(partition: Partition, now_ms: int) -> None:
     """The ISR is another one: the high watermark may be free to move, others may join."""
     partition.choose_hw_followers()
+    if partition.is_open and partition.isr.retry_at_ms is None:
+        recovered(partition)
     partition.advance(now_ms)
     # Who lost its place because it was behind must not get it back before the high watermark has moved on.
     if len(partition.isr.committed) < len(partition.replicas) and partition.is_open:
@@ -137,6 +146,7 @@ def retry(partition: Partition, now_ms: int) -> bool:
     if isr.pending is not None:
         partition.around.outbox.alter_partition((isr.pending,))
     else:
+        recovered(partition)
         expand_any(partition, now_ms)
         partition.advance(now_ms)
     return isr.retry_at_ms is None

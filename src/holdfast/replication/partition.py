@@ -8,7 +8,8 @@ each completion checks the leader epoch that it was started in.
 
 What nothing acked is ever lost rests on:
 * the high watermark of a leader is at most the end of every member of the maximal ISR (isr.py), and never moves
-  back while it leads;
+  back while it leads; nor does it move while the ISR is below min.insync.replicas, so that those that left it then
+  still have all that is committed, and may be elected (KIP-966);
 * an acks=all append is answered without error only when the high watermark has passed it, while we still lead in
   the epoch in which it was appended;
 * work of an earlier role is finished (``settled``) before the new role reads the end of the log: a leader's epoch
@@ -138,7 +139,7 @@ class Partition:
         self._take(state)
         self.role = Role.LEADER
         self.epoch_start = None
-        self.isr = IsrState(state.isr, state.partition_epoch)
+        self.isr = IsrState(state.isr, state.partition_epoch, state.eligible, state.recovering)
         self.followers = {}
         self._update_followers(now_ms)
 
@@ -150,6 +151,8 @@ class Partition:
             if self.followers:
                 self.around.watched[self] = None
             opened()
+            if self.is_open:
+                isr_changes.recovered(self)
             self.advance(self.around.clock())
 
         self.when_settled(settled)
@@ -166,7 +169,7 @@ class Partition:
         """The same leadership with another ISR or other replicas."""
         self._take(state)
         dropped = [b for b in self.isr.committed if b not in state.isr]
-        self.isr.commit(state.isr, state.partition_epoch)
+        self.isr.commit(state.isr, state.partition_epoch, state.eligible, state.recovering)
         if self.role is Role.LEADER:
             self._update_followers(now_ms)
             if dropped:  # the controller had a reason
@@ -374,12 +377,20 @@ class Partition:
         if self.has_enough_replicas(log):
             call.succeed()
         else:
-            call.fail(
-                NotEnoughReplicasAfterAppendError(
-                    f"{self.topic_partition}: only {len(self.isr.committed)} in sync after the append, expected "
-                    f"min.insync.replicas={log.config.min_insync_replicas}"
-                )
-            )
+            call.fail(self._too_few_after(log))
+
+    def _refuse_to_commit(self, log: Log, end: Offset) -> None:
+        """All that is left of the ISR has what is before ``end``, but that is not enough to commit it."""
+        waiting = self.waiting
+        while waiting and waiting[0].required <= end and not self.has_enough_replicas(log):
+            waiting.popleft().fail(self._too_few_after(log))
+            waiting = self.waiting  # the answer may have led to another role
+
+    def _too_few_after(self, log: Log) -> HoldfastError:
+        return NotEnoughReplicasAfterAppendError(
+            f"{self.topic_partition}: only {len(self.isr.committed)} in sync after the append, expected "
+            f"min.insync.replicas={log.config.min_insync_replicas}"
+        )
 
     # -- the high watermark --------------------------------------------------------------------------------------
 
@@ -396,6 +407,9 @@ class Partition:
             if end_offset < new:
                 new = end_offset
         if new <= self.high_watermark:
+            return
+        if self.isr.eligible or not self.has_enough_replicas(log):
+            self._refuse_to_commit(log, new)
             return
         if len(self.hw_followers) != len(self.followers):
             new = self._not_past_joining(new, now_ms)

@@ -85,6 +85,10 @@ class PartitionState:
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
     is_new: bool = False
+    eligible: tuple[BrokerId, ...] = ()
+    """Replicas outside the ISR that may be elected (KIP-966)."""
+    recovering: bool = False
+    """The leader was not elected from those that have everything, and has not said yet that it is ready (KIP-704)."""
 
 
 class StopReplica(NamedTuple):
@@ -182,6 +186,8 @@ class IsrProposal(NamedTuple):
     partition_epoch: PartitionEpoch
     isr: tuple[tuple[BrokerId, BrokerEpoch | None], ...]
     """With each member the broker epoch that it fetched with; None where it did not say (and for ourselves)."""
+    recovered: bool = True
+    """We are through with what an unclean election asks of us, if there was one."""
 
 
 class IsrOutcome(NamedTuple):
@@ -191,6 +197,8 @@ class IsrOutcome(NamedTuple):
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...]
     partition_epoch: PartitionEpoch
+    eligible: tuple[BrokerId, ...] = ()
+    recovering: bool = False
 
 
 class OffsetResult(NamedTuple):

@@ -7,15 +7,16 @@ every replica. Returns what it found as a value; errors that are not the disk's 
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.storage import checkpoints, incarnation
 from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.files import DiskSpace
+from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 
@@ -32,9 +33,22 @@ class LoadedDir:
     deleted: list[str] = field(default_factory=list)
     high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
     broker_epoch: BrokerEpoch | None = None
+    incarnation: Incarnation | None = None
+    missing: frozenset[TopicPartition] = frozenset()
     space: DiskSpace | None = None
     complete: bool = False
     fatal: HoldfastError | None = None
+
+    def history(self) -> DirHistory:
+        """What it says of the time before this start."""
+        return DirHistory(
+            directory_id=self.directory.directory_id,
+            readable=self.complete and self.directory.is_online,
+            clean_epoch=self.broker_epoch,
+            incarnation=self.incarnation,
+            replicas=frozenset(self.logs),
+            missing=self.missing,
+        )
 
 
 def load_dir(
@@ -45,12 +59,13 @@ def load_dir(
     config_of: Callable[[str], LogConfig],
     new_id: Callable[[], UUID],
     now_ms: TimestampMs,
+    boot_id: str | None = None,
 ) -> LoadedDir:
     """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far."""
     found = LoadedDir(directory=directory)
     try:
         directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=now_ms)
-        _load(directory, found, config_of, now_ms)
+        _load(directory, found, config_of, now_ms, boot_id)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
             directory.mark_offline(e)
@@ -59,7 +74,13 @@ def load_dir(
     return found
 
 
-def _load(directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogConfig], now_ms: TimestampMs) -> None:
+def _load(
+    directory: LogDir,
+    found: LoadedDir,
+    config_of: Callable[[str], LogConfig],
+    now_ms: TimestampMs,
+    boot_id: str | None,
+) -> None:
     files, path = directory.files, directory.path
     with directory.guard():
         mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
@@ -69,7 +90,10 @@ def _load(directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogCon
         found.high_watermarks = checkpoints.read_offsets(files, f"{path}/{checkpoints.HIGH_WATERMARK}")
         names = [classify(name) for name in sorted(files.listdir(path))]
         found.space = files.statvfs(path)
-        files.unlink(mark)  # from here on a crash is a crash
+        if directory.directory_id is not None:
+            found.incarnation = incarnation.read(files, path, directory.directory_id)
+        if clean:
+            _take_mark(directory, found, mark, boot_id)
         for name, kind, tp in names:
             full = f"{path}/{name}"
             if kind is NameKind.OWN:
@@ -84,7 +108,21 @@ def _load(directory: LogDir, found: LoadedDir, config_of: Callable[[str], LogCon
                 found.logs[tp] = _load_log(
                     directory, tp, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0), starts.get(tp)
                 )
+    told = recovery_points.keys() | found.high_watermarks.keys()
+    found.missing = frozenset(told - found.logs.keys())
     found.complete = True
+
+
+def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | None) -> None:
+    """From here on a crash is a crash, also one of the machine: the mark must not come back. Until this broker is
+    registered again, what the mark said of the time before is kept for one that only gets to start next time."""
+    files, epoch, noted = directory.files, found.broker_epoch, found.incarnation
+    if boot_id is not None and epoch is not None and directory.directory_id is not None:
+        if noted is None or noted.broker_epoch != epoch:
+            noted = Incarnation(broker_epoch=epoch, boot_id=boot_id, directories={directory.directory_id: epoch})
+        incarnation.write(files, directory.path, replace(noted, boot_id=boot_id))
+    files.unlink(mark)
+    files.fsync_dir(directory.path)
 
 
 def _load_log(

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.storage import checkpoints, incarnation
 
 DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
 
@@ -24,6 +24,7 @@ _OWN_FILES = frozenset(
         checkpoints.LOG_START,
         checkpoints.HIGH_WATERMARK,
         checkpoints.CLEAN_SHUTDOWN,
+        incarnation.FILE_NAME,
         "cleaner-offset-checkpoint",
         "bootstrap.checkpoint",
         "__cluster_metadata-0",

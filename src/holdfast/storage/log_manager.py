@@ -27,6 +27,7 @@ from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, Top
 from holdfast.storage import checkpoints
 from holdfast.storage.dir_load import LoadedDir, load_dir
 from holdfast.storage.files import DiskSpace
+from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
 
@@ -64,6 +65,7 @@ class LogManager:
         cluster_id: str,
         config_of: Callable[[str], LogConfig],
         new_id: Callable[[], UUID] = uuid4,
+        boot_id: str | None = None,
     ) -> None:
         self.dirs = dirs
         self.node_id = node_id
@@ -81,7 +83,7 @@ class LogManager:
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
         self._rewriting: set[str] = set()
         self._space: dict[str, DiskSpace | None] = {d.path: None for d in dirs}
-        self.previous_broker_epochs: dict[str, BrokerEpoch | None] = {}
+        self.past = Past(dirs, boot_id)
         for directory in dirs:
             directory.on_recovery_points_lowered = partial(self._write_recovery_points, directory)
 
@@ -112,6 +114,7 @@ class LogManager:
                 config_of=self._config_of,
                 new_id=self._new_id,
                 now_ms=now_ms,
+                boot_id=self.past.boot_id,
             )
             directory.queue.submit(work, partial(loaded, directory))
 
@@ -144,12 +147,12 @@ class LogManager:
             self._counts[directory.path] = len(one.logs)
             self._futures[directory.path] = one.futures
             self.high_watermarks.update(one.high_watermarks)
-            self.previous_broker_epochs[directory.path] = one.broker_epoch
             self._space[directory.path] = one.space
             if one.complete:
                 self._loaded.add(directory.path)
             for path in one.deleted:
                 self._submit_quietly(directory, partial(_remove_tree, directory, path))
+        self.past.adopt(one.history() for one in found)
         return None
 
     def close(

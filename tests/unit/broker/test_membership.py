@@ -13,6 +13,7 @@ from holdfast.broker.membership import Identity, Membership
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
 from holdfast.protocol.apis import ApiKey
+from holdfast.storage.incarnation import Past
 
 
 class Member:
@@ -31,7 +32,7 @@ class Member:
         self.membership = Membership(
             identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
-            on_registered=lambda: self.registrations.append(self.membership.broker_epoch),
+            on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
         )  # fmt: skip
 
     def elect(self, broker_id: int, listener: Listener) -> None:

@@ -12,10 +12,32 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S
 from holdfast.controller import events
 from holdfast.model.errors import InconsistentClusterIdError, InvalidRequestError
+from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.types import TopicPartition
+
+
+def _fates(request: Any) -> ReplicaFates:
+    """What became of the broker's replicas. One that only tells the epoch of a clean stop, or none, has all or may
+    lack something everywhere."""
+    continues = None if request.previous_broker_epoch < 0 else int(request.previous_broker_epoch)
+    if request.rest < 0:
+        return ReplicaFates(continues=continues, rest=ReplicaFate.DAMAGED if continues is None else ReplicaFate.KEPT)
+    fates = ReplicaFates(
+        continues=continues,
+        rest=ReplicaFate(request.rest),
+        others={
+            TopicPartition(group.topic_name, int(number)): ReplicaFate(group.fate)
+            for group in request.fates
+            for number in group.partitions
+        },
+    )
+    if continues is None and ReplicaFate.KEPT in (fates.rest, *fates.others.values()):
+        raise InvalidRequestError(f"broker {request.broker_id} kept replicas of no epoch: expected a previous one")
+    return fates
 
 
 async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
-    """Versions 0-4. The answer is the broker's new epoch."""
+    """Version 4. The answer is the broker's new epoch."""
     if request.cluster_id != ctx.broker.cluster_id:
         raise InconsistentClusterIdError(f"cluster {request.cluster_id}: this one is {ctx.broker.cluster_id}")
     if not request.listeners:
@@ -30,6 +52,7 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
             port=listener.port,
             rack=request.rack,
             log_dirs=tuple(request.log_dirs),
+            fates=_fates(request),
         )
     )
     ctx.connection.session["broker"] = (request.broker_id, reply.broker_epoch)
@@ -57,22 +80,20 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
     )
 
 
-def _members(wire: Any, version: int) -> tuple[tuple[int, int | None], ...]:
+def _members(wire: Any) -> tuple[tuple[int, int | None], ...]:
     """Replicas with their broker epochs; None where the leader does not know one."""
-    if version < 3:
-        return tuple((b, None) for b in wire.new_isr)
     return tuple((m.broker_id, None if m.broker_epoch < 0 else m.broker_epoch) for m in wire.new_isr_with_epochs)
 
 
 async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
-    """Versions 2-3: new in-sync sets that leaders propose."""
+    """Version 3: new in-sync sets that leaders propose."""
     wanted = tuple(
         events.AlterPartitionState(
             topic_id=topic.topic_id,
             partition=p.partition_index,
             leader_epoch=p.leader_epoch,
             partition_epoch=p.partition_epoch,
-            isr=_members(p, ctx.version),
+            isr=_members(p),
             recovered=p.leader_recovery_state == 0,
         )
         for topic in request.topics
@@ -89,7 +110,9 @@ async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
                 "leader_id": -1 if r.leader is None else r.leader,
                 "leader_epoch": r.leader_epoch,
                 "isr": r.isr,
+                "leader_recovery_state": int(r.recovering),
                 "partition_epoch": r.partition_epoch,
+                "eligible": r.eligible,
             }
         topics.setdefault(r.topic_id, []).append(answer)
     return respond(ctx, topics=[{"topic_id": t, "partitions": parts} for t, parts in topics.items()])

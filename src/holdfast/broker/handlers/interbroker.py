@@ -70,6 +70,8 @@ def _state(tp: TopicPartition, topic_id: UUID | None, wire: Any) -> PartitionSta
         adding_replicas=wire.adding_replicas,
         removing_replicas=wire.removing_replicas,
         is_new=wire.is_new,
+        eligible=wire.eligible,
+        recovering=bool(wire.leader_recovery_state),
     )
 
 

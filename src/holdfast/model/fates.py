@@ -1,0 +1,45 @@
+"""What became of a broker's replicas while it was away, as the broker itself found out when it started.
+
+Values only. storage/incarnation.py finds it out, the broker tells it when it registers, the controller goes by it:
+a replica that lost something may no longer stand for records that were acknowledged (H-07, KIP-966).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from holdfast.model.types import BrokerEpoch, TopicPartition
+
+
+class ReplicaFate(Enum):
+    """What a replica has of what it had; the values are the wire's (protocol/interbroker.py)."""
+
+    KEPT = 0
+    """Every byte that was written: the broker was stopped, or its process was killed."""
+    DAMAGED = 1
+    """What was flushed: the machine went down. The end of the log may be missing."""
+    LOST = 2
+    """Nothing."""
+    UNKNOWN = 3
+    """It cannot be looked at now: a log directory does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFates:
+    """The fate of every replica of a broker.
+
+    ``continues``: the incarnation whose files these are; KEPT counts only if the controller knows of no later one.
+    None: nothing is said of that. ``rest``: the fate of replicas that are not in ``others``.
+    """
+
+    continues: BrokerEpoch | None = None
+    rest: ReplicaFate = ReplicaFate.KEPT
+    others: Mapping[TopicPartition, ReplicaFate] = field(default_factory=dict)
+
+    def of(self, tp: TopicPartition) -> ReplicaFate:
+        """What became of one replica."""
+        return self.others.get(tp, self.rest)
+
+
+ALL_KEPT = ReplicaFates()
+"""Of a broker that has never been away."""

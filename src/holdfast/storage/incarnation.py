@@ -1,0 +1,216 @@
+"""What a broker can say of its replicas after a start: did their files see every write of the time before?
+
+Owns ``holdfast.incarnation``, one in each log directory: the epoch of the broker's last registration, the boot of
+the machine (its boot id) in which that was, and the directories that the broker had then. Owns ``judge``, which
+makes the fate of every replica out of it (model/fates.py). Reads no replica and decides nothing about leaders.
+
+A killed process leaves what it wrote in the page cache, and that is whole until the machine goes down; so the same
+boot id means that nothing is missing, and a clean stop that nothing is missing whatever the machine did since. The
+file needs no sync: after a power loss its boot id, old or torn, is not the present one.
+
+It is written when the controller has recorded the registration, and before the broker serves: if the broker dies in
+between, it is the incarnation before that comes again.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from uuid import UUID
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.types import BrokerEpoch, DirectoryId, TopicPartition
+from holdfast.storage.files import FileSystem
+from holdfast.storage.log_dir import LogDir
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "holdfast.incarnation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incarnation:
+    """One registration of a broker. ``directories``: each one's id, and the last epoch in which it was online."""
+
+    broker_epoch: BrokerEpoch
+    boot_id: str
+    directories: Mapping[DirectoryId, BrokerEpoch]
+
+    def encode(self) -> bytes:
+        """The file's text."""
+        directories = {str(each): epoch for each, epoch in sorted(self.directories.items())}
+        value = {
+            "version": 1, "brokerEpoch": self.broker_epoch, "bootId": self.boot_id, "directories": directories,
+        }  # fmt: skip
+        return json.dumps(value).encode()
+
+
+def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarnation | None:
+    """The directory's incarnation; None when there is no file, or it is torn or of another directory."""
+    path = f"{directory}/{FILE_NAME}"
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    try:
+        value = json.loads(data)
+        epoch = int(value["brokerEpoch"])
+        directories = {UUID(text): int(each) for text, each in value["directories"].items()}
+        boot_id = value["bootId"]
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        log.warning("%s cannot be read, its replicas count as damaged: %s", path, e)
+        return None
+    if value.get("version") != 1 or not isinstance(boot_id, str) or directories.get(directory_id) != epoch:
+        log.warning("%s is not of this directory, its replicas count as damaged", path)
+        return None
+    return Incarnation(broker_epoch=epoch, boot_id=boot_id, directories=directories)
+
+
+def write(files: FileSystem, directory: str, incarnation: Incarnation) -> None:
+    """Replace the directory's file."""
+    files.write_atomic(f"{directory}/{FILE_NAME}", incarnation.encode(), durable=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirHistory:
+    """What was found in one log directory at the start.
+
+    ``clean_epoch``: of the mark of a clean stop. ``replicas``: what is there; ``missing``: what a checkpoint tells
+    of and is not there. ``readable``: it is online and all of it was loaded.
+    """
+
+    directory_id: DirectoryId | None
+    readable: bool = True
+    clean_epoch: BrokerEpoch | None = None
+    incarnation: Incarnation | None = None
+    replicas: frozenset[TopicPartition] = frozenset()
+    missing: frozenset[TopicPartition] = frozenset()
+
+    def whole_since(self, boot_id: str | None) -> BrokerEpoch | None:
+        """The incarnation all of whose writes are there; None if some may be missing, or there was none."""
+        if self.clean_epoch is not None:
+            return self.clean_epoch
+        found = self.incarnation
+        return found.broker_epoch if found is not None and found.boot_id == boot_id else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was ever here, as far as one can see: a new directory."""
+        return self.incarnation is None and self.clean_epoch is None and not self.replicas and not self.missing
+
+
+@dataclass(slots=True, kw_only=True)
+class _Sorted:
+    """The directories of a broker by what they are good for."""
+
+    current: list[DirHistory] = field(default_factory=list)
+    """With all writes of the newest incarnation, or of the last one in which they were online."""
+    doubtful: list[DirHistory] = field(default_factory=list)
+    unreadable: bool = False
+    gone: bool = False
+    """A directory of the newest incarnation is not there."""
+    newest: BrokerEpoch | None = None
+    known: Mapping[DirectoryId, BrokerEpoch] = field(default_factory=dict)
+
+
+def _sort(histories: Iterable[DirHistory], boot_id: str | None) -> _Sorted:
+    result = _Sorted()
+    readable = []
+    for each in histories:
+        if each.readable:
+            readable.append(each)
+        else:
+            result.unreadable = True
+    for each in readable:
+        epoch = each.whole_since(boot_id)
+        if epoch is not None and (result.newest is None or epoch > result.newest):
+            result.newest = epoch
+            noted = each.incarnation
+            result.known = noted.directories if noted is not None and noted.broker_epoch == epoch else {}
+    for each in readable:
+        epoch, expected = each.whole_since(boot_id), result.newest
+        if each.directory_id is not None:
+            expected = result.known.get(each.directory_id, expected)
+        if epoch is not None and epoch == expected:
+            result.current.append(each)
+        elif not each.is_empty:
+            result.doubtful.append(each)
+    result.gone = bool(set(result.known) - {each.directory_id for each in readable})
+    return result
+
+
+def judge(histories: Iterable[DirHistory], boot_id: str | None) -> ReplicaFates:
+    """The fate of every replica of the broker that has these directories, in this boot of its machine (None: the
+    system does not tell; then only a clean stop is believed)."""
+    found = _sort(histories, boot_id)
+    if found.unreadable and (found.gone or not found.known):
+        rest = ReplicaFate.UNKNOWN
+    elif found.doubtful:
+        # Of what was not flushed a power loss may take whole directories.
+        rest = ReplicaFate.DAMAGED
+    elif found.gone or not found.current:
+        rest = ReplicaFate.LOST
+    else:
+        # A replica that is not here was never made.
+        rest = ReplicaFate.KEPT
+    others: dict[TopicPartition, ReplicaFate] = {}
+    for each in found.doubtful:
+        others.update(dict.fromkeys(each.replicas, ReplicaFate.DAMAGED))
+    for each in found.current:
+        others.update((tp, ReplicaFate.LOST) for tp in each.missing if tp not in others)
+    for each in found.current:
+        others.update(dict.fromkeys(each.replicas, ReplicaFate.KEPT))
+    return ReplicaFates(
+        continues=found.newest if found.current else None,
+        rest=rest,
+        others={tp: fate for tp, fate in others.items() if fate is not rest},
+    )
+
+
+class Past:
+    """What a broker knows of the time before its start, and what it leaves for the next one.
+
+    ``boot_id``: of this boot of the machine; None: the system does not tell.
+    """
+
+    def __init__(self, dirs: Sequence[LogDir], boot_id: str | None) -> None:
+        self.boot_id = boot_id
+        self.fates = ReplicaFates(rest=ReplicaFate.UNKNOWN)
+        """What became of the replicas while the broker was away."""
+        self._dirs = dirs
+        self._histories: list[DirHistory] = []
+
+    def adopt(self, histories: Iterable[DirHistory]) -> None:
+        """All directories were looked at."""
+        self._histories = list(histories)
+        for _ in range(len(self._dirs) - len(self._histories)):  # nothing at all is known of these
+            self._histories.append(DirHistory(directory_id=None, readable=False))
+        self.fates = judge(self._histories, self.boot_id)
+
+    def note(self, broker_epoch: BrokerEpoch, done: Callable[[], None]) -> None:
+        """The controller has recorded this incarnation: note it in every directory that is online, each on its own
+        queue; then ``done``, also when that failed. One that cannot be read now is named as it was: it may come
+        back."""
+        online = {d: d.directory_id for d in self._dirs if d.is_online and d.directory_id is not None}
+        if self.boot_id is None or not online:
+            done()
+            return
+        directories = {**_sort(self._histories, self.boot_id).known, **dict.fromkeys(online.values(), broker_epoch)}
+        noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
+        waiting = set(online)
+
+        def write_note(directory: LogDir) -> None:
+            with directory.guard():
+                write(directory.files, directory.path, noted)
+
+        def written(directory: LogDir, _: object, error: HoldfastError | None) -> None:
+            waiting.discard(directory)
+            if error is not None:
+                log.warning("%s: epoch %d of the broker is not noted: %s", directory.path, broker_epoch, error)
+            if not waiting:
+                done()
+
+        for directory in online:
+            directory.queue.submit(partial(write_note, directory), partial(written, directory))
