@@ -200,6 +200,7 @@ class Node:
             listen=lambda host, port: self.network.listen(process, host, port),
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
+            boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
             tick_s=0.1,
         )
         self.ended = self.loop.create_future()
