@@ -2,7 +2,8 @@
 
 kio's native reader makes room for as many elements as an array says to have. A request of twenty bytes can
 so ask for more memory than there is, which ends the process instead of raising. ``check`` follows the same
-schema, reads the lengths only, and refuses what cannot be. It is made once per message class, as closures,
+schema, reads the lengths only, and refuses what cannot be, also a null array where the schema has none (kio
+lets it pass as None, which no handler expects). It is made once per message class, as closures,
 and costs about a microsecond for a small request.
 """
 
@@ -76,7 +77,7 @@ def _legacy_bytes(buf: Buffer, pos: int, end: int) -> int:
     return _advance(pos + 4, max(_INT.unpack_from(buf, pos)[0], 0), end)
 
 
-def _array(item: _Walk, item_size: int | None, compact: bool) -> _Walk:
+def _array(item: _Walk, item_size: int | None, compact: bool, nullable: bool) -> _Walk:
     """``item_size`` is given when every element has it."""
 
     def walk(buf: Buffer, pos: int, end: int) -> int:
@@ -88,6 +89,8 @@ def _array(item: _Walk, item_size: int | None, compact: bool) -> _Walk:
             count = _INT.unpack_from(buf, pos)[0]
             pos += 4
         if count <= 0:
+            if count < 0 and not nullable:
+                raise ValueError(f"null before byte {pos} where an array is expected")
             return pos
         # An element has a byte at least, so this bounds what the reader will make room for.
         if count > end - pos:
@@ -144,9 +147,10 @@ def _field(field: Field[Any], flexible: bool, tagged: bool) -> tuple[_Walk, int 
     if get_origin(kind) is tuple:
         element: Any = get_args(kind)[0]
         if is_dataclass(element):
-            return _array(_entity(element), _entity_size(element), flexible), None  # type: ignore[arg-type]
+            walk = _array(_entity(element), _entity_size(element), flexible, optional)  # type: ignore[arg-type]
+            return walk, None
         item, size = _primitive(field.metadata["kafka_type"], flexible)
-        return _array(item, size, flexible), None
+        return _array(item, size, flexible, optional), None
     if is_dataclass(kind):
         walk = _entity(kind)  # type: ignore[arg-type]
         return (_nullable(walk) if optional and not tagged else walk), None

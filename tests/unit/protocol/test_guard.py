@@ -23,6 +23,8 @@ from holdfast.protocol.guard import check
         (18, 3, "0202020201000561"),  # tagged field cut short
         (18, 3, "02780278ff"),  # more tagged fields than bytes
         (6, 8, "00000001000000000200000000000000030101018020ffffff7f00"),
+        (20, 4, "000000000000"),  # null topics, where there is no null
+        (14, 0, "0001670000000000016dffffffff"),  # null assignments
     ],
 )
 def test_what_cannot_be_is_refused(key: int, version: int, hexed: str) -> None:
