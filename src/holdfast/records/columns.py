@@ -23,7 +23,7 @@ from crc32c import crc32c
 from holdfast.model.errors import CorruptRecordError, HoldfastError
 from holdfast.model.types import Offset
 from holdfast.records.batch import CONTROL_BIT, CRC_START, HEADER_SIZE, TRANSACTIONAL_BIT, Buffer
-from holdfast.records.compression import Codec, decompress
+from holdfast.records.compression import Codec, decompress, snappy_size
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -308,9 +308,7 @@ class ColumnDecoder:
         return at
 
     def _decompress_block(self, block: memoryview, at: int) -> int:
-        size = int(cramjam.snappy.decompress_raw_len(block))
-        if size > MAX_DECOMPRESSED:
-            raise cramjam.DecompressionError(f"a snappy block claims {size} bytes")
+        size = snappy_size(block)
         self._reserve(at + size)
         return at + int(cramjam.snappy.decompress_raw_into(block, memoryview(self._scratch)[at : at + size]))
 

@@ -57,6 +57,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\0"
 _XERIAL_HEAD: Final = Struct(">8sii")
 _XERIAL_BLOCK: Final = 32 * 1024
 _BLOCK_SIZE: Final = Struct(">i")
+_SNAPPY_RATIO: Final = 22
+"""No snappy block makes more than this per byte: three bytes copy 64 at most."""
 
 # Frame version 1, independent blocks of at most 64 KiB, no checksums; the last byte is the header's own checksum.
 _LZ4_HEAD: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
@@ -131,11 +133,20 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
     made = 0
     for block in _snappy_blocks(memoryview(data)):
         # A block's header says what it makes; nothing is made before that is known to fit.
-        made += cramjam.snappy.decompress_raw_len(block)
+        made += snappy_size(block)
         if made > limit:
             raise _too_large(Codec.SNAPPY, len(data), limit)
         out.append(bytes(cramjam.snappy.decompress_raw(block)))
     return b"".join(out)
+
+
+def snappy_size(block: memoryview) -> int:
+    """What the header of a raw block says that it makes. CorruptRecordError if no block of this size can make it: room
+    is made for what a header claims."""
+    size: int = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO * len(block):
+        raise CorruptRecordError(f"a snappy block of {len(block)} bytes claims to make {size}")
+    return size
 
 
 def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:

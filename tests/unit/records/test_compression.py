@@ -38,7 +38,14 @@ def test_a_bomb_is_refused_at_the_limit(codec: Codec) -> None:
 
 def test_a_raw_snappy_bomb_is_refused_by_its_header() -> None:
     with pytest.raises(MessageTooLargeError):
-        decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f", limit=1000)
+        decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(bytes(30_000))), limit=1000)
+
+
+def test_a_snappy_block_that_claims_more_than_it_can_make_gets_no_room() -> None:
+    """cramjam makes room for what the header says, here 4 GiB, and the process ends when there is none."""
+    for claim in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\x7f" + b"\x00a" * 10):
+        with pytest.raises(CorruptRecordError, match="claims to make"):
+            decompress(Codec.SNAPPY, claim)
 
 
 @pytest.mark.parametrize("codec", PACKING)
