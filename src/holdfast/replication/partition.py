@@ -148,6 +148,7 @@ class Partition:
             # Never raised to the end of the log (H-13): only the in-sync replicas can do that.
             self.clamp_high_watermark()
             self.epoch_start = self.log.view.end_offset
+            self._begin_epoch(self.log)
             if self.followers:
                 self.around.watched[self] = None
             opened()
@@ -156,6 +157,18 @@ class Partition:
             self.advance(self.around.clock())
 
         self.when_settled(settled)
+
+    def _begin_epoch(self, log: Log) -> None:
+        """Our log shall know where our epoch begins before anything is written in it, as followers ask for it
+        (KIP-101). In the turn of the disk's thread: the first append comes behind it."""
+        epoch = self.leader_epoch
+
+        def begin() -> None:
+            if self.leader_epoch == epoch:
+                log.assign_epoch(epoch)
+
+        self.disk_works += 1
+        log.dir.queue.submit(begin, lambda *_: self.disk_work_done())
 
     def become_follower(self, state: PartitionState, settled: Callable[[], None]) -> None:
         """Follow ``state.leader``; ``settled`` is called when the log stands still and may be fetched into."""

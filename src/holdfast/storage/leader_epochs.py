@@ -28,20 +28,24 @@ class LeaderEpochs:
     ``_entries`` is replaced as a whole on a change, so that a reader on the loop sees one state.
     """
 
-    __slots__ = ("_dirty", "_entries", "_files", "_path")
+    __slots__ = ("_dirty", "_entries", "_files", "_path", "is_ahead")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
         self._path = path
         self._entries: tuple[array[int], array[int]] = (array("q"), array("q"))
         self._dirty = False  # the file is not known to be on the device
+        self.is_ahead = False
+        """The last epoch is not in the file yet: nothing has been written in it."""
 
     @classmethod
     def load(cls, files: FileSystem, path: str) -> "LeaderEpochs":
         """From the file; empty when it is missing or not a checkpoint (recovery refills it)."""
         epochs = cls(files, path)
         try:
-            rows = decode_lines(files.read_bytes(path), fields=2)
+            data = files.read_bytes(path)
+            epochs._dirty = True  # a process that was killed may have written it
+            rows = decode_lines(data, fields=2)
             for epoch, start in rows:
                 epochs._put(int(epoch), int(start))
         except FileNotFoundError:
@@ -65,13 +69,20 @@ class LeaderEpochs:
         return list(zip(epochs, starts, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
-        """From ``start`` on the log is of ``epoch``. True if that was news (and is in the file now)."""
-        latest = self.latest
-        if latest is not None and epoch <= latest:
-            return False
-        self._put(epoch, start)
-        self._write()
-        return True
+        """From ``start`` on the log is of ``epoch``, and the file says so. True if that was news."""
+        news = self.assign_in_memory(epoch, start)
+        if news:
+            self._write()
+        else:
+            self.write_ahead()
+        return news
+
+    def begin(self, epoch: LeaderEpoch, start: Offset) -> bool:
+        """A leader of ``epoch`` begins at ``start``. The file is written with the first batch: until then a crash
+        forgets only that somebody was elected, and many leaders that begin at once cost no file each."""
+        begun = self.assign_in_memory(epoch, start)
+        self.is_ahead = self.is_ahead or begun
+        return begun
 
     def assign_in_memory(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """As ``assign``, while recovery reads a log: the file is written at its end, once."""
@@ -91,6 +102,13 @@ class LeaderEpochs:
 
     def truncate_from_end(self, end: Offset) -> bool:
         """The log ends at ``end`` now: forget epochs that start there or later."""
+        changed = self.forget_from(end)
+        if changed:
+            self._write()
+        return changed
+
+    def forget_from(self, end: Offset) -> bool:
+        """As ``truncate_from_end``, while recovery reads a log."""
         epochs, starts = self._entries
         keep = len(starts)
         while keep and starts[keep - 1] >= end:
@@ -98,11 +116,17 @@ class LeaderEpochs:
         if keep == len(starts):
             return False
         self._entries = (epochs[:keep], starts[:keep])
-        self._write()
         return True
 
     def truncate_from_start(self, start: Offset) -> bool:
         """The log starts at ``start`` now: the epoch of that offset starts there, earlier ones are gone."""
+        changed = self.forget_before(start)
+        if changed:
+            self._write()
+        return changed
+
+    def forget_before(self, start: Offset) -> bool:
+        """As ``truncate_from_start``, while recovery reads a log."""
         epochs, starts = self._entries
         drop = bisect_right(starts, start) - 1
         if drop < 0 or (starts[drop] == start and drop == 0):
@@ -110,7 +134,6 @@ class LeaderEpochs:
         starts = starts[drop:]
         starts[0] = start
         self._entries = (epochs[drop:], starts)
-        self._write()
         return True
 
     def clear(self) -> None:
@@ -149,13 +172,20 @@ class LeaderEpochs:
     def _write(self) -> None:
         self._files.write_atomic(self._path, self.encode(), durable=False)
         self._dirty = True
+        self.is_ahead = False
 
     def rewrite(self) -> None:
         """Write the file as it should be now."""
         self._write()
 
+    def write_ahead(self) -> None:
+        """The file says what is known here."""
+        if self.is_ahead:
+            self._write()
+
     def flush(self) -> None:
         """The file is on the device when this returns."""
+        self.write_ahead()
         if self._dirty:
             handle = self._files.open(self._path)
             handle.fsync()

@@ -169,7 +169,7 @@ class Log:
         end = placed[-1].at + placed[-1].size
         offset = placed[-1].last_offset + 1
         with self.dir.guard(LogAppendError):
-            if leader_epoch != view.last_epoch:
+            if leader_epoch != view.last_epoch or self.epochs.is_ahead:
                 self.epochs.assign(leader_epoch, base_offset)
             data = batches if end == len(batches) else memoryview(batches)[:end]
             self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled)
@@ -208,11 +208,10 @@ class Log:
         return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, self.view.last_epoch, False)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        """A leadership begins here: what comes next is of ``epoch``."""
-        if epoch != self.view.last_epoch:
-            with self.dir.guard():
-                self.epochs.assign(epoch, self.view.end_offset)
-            self._publish(self.view.start_offset, self.view.end_offset)
+        """A leadership begins here: what comes next is of ``epoch``. Touches no file."""
+        view = self.view
+        if self.epochs.begin(epoch, view.end_offset):
+            self.view = view._replace(last_epoch=self.epochs.latest)
 
     def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
         """The new picture for the loop."""
@@ -382,6 +381,7 @@ class Log:
                 end_offset = self.view.end_offset
                 if self._snapshot_offset != end_offset and end_offset > self._segments.all[0].base_offset:
                     self._rolled(end_offset)
+                self.epochs.write_ahead()
             self.recovery_point = end_offset
         self._segments.release()
 
@@ -457,25 +457,29 @@ class Log:
             self.view = view._replace(
                 end_offset=end_offset, end_position=position, segments=segments.all, size=older_size + position
             )
-            segments.retire(going, now_ms)
+            self._lower_recovery_point(end_offset)
+            # Durably, and names before bytes: what is cut off must not turn up between what is appended next.
+            segments.retire(going[::-1], now_ms)
+            if drop_snapshots_after(self.dir.files, self.path, end_offset) or going:
+                segments.sync_names()
             segment.truncate(position, end_offset)
+            segment.flush()
             self.epochs.truncate_from_end(end_offset)
-            drop_snapshots_after(self.dir.files, self.path, end_offset)
             self._snapshot_offset = None
             self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
         self._publish(view.start_offset, end_offset)
-        self._lower_recovery_point(end_offset)
 
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         with self.dir.guard():
+            self._lower_recovery_point(offset)
             self._segments.restart(offset, now_ms)
             self.epochs.clear()
             drop_snapshots_after(self.dir.files, self.path, -1)
+            self._segments.sync_names()
             self._snapshot_offset = None
             self.producers.clear(offset)
         self._publish(offset, offset)
-        self._lower_recovery_point(offset)
         self.recovery_point = offset
 
     def _lower_recovery_point(self, offset: Offset) -> None:

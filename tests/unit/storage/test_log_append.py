@@ -1,5 +1,7 @@
 """What a log takes, what it refuses, and where it puts it."""
 
+from pathlib import Path
+
 import pytest
 
 from holdfast.model.errors import (
@@ -283,6 +285,24 @@ def test_appends_do_not_sync(open_log, batch, files):
     log.flush_rolled()
     assert not log.has_rolled
     assert log.recovery_point == log.view.segments[-1].base_offset
+
+
+def test_H_02_a_leaders_epoch_is_known_from_its_start_and_in_the_file_with_its_first_batch(open_log, batch):
+    log = open_log()
+    log.append_as_leader(batch(b"x"), 2, NOW_MS)
+    checkpoint = Path(log.path) / "leader-epoch-checkpoint"
+    log.assign_epoch(4)
+    log.assign_epoch(3)
+    assert log.view.last_epoch == 4
+    assert log.epoch_end_offset(2) == (2, 1)
+    assert log.epoch_end_offset(3) == (2, 1)
+    assert log.epoch_end_offset(4) == (4, 1)
+    assert checkpoint.read_text() == "0\n1\n2 0\n"  # many leaders that begin at once write no file each
+    log.append_as_leader(batch(b"x"), 4, NOW_MS)
+    assert checkpoint.read_text() == "0\n2\n2 0\n4 1\n"
+    log.assign_epoch(6)
+    log.close(clean=True)
+    assert checkpoint.read_text() == "0\n3\n2 0\n4 1\n6 2\n"
 
 
 def test_new_epochs_are_written_before_their_records(open_log, batch):

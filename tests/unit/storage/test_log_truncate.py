@@ -227,7 +227,7 @@ def test_k112_01_errors_of_upkeep_take_the_dir_offline(open_log, batch, files, o
         "unlink": lambda: (log.truncate_to(2, NOW_MS), log.purge(NOW_MS + 10**9)),
         "fsync": log.flush,
         "rmtree": log.remove,
-        "write_atomic": lambda: log.assign_epoch(5),
+        "write_atomic": lambda: log.append_as_leader(batch(b"x"), 5, NOW_MS),
     }[operation]
     files.fail(operation)
     with pytest.raises(KafkaStorageError):
