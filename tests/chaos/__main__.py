@@ -1,0 +1,141 @@
+"""``python -m tests.chaos``, or ``make chaos``: a real cluster under load and under faults, and a ledger.
+
+Exit code 0 if nothing was wrong, 1 if something was (what it left is named), 2 if it could not start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT / "src"))  # the sources beside these tests, whatever is installed
+
+from rich.console import Console  # noqa: E402
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: E402
+
+from tests.chaos import network, report, schedule  # noqa: E402
+from tests.chaos.recorder import Recorder  # noqa: E402
+from tests.chaos.run import Plan, Run  # noqa: E402
+
+
+def main() -> int:
+    """See the module's docstring."""
+    options = _options()
+    pace = schedule.SHORT if options.short else schedule.FULL
+    seconds = options.minutes * 60
+    rounds = schedule.schedule(options.seed, seconds, pace)
+    if options.plan:
+        print("\n".join(map(str, rounds)))
+        return 0
+    why_not = network.enter_namespace() if options.network != "proxy" else "asked for by --network proxy"
+    if why_not is not None and options.network == "namespaces":
+        print(f"chaos: --network namespaces: not possible here: {why_not}", file=sys.stderr)
+        return 2
+    directory = Path(options.dir or ROOT / "chaos-results" / f"{time.strftime('%Y%m%d-%H%M%S')}-seed-{options.seed}")
+    directory.mkdir(parents=True)
+    (directory / "schedule.txt").write_text("".join(f"{planned}\n" for planned in rounds))
+    logging.basicConfig(filename=directory / "clients.log", level=logging.WARNING)
+    means = network.Namespaces([1, 2, 3]) if why_not is None else _proxies()
+    outcome = _run(options, pace, seconds, directory, means, why_not)
+    summary = directory.parent / f"{directory.name}.json"
+    summary.write_text(json.dumps(report.as_json(outcome), indent=1))
+    Console(width=None if sys.stdout.isatty() else 120).print(report.table(outcome))
+    if outcome.ok and not options.keep:
+        shutil.rmtree(directory)
+    print("\n".join(report.ending(outcome, str(directory))), flush=True)
+    return 0 if outcome.ok else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Real brokers, real faults, a ledger.")
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=None, help="draws the same faults again; a fresh one by default")
+    parser.add_argument("--rate", type=float, default=200, help="records a second, of all producers together")
+    parser.add_argument("--dir", help="must not exist; chaos-results/TIME-seed-N by default")
+    parser.add_argument("--keep", action="store_true", help="keep the directory of a run without violations too")
+    parser.add_argument("--short", action="store_true", help="faults follow each other quickly; short session timeout")
+    parser.add_argument("--network", choices=("auto", "namespaces", "proxy"), default="auto")
+    parser.add_argument("--plan", action="store_true", help="print the schedule and end")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = time.time_ns() % 1_000_000
+    return options
+
+
+def _proxies() -> network.Network:
+    from tests.chaos.proxies import Proxies
+
+    return Proxies([1, 2, 3])
+
+
+def _run(
+    options: argparse.Namespace,
+    pace: schedule.Pace,
+    seconds: float,
+    directory: Path,
+    means: network.Network,
+    why_not: str | None,
+) -> report.Outcome:
+    command = f"make chaos MINUTES={options.minutes:g} SEED={options.seed}"
+    if options.short:
+        command = f"python -m tests.chaos --short --minutes {options.minutes:g} --seed {options.seed}"
+    plan = Plan(
+        seed=options.seed,
+        seconds=seconds,
+        pace=pace,
+        rate=options.rate,
+        command=command,
+        commit=_commit(),
+        calm_s=0.5 if options.short else 3,
+    )
+    console = Console(highlight=False)
+    bar = Progress(
+        SpinnerColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("starting", total=seconds)
+    next_line_s = 60.0
+
+    def say(line: str) -> None:
+        bar.console.print(line, soft_wrap=True)
+
+    def tick(gone: float, recorder: Recorder) -> None:
+        nonlocal next_line_s
+        numbers = recorder.numbers()
+        line = f"acked {numbers['acked']:,}, read {numbers['reads']:,}, violations {numbers['violations']}"
+        bar.update(task, completed=min(gone, seconds), description=line)
+        if not console.is_terminal and gone >= next_line_s:
+            next_line_s += 60
+            say(f"{gone:7.1f} s  {line}")
+            recorder.flush()
+
+    say(f"seed {options.seed}; commit {plan.commit}; cluster and ledger in {directory}")
+    say(f"network: {means.description}" + ("" if why_not is None else f" (no namespaces: {why_not})"))
+    with bar:
+        return Run(plan, directory, means, say=say, tick=tick).go()
+
+
+def _commit() -> str:
+    """Of the sources; with a + if they were changed."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

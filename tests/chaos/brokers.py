@@ -1,0 +1,164 @@
+"""The processes: one per broker, each from a properties file, as ``holdfast broker FILE`` starts them.
+
+Owns the processes and their files below one directory, in the layout of ``holdfast up``: ``broker-N.properties``,
+``broker-N.log``, ``broker-N/log-dir-K``, ``metadata``. Decides nothing about when something happens to them. Call
+``start`` from a thread that lives as long as the brokers shall: they end with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.testing.view import ClusterView, ask
+from tests.chaos.network import Network
+
+LOG_DIRS = 2
+ROOT = Path(__file__).parent.parent.parent
+
+
+class Brokers:
+    """Brokers 1..count over a network. All are down at first."""
+
+    def __init__(self, directory: Path, network: Network, *, count: int, settings: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.ids = tuple(range(1, count + 1))
+        self.network = network
+        self.started = 0
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._stopped: set[int] = set()
+        (directory / "metadata").mkdir(parents=True, exist_ok=True)
+        for broker in self.ids:
+            self._write(broker, settings)
+
+    def _write(self, broker: int, settings: Mapping[str, str]) -> None:
+        dirs = [self.directory / f"broker-{broker}" / f"log-dir-{k}" for k in range(1, LOG_DIRS + 1)]
+        for path in dirs:
+            path.mkdir(parents=True, exist_ok=True)
+        properties = {
+            "node.id": str(broker),
+            "listeners": "PLAINTEXT://{}:{}".format(*self.network.listener(broker)),
+            "advertised.listeners": "PLAINTEXT://{}:{}".format(*self.network.advertised(broker)),
+            "log.dirs": ",".join(map(str, dirs)),
+            "metadata.log.dir": str(self.directory / "metadata"),
+            **settings,
+        }
+        self._file(broker).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def _file(self, broker: int) -> Path:
+        return self.directory / f"broker-{broker}.properties"
+
+    def log(self, broker: int) -> Path:
+        return self.directory / f"broker-{broker}.log"
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join("{}:{}".format(*self.network.advertised(broker)) for broker in self.ids)
+
+    # -- processes ---------------------------------------------------------------------------------------------
+
+    def start(self, broker: int) -> None:
+        """Returns at once. Nothing happens if it runs."""
+        if self.runs(broker):
+            return
+        command = [sys.executable, "-m", "tests.chaos.launch", "broker", str(self._file(broker))]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+        with self.log(broker).open("ab") as log, self.network.inside(broker):
+            self._processes[broker] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        self.started += 1
+
+    def runs(self, broker: int) -> bool:
+        """Whether its process lives, stopped or not."""
+        process = self._processes.get(broker)
+        return process is not None and process.poll() is None
+
+    @property
+    def running(self) -> list[int]:
+        return [broker for broker in self.ids if self.runs(broker)]
+
+    def exit_code(self, broker: int) -> int | None:
+        """Of a process that ended; None while it runs."""
+        return self._processes[broker].poll()
+
+    def kill(self, broker: int) -> bool:
+        """``kill -9``; returns when the process is gone. False if there was none."""
+        if not self.runs(broker):
+            return False
+        self._processes[broker].kill()
+        self._processes[broker].wait()
+        self._stopped.discard(broker)
+        return True
+
+    def terminate(self, broker: int) -> None:
+        """SIGTERM: a controlled shutdown begins."""
+        if self.runs(broker):
+            self._processes[broker].terminate()
+
+    def freeze(self, broker: int) -> None:
+        """SIGSTOP."""
+        if self.runs(broker):
+            self._stopped.add(broker)
+            self._processes[broker].send_signal(signal.SIGSTOP)
+
+    def thaw(self, broker: int) -> None:
+        """SIGCONT."""
+        self._stopped.discard(broker)
+        if self.runs(broker):
+            self._processes[broker].send_signal(signal.SIGCONT)
+
+    def is_frozen(self, broker: int) -> bool:
+        return broker in self._stopped
+
+    def stop_all(self, timeout_s: float = 30) -> list[str]:
+        """Controlled shutdown of all; what went wrong with it."""
+        running = self.running
+        for broker in running:
+            self.thaw(broker)
+            self.terminate(broker)
+        deadline = time.monotonic() + timeout_s
+        trouble = []
+        for broker in running:
+            try:
+                code = self._processes[broker].wait(max(0.1, deadline - time.monotonic()))
+                if code != 0:
+                    trouble.append(f"broker {broker} ended with exit code {code} when it was asked to stop")
+            except subprocess.TimeoutExpired:
+                trouble.append(f"broker {broker} did not stop within {timeout_s:g} s")
+                self.kill(broker)
+        return trouble
+
+    def kill_all(self) -> None:
+        for broker in self.ids:
+            self.kill(broker)
+
+    def cpu_seconds(self) -> float:
+        """Used by the processes that run now."""
+        ticks = 0
+        for broker in self.running:
+            fields = Path(f"/proc/{self._processes[broker].pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    # -- what they say -----------------------------------------------------------------------------------------
+
+    def view(self, broker: int, topics: list[str] | None = None) -> ClusterView | None:
+        """The cluster as this broker sees it; None if it does not answer."""
+        if not self.runs(broker) or self.is_frozen(broker):
+            return None
+        try:
+            return ask(*self.network.advertised(broker), topics, timeout_s=1)
+        except OSError:
+            return None
+
+    def controller(self) -> int | None:
+        """As the brokers that answer say, when they agree."""
+        views = [view for broker in self.running if (view := self.view(broker, [])) is not None]
+        seen = {view.controller_id for view in views}
+        return seen.pop() if len(seen) == 1 else None

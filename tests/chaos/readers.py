@@ -1,0 +1,223 @@
+"""Stock consumers that read all the time and tell the recorder what they got.
+
+* ``Follower`` reads every partition from its first offset on and never leaves: offsets must have no gap.
+* ``Jumper`` goes back to places that were read before: what was read once must be there again.
+* ``Member`` is one of a consumer group, some of which leave and join: each acknowledged record reaches the group, and
+  an offset that the group was told is kept never goes back.
+* ``EndWatcher`` asks where the logs end: the end includes everything that was acknowledged before.
+
+Each is a thread. Reading goes on until ``stop``.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.chaos.producers import QUIET
+from tests.chaos.recorder import Place, Recorder, record_of
+
+GROUP = "chaos"
+_LOST_PLACE = {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
+"""A reader that never left the log is told that its place is gone: what it had read was taken back."""
+
+
+class Reader(threading.Thread):
+    """What the readers have in common. ``number`` names it in the ledger."""
+
+    def __init__(self, recorder: Recorder, number: int, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.number = number
+        self._recorder = recorder
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _take(self, messages: Sequence[Any], *, group: bool = False) -> None:
+        for message in messages:
+            error = message.error()
+            if error is None:
+                place = (message.topic(), message.partition())
+                record = record_of(message.key(), message.value())
+                self._recorder.read(self.number, place, message.offset(), record, group=group)
+            elif error.code() in _LOST_PLACE:
+                self._recorder.found("changed", f"{self.name} was told: {error.str()}")
+            else:
+                self._recorder.trouble(f"{self.name}: {error.name()}")
+
+
+class Follower(Reader):
+    """See the module's docstring."""
+
+    def __init__(
+        self, recorder: Recorder, number: int, places: Sequence[Place], *, bootstrap: str, settings: Mapping[str, Any]
+    ) -> None:
+        super().__init__(recorder, number, f"reader {number}, from the beginning")
+        self._places = [TopicPartition(topic, partition, 0) for topic, partition in places]
+        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+
+    def run(self) -> None:
+        for place in self._places:
+            self._recorder.starts_at(self.number, (place.topic, place.partition), 0)
+        self._consumer.assign(self._places)
+        while not self._over.is_set():
+            self._take(self._consumer.consume(500, 0.2))
+        self._consumer.close()
+
+
+class Jumper(Reader):
+    """Every few seconds to another partition, up to ``back`` records before its end."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        number: int,
+        places: Sequence[Place],
+        *,
+        bootstrap: str,
+        settings: Mapping[str, Any],
+        seed: int,
+        back: int = 3000,
+        every_s: float = 5,
+    ) -> None:
+        super().__init__(recorder, number, f"reader {number}, going back")
+        self._places, self._back, self._every_s = tuple(places), back, every_s
+        self._rng = random.Random(f"jumper {seed}")
+        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            topic, partition = self._rng.choice(self._places)
+            try:
+                end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=3)[1]
+            except KafkaException as error:
+                self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
+                continue
+            offset = max(0, end - self._rng.randrange(1, self._back))
+            self._recorder.starts_at(self.number, (topic, partition), offset)
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            until = time.monotonic() + self._rng.uniform(0.2, 1.8) * self._every_s
+            while time.monotonic() < until and not self._over.is_set():
+                self._take(self._consumer.consume(500, 0.2))
+            self._consumer.unassign()
+        self._consumer.close()
+
+
+class Member(Reader):
+    """A group member. With ``stays_s`` it leaves after that time and another one comes in its place."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        number: int,
+        topics: Sequence[str],
+        *,
+        bootstrap: str,
+        settings: Mapping[str, Any],
+        stays_s: float | None,
+    ) -> None:
+        super().__init__(recorder, number, f"reader {number}, of the group")
+        self._topics, self._stays_s = list(topics), stays_s
+        self._settings = {
+            **_settings(bootstrap, GROUP, settings),
+            "enable.auto.commit": True,
+            "auto.offset.reset": "earliest",
+            "on_commit": self._committed,
+        }
+        self.rebalances = 0
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            consumer = confluent_kafka.Consumer(self._settings)
+            consumer.subscribe(self._topics, on_assign=self._assigned)
+            until = None if self._stays_s is None else time.monotonic() + self._stays_s
+            while not self._over.is_set() and (until is None or time.monotonic() < until):
+                self._take(consumer.consume(500, 0.2), group=True)
+            consumer.close()
+
+    def _committed(self, error: Any, places: Sequence[Any]) -> None:
+        for place in places:
+            if error is None and place.error is None and place.offset >= 0:
+                self._recorder.committed((place.topic, place.partition), place.offset)
+
+    def _assigned(self, consumer: Any, places: Sequence[Any]) -> None:
+        """Where the group says it is, no member may have been told to be further."""
+        self.rebalances += 1
+        kept = self._recorder.commits()
+        try:
+            found = consumer.committed(list(places), timeout=30)
+        except KafkaException as error:
+            self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
+            found = []
+        known = {(place.topic, place.partition): place.offset for place in found if place.error is None}
+        starts = []
+        for place in places:
+            key = (place.topic, place.partition)
+            offset = known.get(key)
+            if offset is not None and max(0, offset) < kept.get(key, 0):
+                self._recorder.found(
+                    "forgotten", f"the group is at {offset} of {key[0]}-{key[1]}, and {kept[key]} was kept before"
+                )
+            start = None if offset is None else max(0, offset)
+            self._recorder.starts_at(self.number, key, start)
+            starts.append(TopicPartition(*key) if start is None else TopicPartition(*key, start))
+        consumer.assign(starts)
+
+
+class EndWatcher(Reader):
+    """Asks for the end of one partition after the other."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        number: int,
+        places: Sequence[Place],
+        *,
+        bootstrap: str,
+        settings: Mapping[str, Any],
+        pause_s: float,
+    ) -> None:
+        super().__init__(recorder, number, f"reader {number}, of the ends")
+        self._places, self._pause_s = list(places), pause_s
+        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            for place in self._places:
+                began = time.monotonic_ns()
+                try:
+                    end = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=2)[1]
+                except KafkaException as error:
+                    self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
+                else:
+                    self._recorder.end(place, end, began)
+                self._over.wait(self._pause_s)
+        self._consumer.close()
+
+
+def _settings(bootstrap: str, group: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        **QUIET,
+        **more,
+    }
+
+
+def ends_of(bootstrap: str, places: Sequence[Place], settings: Mapping[str, Any]) -> Callable[[], dict[Place, int]]:
+    """Asks for all ends, with a consumer of its own."""
+    consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+
+    def ask() -> dict[Place, int]:
+        return {place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=10)[1] for place in places}
+
+    return ask
