@@ -72,7 +72,7 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._produce = produce_handler.ProduceHandler(broker)
         self._fetch = fetch_handler.FetchHandler(broker)
 
@@ -119,8 +119,8 @@ class Dispatcher:
             body=body,
         )  # fmt: skip
         task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
 
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:
@@ -157,6 +157,9 @@ class Dispatcher:
             handler = getattr(module, f"handle_{key.name.lower()}")
             self._handlers[api_key] = handler
         return handler
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
 
     async def drain(self) -> None:
         """Cancel what still runs: the broker is ending."""

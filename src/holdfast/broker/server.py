@@ -47,7 +47,7 @@ class Server:
         self._sock: socket.socket | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accept_timer: asyncio.TimerHandle | None = None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
 
     def bind(self, host: str, port: int) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
@@ -84,14 +84,14 @@ class Server:
             connection = Connection(
                 sock, peer[:2], loop, self._pool, self._dispatch, self._closed, self._max_frame_bytes
             )
-            self.connections.add(connection)
+            self.connections[connection] = None
 
     def _accept_again(self) -> None:
         if self._sock is not None:
             asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
 
     def _closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._on_close(connection)
 
     def _close_idle(self) -> None:
