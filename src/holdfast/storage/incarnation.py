@@ -197,7 +197,9 @@ class Past:
         if self.boot_id is None or not online:
             done()
             return
-        directories = {**_sort(self._histories, self.boot_id).known, **dict.fromkeys(online.values(), broker_epoch)}
+        before = _sort(self._histories, self.boot_id)
+        away = before.known if before.unreadable else {}
+        directories = {**away, **dict.fromkeys(online.values(), broker_epoch)}
         noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
         waiting = set(online)
 

@@ -1,0 +1,248 @@
+"""What a broker finds out at its start about what its replicas still have (H-07)."""
+
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast.model.config import LogConfig
+from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.types import TopicPartition
+from holdfast.storage import checkpoints
+from holdfast.storage.files import OsFiles
+from holdfast.storage.incarnation import FILE_NAME, DirHistory, Incarnation, Past, judge, read
+from holdfast.storage.log_dir import InlineQueue, LogDir
+from holdfast.storage.log_manager import LogManager
+
+KEPT, DAMAGED, LOST, UNKNOWN = ReplicaFate
+T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
+NOW_MS = 1_700_000_000_000
+CONFIG = LogConfig()
+
+
+class Machine:
+    """A broker's directories, and boots of its machine."""
+
+    def __init__(self, root: Path, dirs: int = 2) -> None:
+        self.paths = [root / f"d{i}" for i in range(dirs)]
+        self.boot: str | None = "boot-1"
+        self.epoch = 0
+
+    def start(self, *paths: Path) -> ReplicaFates:
+        """Load; what became of the replicas."""
+        dirs = [LogDir(str(p), OsFiles(), InlineQueue()) for p in paths or self.paths]
+        self.logs = LogManager(
+            dirs, node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, boot_id=self.boot
+        )
+        errors: list[object] = []
+        self.logs.start(NOW_MS, errors.append)
+        assert errors == [None]
+        return self.logs.past.fates
+
+    def register(self, *replicas: TopicPartition) -> None:
+        """The controller answers, and has these made."""
+        self.epoch += 10
+        noted: list[None] = []
+        self.logs.past.note(self.epoch, lambda: noted.append(None))
+        assert noted == [None]
+        for tp in replicas:
+            self.logs.create(tp, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+        self.logs.checkpoint(dict.fromkeys(replicas, 0))
+
+    def stop(self, *, clean: bool) -> None:
+        if clean:
+            self.logs.close(clean=True, broker_epoch=self.epoch, high_watermarks={}, done=lambda: None)
+            return
+        for log in self.logs.logs():
+            log.close(clean=False)
+        for directory in self.logs.dirs:
+            directory.close()
+
+    def break_dir(self, i: int) -> None:
+        """It cannot be read: a file is in its place."""
+        self.paths[i].rename(self.paths[i].with_suffix(".away"))
+        self.paths[i].write_text("")
+
+    def repair_dir(self, i: int) -> None:
+        self.paths[i].unlink()
+        self.paths[i].with_suffix(".away").rename(self.paths[i])
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A broker with two directories and a replica in each, registered with epoch 10."""
+    machine = Machine(tmp_path)
+    machine.start()
+    machine.register(T0, T1)
+    assert [len(machine.logs.logs_in(d)) for d in machine.logs.dirs] == [1, 1]
+    return machine
+
+
+def test_H_07_a_new_broker_has_nothing_to_lose(tmp_path: Path) -> None:
+    assert Machine(tmp_path).start() == ReplicaFates(continues=None, rest=LOST)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_H_07_a_stopped_and_a_killed_process_have_kept_everything(machine: Machine, clean: bool) -> None:
+    machine.stop(clean=clean)
+    assert machine.start() == ReplicaFates(continues=10, rest=KEPT)
+
+
+def test_H_07_the_machine_went_down(machine: Machine) -> None:
+    machine.stop(clean=False)
+    machine.boot = "boot-2"
+    assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
+    # It died before it was registered again: nothing is better for that.
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
+    machine.register()
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=20, rest=KEPT)
+
+
+def test_H_07_a_clean_stop_holds_for_the_next_boot(machine: Machine) -> None:
+    machine.stop(clean=True)
+    machine.boot = "boot-2"
+    assert machine.start() == ReplicaFates(continues=10, rest=KEPT)
+    # The mark is gone, and the broker ends before it is registered, say since its port is taken.
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=10, rest=KEPT)
+    machine.stop(clean=False)
+    machine.boot = "boot-3"
+    assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
+
+
+def test_H_07_a_system_that_does_not_tell_its_boots_is_believed_after_a_clean_stop_only(machine: Machine) -> None:
+    machine.stop(clean=True)
+    machine.boot = None
+    assert machine.start() == ReplicaFates(continues=10, rest=KEPT)
+    machine.register()
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
+
+
+def test_H_07_the_mark_of_a_clean_stop_does_not_come_back(tmp_path: Path) -> None:
+    """The directory is synced when the mark is taken away: a power loss must not put it back beside new batches."""
+
+    class Watched(OsFiles):
+        calls: list[tuple[str, str]] = []
+
+        def unlink(self, path: str) -> None:
+            self.calls.append(("unlink", path))
+            super().unlink(path)
+
+        def fsync_dir(self, path: str) -> None:
+            self.calls.append(("fsync_dir", path))
+            super().fsync_dir(path)
+
+    machine = Machine(tmp_path, 1)
+    machine.start()
+    machine.register(T0)
+    machine.stop(clean=True)
+    files = Watched()
+    logs = LogManager(
+        [LogDir(str(machine.paths[0]), files, InlineQueue())], node_id=1, cluster_id="c",
+        config_of=lambda topic: CONFIG, boot_id="b",
+    )  # fmt: skip
+    logs.start(NOW_MS, lambda error: None)
+    mark = str(machine.paths[0] / checkpoints.CLEAN_SHUTDOWN)
+    at = files.calls.index(("unlink", mark))
+    assert files.calls[at + 1] == ("fsync_dir", str(machine.paths[0]))
+
+
+def test_H_07_a_wiped_directory_has_lost_its_replicas(machine: Machine) -> None:
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    machine.stop(clean=False)
+    shutil.rmtree(machine.paths[1])
+    assert machine.start() == ReplicaFates(continues=10, rest=LOST, others={kept: KEPT})
+    machine.stop(clean=False)
+    for path in machine.paths:
+        shutil.rmtree(path)
+    assert machine.start() == ReplicaFates(continues=None, rest=LOST)
+
+
+def test_H_07_a_directory_taken_out_of_the_configuration_has_lost_its_replicas(machine: Machine) -> None:
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    machine.stop(clean=False)
+    assert machine.start(machine.paths[0]) == ReplicaFates(continues=10, rest=LOST, others={kept: KEPT})
+    machine.register()
+    machine.stop(clean=False)
+    # What it has is of a time before: others have gone on without it.
+    back = machine.start()
+    assert back.continues == 20
+    assert (back.of(kept), back.of(T1 if kept == T0 else T0)) == (KEPT, DAMAGED)
+
+
+def test_H_07_a_new_directory_takes_nothing_from_the_others(machine: Machine) -> None:
+    machine.stop(clean=False)
+    assert machine.start(*machine.paths, machine.paths[0].with_name("d2")) == ReplicaFates(continues=10, rest=KEPT)
+
+
+def test_H_07_a_replica_whose_directory_was_removed_is_lost(machine: Machine) -> None:
+    path = machine.logs.get(T0).path  # type: ignore[union-attr]
+    machine.stop(clean=False)
+    shutil.rmtree(path)
+    fates = machine.start()
+    assert fates == ReplicaFates(continues=10, rest=KEPT, others={T0: LOST})
+    assert fates.of(T2) is KEPT  # it was never made
+
+
+def test_H_07_a_directory_that_cannot_be_read_may_come_back_as_it_was(machine: Machine) -> None:
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    for clean in (False, True):
+        machine.stop(clean=clean)
+        machine.break_dir(1)
+        assert machine.start() == ReplicaFates(continues=machine.epoch, rest=UNKNOWN, others={kept: KEPT})
+        machine.register()
+        machine.stop(clean=clean)
+        assert machine.start() == ReplicaFates(continues=machine.epoch, rest=UNKNOWN, others={kept: KEPT})
+        machine.register()
+        machine.stop(clean=clean)
+        machine.repair_dir(1)
+        assert machine.start() == ReplicaFates(continues=machine.epoch, rest=KEPT)
+        machine.register()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "null", '{"version":1}', '{"version":1,"brokerEpoch":10,"bootId":"boot-1","directories":{}}',
+        '{"version":1,"brokerEpoch":"x","bootId":"boot-1","directories":{}}',
+        '{"version":1,"brokerEpoch":10,"bootId":"boot-1","directories":[]}',
+    ],
+)  # fmt: skip
+def test_H_07_a_torn_file_is_no_file(machine: Machine, text: str) -> None:
+    machine.stop(clean=False)
+    for path in machine.paths:
+        (path / FILE_NAME).write_text(text)
+    assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
+
+
+def test_H_07_a_note_of_another_directory_or_version_is_no_note(tmp_path: Path) -> None:
+    own, other = UUID(int=1), UUID(int=2)
+    note = Incarnation(broker_epoch=5, boot_id="b", directories={own: 5, other: 4})
+    (tmp_path / FILE_NAME).write_bytes(note.encode())
+    assert read(OsFiles(), str(tmp_path), own) == note
+    assert read(OsFiles(), str(tmp_path), other) is None
+    (tmp_path / FILE_NAME).write_bytes(note.encode().replace(b'"version": 1', b'"version": 2'))
+    assert read(OsFiles(), str(tmp_path), own) is None
+
+
+def test_H_07_one_dir_of_a_machine_that_went_down_was_closed_clean() -> None:
+    """A slow disk did not close in time, and then the machine was switched off."""
+    closed = DirHistory(directory_id=UUID(int=1), clean_epoch=10, replicas=frozenset({T0}))
+    not_closed = DirHistory(
+        directory_id=UUID(int=2),
+        incarnation=Incarnation(broker_epoch=10, boot_id="old", directories={UUID(int=1): 10, UUID(int=2): 10}),
+        replicas=frozenset({T1}),
+    )
+    fates = judge([closed, not_closed], "new")
+    assert fates == ReplicaFates(continues=10, rest=DAMAGED, others={T0: KEPT})
+
+
+def test_H_07_nothing_is_known_of_a_directory_that_gave_no_answer(tmp_path: Path) -> None:
+    past = Past([LogDir(str(tmp_path), OsFiles(), InlineQueue())], "b")
+    assert past.fates.of(T0) is UNKNOWN
+    past.adopt([])
+    assert past.fates.of(T0) is UNKNOWN
