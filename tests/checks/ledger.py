@@ -245,9 +245,10 @@ class Ledger:
                 )
             last[producer] = sequence
             without_ack += sender.partition[sequence] < 0
-            history.append_seen(offset, sender.invoked[sequence])
             known = history.value_at(offset)
-            if known is not None and known != record:
+            if known is None or known == record:
+                history.append_seen(offset, sender.invoked[sequence])
+            else:
                 is_lost = self._ack_of(known) == (place, offset)
                 kind = "lost" if is_lost else "changed"
                 self._found(kind, f"{partition} offset {offset}: {name_of(known)} was there, {name_of(record)} is")
