@@ -7,7 +7,7 @@ Never asks anybody. Requests of an older controller are refused by the caller (h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -156,15 +156,6 @@ class MetadataCache:
             self.topic_names[topic_id] = name
             if name not in self.topics:
                 self.topic_ids[name] = topic_id
-
-    def leader_endpoints(self, partitions: Iterable[TopicPartition]) -> list[LiveBroker]:
-        """The brokers that lead these partitions, for answers that say who leads now (KIP-951)."""
-        found = {}
-        for tp in partitions:
-            info = self.partition(tp)
-            if info is not None and info.leader is not None and info.leader in self.brokers:
-                found[info.leader] = self.brokers[info.leader]
-        return list(found.values())
 
     def on_next_update(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once, after the next update."""

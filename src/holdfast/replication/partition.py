@@ -135,8 +135,7 @@ class Partition:
 
     def become_leader(self, state: PartitionState, now_ms: int, opened: Callable[[], None]) -> None:
         """Lead from now on; ``opened`` is called when the partition can serve."""
-        self._leave_role(self.not_leader())
-        self._take(state)
+        self._leave_role(self.not_leader(), state)
         self.role = Role.LEADER
         self.epoch_start = None
         self.isr = IsrState(state.isr, state.partition_epoch, state.eligible, state.recovering)
@@ -172,8 +171,7 @@ class Partition:
 
     def become_follower(self, state: PartitionState, settled: Callable[[], None]) -> None:
         """Follow ``state.leader``; ``settled`` is called when the log stands still and may be fetched into."""
-        self._leave_role(self.not_leader())
-        self._take(state)
+        self._leave_role(self.not_leader(), state)
         self.role = Role.FOLLOWER
         self.isr = IsrState(state.isr, state.partition_epoch)
         self.when_settled(settled)
@@ -212,14 +210,18 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.replicas = state.replicas
 
-    def _leave_role(self, error: HoldfastError) -> None:
-        """Whoever waits for the old role hears of its end; what the disk still does is told by its epoch."""
+    def _leave_role(self, error: HoldfastError, state: PartitionState | None = None) -> None:
+        """Whoever waits for the old role hears of its end, and who leads by ``state``; what the disk still does is
+        told by its epoch."""
         self.around.watched.pop(self, None)
         self.around.retrying.pop(self, None)
         self.role = (
             Role.FOLLOWER
         )  # callers that come back from the answers below are not served by the old role
-        self.leader = None
+        if state is None:
+            self.leader = None
+        else:
+            self._take(state)
         self.epoch_start = None
         self.followers = {}
         self.hw_followers = ()

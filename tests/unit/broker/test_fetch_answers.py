@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker.handlers.fetch import answer_of
-from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
+from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.model.errors import (
     FencedLeaderEpochError,
     HoldfastError,
@@ -24,12 +24,13 @@ from holdfast.replication.types import FetchResult
 TP = TopicPartition("t", 0)
 
 
-def answered(version: int, error: HoldfastError, *, follower: bool = False) -> tuple[Any, list[TopicPartition]]:
+def answered(version: int, error: HoldfastError, *, follower: bool = False) -> tuple[Any, list[int]]:
     cache = MetadataCache()
     cache.topics["t"] = {0: PartitionInfo(leader=2, leader_epoch=5, isr=(2,), replicas=(1, 2), offline=())}
-    moved: list[TopicPartition] = []
+    cache.brokers[2] = LiveBroker(2, "host", 9002, None)
+    moved: list[int] = []
     result = FetchResult(TP, error, log_start_offset=30)
-    broker: Any = SimpleNamespace(metadata=cache)
+    broker: Any = SimpleNamespace(broker_id=1, metadata=cache, replicas=SimpleNamespace(partitions={}))
     return answer_of(broker, version, result, moved, follower=follower), moved
 
 
@@ -43,7 +44,7 @@ def test_the_new_leader_is_named_from_version_16(error: HoldfastError) -> None:
     before, moved = answered(15, error)
     assert (before.current_leader, moved) == (None, [])
     after, moved = answered(16, error)
-    assert (after.current_leader, moved) == ((2, 5), [TP])
+    assert (after.current_leader, moved) == ((2, 5), [2])
     other, moved = answered(16, OffsetOutOfRangeError("far"))
     assert (other.current_leader, moved) == (None, [])
 

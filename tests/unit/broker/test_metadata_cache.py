@@ -138,13 +138,6 @@ def test_a_suspicion_outlives_an_update_that_still_counts_the_broker_as_alive() 
     assert cache.suspects == {3}
 
 
-def test_leaders_addresses_for_those_who_asked_the_wrong_broker() -> None:
-    cache = MetadataCache()
-    update(cache, topic("t", partition(0, 2), partition(1, 2), partition(2, -1), partition(3, 9)))
-    asked = [TopicPartition("t", index) for index in range(5)]
-    assert [b.id for b in cache.leader_endpoints(asked)] == [2]
-
-
 def test_who_waits_for_an_update_is_woken_once() -> None:
     cache = MetadataCache()
     woken = []

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from holdfast.broker.connection import Exchange, SendSlice
+from holdfast.broker.handlers.leaders import endpoints, leader_of
 from holdfast.model.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
@@ -24,7 +25,7 @@ from holdfast.model.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_request, encode_fetch_response
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
@@ -166,7 +167,7 @@ class FollowerFetches:
 
         def done(results: Sequence[FetchResult]) -> None:
             exchange.hurry = None
-            moved: list[TopicPartition] = []
+            moved: list[BrokerId] = []
             topics: _Topics = [(name, [_failed(index, code_of(UnknownTopicIdError))]) for name, index in unknown]
             for result in results:
                 name_or_id = self.names.get(result.topic_partition.topic, result.topic_partition.topic)
@@ -215,7 +216,7 @@ class _PendingFetch:
         version = self._exchange.header.api_version
         found = iter(results)
         topics: _Topics = []
-        moved: list[TopicPartition] = []
+        moved: list[BrokerId] = []
         for name_or_id, index, tp in self._order:
             if not topics or topics[-1][0] != name_or_id:
                 topics.append((name_or_id, []))
@@ -226,8 +227,8 @@ class _PendingFetch:
         _finish(self._broker, self._exchange, 0, topics, moved)
 
 
-def _finish(broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[TopicPartition]) -> None:
-    nodes = [(b.id, b.host, b.port, b.rack) for b in broker.metadata.leader_endpoints(moved)] if moved else ()
+def _finish(broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:
+    nodes = endpoints(broker, moved) if moved else ()
     header = exchange.header
     exchange.finish(
         encode_fetch_response(header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes)
@@ -238,12 +239,12 @@ def answer_of(
     broker: Broker,
     version: int,
     result: FetchResult,
-    moved: list[TopicPartition],
+    moved: list[BrokerId],
     aborted: tuple[()] | None = None,
     *,
     follower: bool = False,
 ) -> _Answer:
-    """One partition's part of the answer. Partitions that moved away are added to ``moved``.
+    """One partition's part of the answer. The leaders of partitions that moved away are added to ``moved``.
 
     A ``follower`` whose offset is out of range learns the log's start from the error; in Kafka it asks ListOffsets.
     """
@@ -273,7 +274,7 @@ def _error(
     version: int,
     result: FetchResult,
     error: HoldfastError,
-    moved: list[TopicPartition],
+    moved: list[BrokerId],
     *,
     follower: bool,
 ) -> _Answer:
@@ -283,10 +284,9 @@ def _error(
         code = _NOT_LEADER_CODE
     leader: tuple[int, int] | None = None
     if version >= LEADER_HINT_VERSION and isinstance(error, (NotLeaderOrFollowerError, FencedLeaderEpochError)):
-        info = broker.metadata.partition(tp)
-        if info is not None and info.leader is not None:
-            leader = (info.leader, info.leader_epoch)
-            moved.append(tp)
+        leader = leader_of(broker, tp)
+        if leader is not None:
+            moved.append(leader[0])
     return FetchAnswer(
         partition=tp.partition,
         error_code=code,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.broker.connection import Exchange
+from holdfast.broker.handlers.leaders import endpoints, leader_of
 from holdfast.model.errors import (
     HoldfastError,
     InvalidRecordError,
@@ -27,7 +28,7 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
 
@@ -171,18 +172,18 @@ class _PendingProduce:
                 exchange.connection.close("a Produce with acks=0 failed: closing so that the client notices")
             return
         answers: list[tuple[str | UUID, list[ProduceAnswer]]] = []
-        moved: list[TopicPartition] = []
+        moved: list[BrokerId] = []
         for place in places:
             if not answers or answers[-1][0] != place.topic:
                 answers.append((place.topic, []))
             answers[-1][1].append(self._answer(place, moved))
         header = exchange.header
-        nodes = [(b.id, b.host, b.port, b.rack) for b in self._broker.metadata.leader_endpoints(moved)] if moved else ()
+        nodes = endpoints(self._broker, moved) if moved else ()
         exchange.finish(
             [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
         )
 
-    def _answer(self, place: _Place, moved: list[TopicPartition]) -> ProduceAnswer:
+    def _answer(self, place: _Place, moved: list[BrokerId]) -> ProduceAnswer:
         error = _error_of(place)
         result = place.result
         if error is None:
@@ -195,11 +196,9 @@ class _PendingProduce:
         leader = None
         name = self._broker.metadata.resolve(place.topic)
         if isinstance(error, NotLeaderOrFollowerError) and name is not None:
-            tp = TopicPartition(name, place.index)
-            info = self._broker.metadata.partition(tp)
-            if info is not None and info.leader is not None:
-                leader = (info.leader, info.leader_epoch)
-                moved.append(tp)
+            leader = leader_of(self._broker, TopicPartition(name, place.index))
+            if leader is not None:
+                moved.append(leader[0])
         quiet = isinstance(error, (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, InvalidTopicError))
         return ProduceAnswer(
             partition=place.index, error_code=code_of(error), base_offset=_NO_OFFSET,
