@@ -22,6 +22,7 @@ from typing import Any
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.dispatch import Dispatcher
+from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
@@ -372,6 +373,7 @@ class Broker:
             try:
                 async with asyncio.timeout(CONTROLLED_SHUTDOWN_S):
                     await self.membership.may_shut_down.wait()
+                    await clients_gone(self)
             except TimeoutError:
                 log.warning("controlled shutdown took longer than %.0f s: stopping anyway", CONTROLLED_SHUTDOWN_S)
         now_ms = self.now_ms()
