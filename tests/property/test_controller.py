@@ -1,8 +1,11 @@
 """Random events against the controller: what must hold of every image, whatever happens in whatever order.
 
-The ISR is a subset of the replicas and never empty; the leader is in it and alive; epochs never go back, and no two
-leaders share one; a replay of the log's bytes gives the image; a snapshot gives it too; brokers that are told what
-changed know what the full state says.
+The ISR is a subset of the replicas; the leader is in it and alive; epochs never go back, and no two leaders share
+one; a replay of the log's bytes gives the image; a snapshot gives it too; brokers that are told what changed know what
+the full state says.
+
+A ledger beside it knows which replicas have everything that was committed (``whole``): who leads is one of them, unless
+somebody allowed an unclean election or no such replica is left (H-07, H-26).
 """
 
 from __future__ import annotations
@@ -21,12 +24,16 @@ from holdfast.controller.controller import Controller
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.records import PartitionChangeRecord, RecoveryState
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 
 BROKERS = st.integers(1, 4)
 TOPICS = st.sampled_from(("a", "b", "c"))
+PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 3))
+FATES = tuple(ReplicaFate)
 SETTINGS = ControllerSettings(session_timeout_ms=9_000, rebalance_interval_ms=30_000)
 
 Known = dict[tuple[UUID, int], tuple[int, int, tuple[int, ...]]]
@@ -43,7 +50,8 @@ class ControllerMachine(RuleBasedStateMachine):
         self.leaders: dict[tuple[UUID, int, int], int | None] = {}
         self.epochs: dict[tuple[UUID, int], tuple[int, int]] = {}
         self.known: dict[int, Known] = {}
-        self.committed: list[int] = []
+        self.whole: dict[tuple[UUID, int], set[int]] = {}
+        self.unclean_allowed = False
 
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
@@ -76,6 +84,10 @@ class ControllerMachine(RuleBasedStateMachine):
             base = self.store.commit(decision.records, self.claim.epoch)
             assert base == self.image.next_offset
             delta = self.controller.replay(decision.records, base)
+            for record in decision.records:
+                if isinstance(record, PartitionChangeRecord) and record.recovery_state is RecoveryState.RECOVERING:
+                    self.somebody_recovers(record)
+            self.leaders_commit()
             plan = broadcast.plan(self.image, delta, offline=self.controller.offline_replicas())
             for broker, requests in broadcast.build_requests(self.image, plan, 1, self.claim.epoch).items():
                 self.told(broker, requests)
@@ -88,6 +100,23 @@ class ControllerMachine(RuleBasedStateMachine):
         for broker in decision.resend_to:
             self.tell_all(broker)
         return decision.reply
+
+    def leaders_commit(self) -> None:
+        """Every leader that may commit does so at once, so that nobody has everything by chance."""
+        for topic in self.image.sorted_topics():
+            min_isr = int(self.image.topic_configs(topic.name).get("min.insync.replicas", "1"))
+            for number, p in topic.numbered():
+                if p.leader is not None and not p.elr and len(p.isr) >= min(min_isr, len(p.replicas)):
+                    self.whole[topic.topic_id, number] = set(p.isr)
+
+    def somebody_recovers(self, record: PartitionChangeRecord) -> None:
+        """What the leader has is all there is from now on."""
+        key = (record.topic_id, record.partition)
+        configs = self.image.topic_configs(self.image.topic_names[record.topic_id])
+        allowed = self.unclean_allowed or configs.get("unclean.leader.election.enable") == "true"
+        assert allowed or not self.whole[key], f"{self.whole[key]} have everything"
+        assert isinstance(record.leader, int)
+        self.whole[key] = {record.leader}
 
     def tell_all(self, broker: int) -> None:
         self.known[broker] = {}
@@ -128,6 +157,28 @@ class ControllerMachine(RuleBasedStateMachine):
         self.a_broker_starts(broker)
         self.a_broker_heartbeats(broker, "")
         assert self.image.brokers[broker].may_lead
+
+    @rule(broker=BROKERS, rest=st.sampled_from(FATES), others=st.dictionaries(PARTITIONS, st.sampled_from(FATES)))
+    def a_broker_comes_back(
+        self, broker: int, rest: ReplicaFate, others: dict[TopicPartition, ReplicaFate]
+    ) -> None:
+        self.incarnation += 1
+        fates = ReplicaFates(rest=rest, others=others)
+        for topic in self.image.sorted_topics():
+            for number, _ in topic.numbered():
+                if fates.of(TopicPartition(topic.name, number)) in (ReplicaFate.DAMAGED, ReplicaFate.LOST):
+                    self.whole[topic.topic_id, number].discard(broker)
+        self.handle(
+            events.BrokerRegister(
+                broker_id=broker, incarnation_id=UUID(int=self.incarnation), host=f"h{broker}", port=broker, fates=fates
+            )
+        )
+        self.a_broker_heartbeats(broker, "")
+
+    @rule(topic=TOPICS, value=st.sampled_from(("1", "2", "3", None)))
+    def min_insync_replicas_is_configured(self, topic: str, value: str | None) -> None:
+        change = events.ConfigChange(resource_type=2, resource_name=topic, values=(("min.insync.replicas", value),))
+        self.handle(events.AlterConfigs(changes=(change,)))
 
     @rule(broker=BROKERS, kind=st.sampled_from(("", "", "", "fence", "shutdown", "disk")))
     def a_broker_heartbeats(self, broker: int, kind: str) -> None:
@@ -218,12 +269,15 @@ class ControllerMachine(RuleBasedStateMachine):
             assert not stale
             assert after.isr == result.isr == isr
             assert after.partition_epoch == result.partition_epoch
+            self.whole[image.topic_id, number].update(set(isr) - set(p.isr))  # they have caught up
         else:
             assert after == p
 
     @rule(unclean=st.booleans())
     def leaders_are_elected(self, unclean: bool) -> None:
+        self.unclean_allowed = unclean
         self.handle(events.ElectLeaders(unclean=unclean))
+        self.unclean_allowed = False
 
     @rule(topic=TOPICS, value=st.sampled_from(("true", "false", None)))
     def unclean_election_is_configured(self, topic: str, value: str | None) -> None:
@@ -260,9 +314,10 @@ class ControllerMachine(RuleBasedStateMachine):
         for topic in self.image.sorted_topics():
             assert self.image.topic_names[topic.topic_id] == topic.name
             for number, p in topic.numbered():
-                assert p.isr
-                assert len(set(p.isr)) == len(p.isr)
-                assert set(p.isr) <= set(p.replicas)
+                assert len({*p.isr, *p.elr}) == len(p.isr) + len(p.elr)
+                assert {*p.isr, *p.elr, *p.last_known_elr} <= set(p.replicas)
+                whole = self.whole.setdefault((topic.topic_id, number), set(p.isr))
+                assert {*p.isr, *p.elr} <= whole
                 if p.leader is not None:
                     assert p.leader in p.isr
                     assert self.image.brokers[p.leader].may_lead

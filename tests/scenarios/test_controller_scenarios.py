@@ -26,6 +26,7 @@ from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import ALL_KEPT, ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
@@ -125,6 +126,8 @@ class Scenario:
                     self.out.append(
                         f"ok {name} leader={result.leader}/{result.leader_epoch} "
                         f"isr={numbers(result.isr)} v{result.partition_epoch}"
+                        + (f" elr={numbers(result.eligible)}" if result.eligible else "")
+                        + (" recovering" if result.recovering else "")
                     )
                 else:
                     self.out.append(f"ok {name}")
@@ -167,7 +170,11 @@ class Scenario:
                 if record.leader is not rec.NO_CHANGE:
                     parts.append(f"leader={record.leader}")
                 if record.isr is not None:
-                    parts.append(f"isr={numbers(record.isr)}")
+                    parts.append(f"isr={numbers(record.isr) or 'none'}")
+                if record.elr is not None:
+                    parts.append(f"elr={numbers(record.elr) or 'none'}")
+                if record.last_known_elr is not None:
+                    parts.append(f"last_known={numbers(record.last_known_elr) or 'none'}")
                 if record.recovery_state is not None:
                     parts.append(record.recovery_state.name.lower())
                 return " ".join(parts)
@@ -189,12 +196,19 @@ class Scenario:
             self._register(broker, rack=rack or None, quiet=True)
             self._heartbeat(broker, quiet=True)
 
-    def do_register(self, broker: str, *flags: str, host: str = "", dirs: str = "", cordoned: str = "") -> None:
-        self._register(int(broker), same="same" in flags, host=host, dirs=dirs, cordoned=cordoned)
+    def do_register(
+        self, broker: str, *flags: str, host: str = "", dirs: str = "", cordoned: str = "", continues: str = "",
+        **fates: str,
+    ) -> None:  # fmt: skip
+        """``rest`` and ``<topic>-<number>`` may have a fate: kept, damaged, lost, unknown."""
+        rest = ReplicaFate[fates.pop("rest", "kept").upper()]
+        others = {where(name): ReplicaFate[fate.upper()] for name, fate in fates.items()}
+        what = ReplicaFates(continues=int(continues) if continues else None, rest=rest, others=others)
+        self._register(int(broker), same="same" in flags, host=host, dirs=dirs, cordoned=cordoned, fates=what)
 
     def _register(
         self, broker: int, *, same: bool = False, host: str = "", rack: str | None = None, dirs: str = "",
-        cordoned: str = "", quiet: bool = False,
+        cordoned: str = "", fates: ReplicaFates = ALL_KEPT, quiet: bool = False,
     ) -> None:  # fmt: skip
         if not same:
             self.incarnations[broker] = self.incarnations.get(broker, 0) + 1
@@ -207,6 +221,7 @@ class Scenario:
                 rack=rack,
                 log_dirs=ids(dirs),
                 cordoned=ids(cordoned),
+                fates=fates,
             ),
             quiet=quiet,
         )
@@ -304,6 +319,7 @@ class Scenario:
             leader_epoch=int(options.get("leader_epoch", partition.leader_epoch if partition else 0)),
             partition_epoch=int(options.get("partition_epoch", partition.partition_epoch if partition else 0)),
             isr=tuple((member, epochs.get(member)) for member in members),
+            recovered=options.get("recovering") != "true",
         )
         epoch = int(options.get("broker_epoch", self.image.brokers[int(broker)].epoch))
         self.handle(events.AlterPartition(broker_id=int(broker), broker_epoch=epoch, partitions=(proposal,)))
@@ -334,8 +350,10 @@ class Scenario:
         for name in sorted(self.image.topics):
             for number, p in sorted(self.image.topics[name].partitions.items()):
                 self.out.append(
-                    f"{name}-{number} replicas={numbers(p.replicas)} isr={numbers(p.isr)} "
+                    f"{name}-{number} replicas={numbers(p.replicas)} isr={numbers(p.isr) or 'none'} "
                     f"leader={p.leader}/{p.leader_epoch} v{p.partition_epoch}"
+                    + (f" elr={numbers(p.elr)}" if p.elr else "")
+                    + (f" last_known={numbers(p.last_known_elr)}" if p.last_known_elr else "")
                     + (" recovering" if p.recovery_state else "")
                 )
 
@@ -347,8 +365,10 @@ def check(image: ClusterImage, before: ClusterImage) -> None:
         assert sorted(topic.partitions) == list(range(len(topic.partitions)))
         old_topic = before.topics.get(topic.name)
         for number, p in topic.partitions.items():
-            assert p.isr
-            assert set(p.isr) <= set(p.replicas)
+            assert {*p.isr, *p.elr, *p.last_known_elr} <= set(p.replicas)
+            assert not set(p.isr) & set(p.elr)
+            assert not (p.last_known_elr and (p.isr or p.elr)), "somebody has everything"
+            assert p.isr or p.leader is None
             assert len(set(p.replicas)) == len(p.replicas)
             if p.leader is not None:
                 assert p.leader in p.isr
@@ -374,8 +394,10 @@ def show_request(request: Any) -> str:
         for p in topic.partition_states:
             where_ = f"{topic.topic_name}-{p.partition_index}"
             if kind == "LeaderAndIsr":
-                new = " new" if p.is_new else ""
-                parts.append(f"{where_} {p.leader}/{p.leader_epoch} isr={numbers(p.isr)}{new}")
+                more = f" elr={numbers(p.eligible)}" if p.eligible else ""
+                more += " recovering" if p.leader_recovery_state else ""
+                more += " new" if p.is_new else ""
+                parts.append(f"{where_} {p.leader}/{p.leader_epoch} isr={numbers(p.isr) or 'none'}{more}")
             elif kind == "UpdateMetadata":
                 offline = f" offline={numbers(p.offline_replicas)}" if p.offline_replicas else ""
                 parts.append(f"{where_} {p.leader}/{p.leader_epoch}{offline}")
