@@ -72,6 +72,7 @@ class Brokers:
             self._processes[broker] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
+        self.network.started(broker, self._processes[broker].pid)
         self.started += 1
 
     def runs(self, broker: int) -> bool:

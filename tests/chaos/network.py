@@ -50,6 +50,9 @@ class Network(Protocol):
     def inside(self, broker: int) -> AbstractContextManager[None]:
         """A process that this thread starts within runs where the broker must run."""
 
+    def started(self, broker: int, pid: int) -> None:
+        """The broker's process is this one now."""
+
     def cut(self, sender: int | None, receiver: int | None) -> None:
         """From now on nothing that the one sends reaches the other."""
 
@@ -108,6 +111,9 @@ class Namespaces:
 
     def inside(self, broker: int) -> AbstractContextManager[None]:
         return self._within(self._namespaces[broker])
+
+    def started(self, broker: int, pid: int) -> None:
+        """Its namespace says who it is."""
 
     def cut(self, sender: int | None, receiver: int | None) -> None:
         self._cuts[sender, receiver] += 1

@@ -1,0 +1,168 @@
+"""Network cuts without namespaces: every broker is reached through a proxy of ours, which resets and refuses.
+
+The proxy of a broker listens on the port that the broker advertises. Who connects is found in /proc: the process that
+has the socket. A cut in one direction breaks the connection, so it is a cut in both. What a silent network does, this
+cannot show; what a firewall that answers does, it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from holdfast.testing import free_port
+
+HOST = "127.0.0.1"
+CHUNK = 1 << 16
+LOOK_S = 0.05
+LISTENS = "0A"
+"""A socket's state in the kernel's table."""
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+
+
+class Proxies:
+    """A thread with an event loop that passes bytes on."""
+
+    def __init__(self, brokers: Sequence[int]) -> None:
+        self.description = "a proxy before each broker that resets and refuses connections"
+        first = free_port(2 * len(brokers))
+        self._listeners = {broker: first + 2 * number for number, broker in enumerate(brokers)}
+        self._advertised = {broker: first + 2 * number + 1 for number, broker in enumerate(brokers)}
+        self._pids: dict[int, int] = {}
+        self._cuts: Counter[tuple[int | None, int | None]] = Counter()
+        self._open: dict[tuple[asyncio.StreamWriter, ...], tuple[int | None, int]] = {}
+        """Both ends of each connection -> who connected (None: a client), and to whom."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
+        self._thread.start()
+        self._servers: dict[int, asyncio.Server] = {}
+        asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
+
+    async def _watch(self) -> None:
+        """A proxy listens while its broker does: the port of one that is down must refuse."""
+        while True:
+            for broker, port in self._listeners.items():
+                is_up = any(fields[3] == LISTENS and _port(fields[1]) == port for fields in _sockets())
+                if is_up and broker not in self._servers:
+                    accept = functools.partial(self._serve, broker)
+                    self._servers[broker] = await asyncio.start_server(accept, HOST, self._advertised[broker])
+                elif not is_up and broker in self._servers:
+                    self._servers.pop(broker).close()
+            await asyncio.sleep(LOOK_S)
+
+    def listener(self, broker: int) -> tuple[str, int]:
+        return HOST, self._listeners[broker]
+
+    def advertised(self, broker: int) -> tuple[str, int]:
+        return HOST, self._advertised[broker]
+
+    def inside(self, broker: int) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def started(self, broker: int, pid: int) -> None:
+        self._pids[broker] = pid
+
+    def cut(self, sender: int | None, receiver: int | None) -> None:
+        self._cuts[sender, receiver] += 1
+        self._loop.call_soon_threadsafe(self._break_cut_ones)
+
+    def heal(self, sender: int | None, receiver: int | None) -> None:
+        self._cuts[sender, receiver] -= 1
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    # -- on the loop -------------------------------------------------------------------------------------------
+
+    def _is_cut(self, source: int | None, target: int) -> bool:
+        if source == target:
+            return False
+        ways = [way for way, count in self._cuts.items() if count > 0]
+        return any(
+            sender in (None, here) and receiver in (None, there)
+            for sender, receiver in ways
+            for here, there in ((source, target), (target, source))
+        )
+
+    def _break_cut_ones(self) -> None:
+        for ends, (source, target) in list(self._open.items()):
+            if self._is_cut(source, target):
+                for writer in ends:
+                    writer.transport.abort()
+
+    async def _serve(self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source = self._owner(writer.get_extra_info("peername")[1], self._advertised[target])
+        if self._is_cut(source, target):
+            writer.transport.abort()
+            return
+        try:
+            far_reader, far_writer = await asyncio.open_connection(HOST, self._listeners[target])
+        except OSError:
+            writer.transport.abort()
+            return
+        ends = (writer, far_writer)
+        self._open[ends] = (source, target)
+        try:
+            await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        finally:
+            del self._open[ends]
+            for end in ends:
+                end.close()
+
+    def _owner(self, port: int, to_port: int) -> int | None:
+        """The broker whose process has the socket from ``port``; None for a client."""
+        inode = _inode(port, to_port)
+        for broker, pid in self._pids.items():
+            if inode is not None and inode in _inodes_of(pid):
+                return broker
+        return None
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+def _inode(port: int, to_port: int) -> str | None:
+    for fields in _sockets():
+        if _port(fields[1]) == port and _port(fields[2]) == to_port:
+            return fields[9]
+    return None
+
+
+def _sockets() -> list[list[str]]:
+    """The kernel's table: local and remote address, state and inode are fields 1, 2, 3 and 9."""
+    with open("/proc/net/tcp") as table:
+        return [line.split() for line in table.readlines()[1:]]
+
+
+def _port(address: str) -> int:
+    return int(address.split(":")[1], 16)
+
+
+def _inodes_of(pid: int) -> set[str]:
+    found = set()
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                match = _SOCKET.match(os.readlink(f"/proc/{pid}/fd/{name}"))
+            except FileNotFoundError:
+                continue
+            if match is not None:
+                found.add(match[1])
+    except FileNotFoundError:  # it ended meanwhile
+        pass
+    return found

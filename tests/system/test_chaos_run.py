@@ -1,0 +1,44 @@
+"""A short ``make chaos`` of one seed: whatever happens to brokers, what was promised to clients holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT_S = 300
+
+
+def run(directory: Path, *options: str) -> dict[str, object]:
+    """The report of a run that must have found nothing."""
+    command = [sys.executable, "-m", "tests.chaos", "--short", "--dir", str(directory / "run"), *options]
+    done = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0, "the output above says what is wrong, and where its logs are"
+    assert not (directory / "run").exists(), "nothing to look at"
+    report = json.loads((directory / "run.json").read_text())
+    assert isinstance(report, dict)
+    return report
+
+
+def test_R_22_whatever_happens_to_brokers_nothing_acked_is_lost_or_written_twice(tmp_path: Path) -> None:
+    report = run(tmp_path, "--minutes", "0.45", "--seed", "7")
+    assert report["kills"] >= 5, "brokers were killed"  # type: ignore[operator]
+    assert len(report["faults"]) >= 6, "in several ways, and more than killed"  # type: ignore[arg-type]
+    totals = report["verdict"]["totals"]  # type: ignore[index]
+    assert totals["acked"] > 3000 and totals["in_logs"] >= totals["acked"], "there was something to lose"
+    assert totals["reads"] > 3 * totals["acked"] and totals["ends"] > 20, "and somebody looked"
+
+
+def test_R_22_the_same_where_the_network_is_cut_by_proxies(tmp_path: Path) -> None:
+    report = run(tmp_path, "--minutes", "0.12", "--seed", "3", "--network", "proxy")
+    assert "proxy" in str(report["network"])
+    assert report["verdict"]["totals"]["acked"] > 1000  # type: ignore[index]
