@@ -27,7 +27,7 @@ from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, claim_record
 from holdfast.model.errors import ConfigError, FencedControllerError
 from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
-from holdfast.storage.files import FileLock, FileSystem, OsFiles
+from holdfast.storage.files import FileLock, FileSystem, OsFiles, make_durably
 from holdfast.storage.partition_metadata import encode_uuid
 
 LOG_DIRECTORY: Final = "__cluster_metadata-0"
@@ -59,7 +59,7 @@ class EmbeddedStore:
         self._directory = directory
         self._files = files
         self._new_id = new_id
-        self._files.makedirs(f"{self._directory}/{LOG_DIRECTORY}")
+        make_durably(files, f"{self._directory}/{LOG_DIRECTORY}")
         refuse_network_file_system(self._directory, files)
         self._log = MetadataLog(f"{self._directory}/{LOG_DIRECTORY}", self._files, clock)
         self._snapshot_bytes = snapshot_bytes
@@ -82,6 +82,8 @@ class EmbeddedStore:
                     self._files.link(mine, path)
             finally:
                 self._files.unlink(mine)
+        # Also if another broker made it: what we write down elsewhere must not outlive it.
+        self._files.fsync_dir(self._directory)
         return self._files.read_bytes(path).decode().strip()
 
     # -- the claim ---------------------------------------------------------------------------------------------
@@ -95,6 +97,7 @@ class EmbeddedStore:
                     raise FencedControllerError("The metadata store is closed")
                 if self._lock is not None:
                     self._lock.release()  # of a reign that ended without ``resign``
+                    self._lock = None
                 claim = self._begin_reign(candidate)
                 self._lock = lock
                 return claim
@@ -119,10 +122,12 @@ class EmbeddedStore:
         with self._mutex:
             self._claim = self._loaded = None
             self._log.close()
-            if self._lock is not None:
-                self._files.unlink(self._location_path)
-                self._lock.release()
-                self._lock = None
+            lock, self._lock = self._lock, None
+            if lock is not None:
+                try:
+                    self._files.unlink(self._location_path)
+                finally:
+                    lock.release()
 
     def close(self) -> None:
         """Resign; a claim that still waits fails when it would get the lock."""

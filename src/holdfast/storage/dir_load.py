@@ -14,7 +14,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, incarnation
-from holdfast.storage.dir_scan import NameKind, classify
+from holdfast.storage.dir_scan import STRAY_SUFFIX, NameKind, classify, marked_name
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
@@ -31,7 +31,7 @@ class LoadedDir:
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     futures: list[tuple[TopicPartition, int]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
-    high_watermarks: dict[TopicPartition, Offset] = field(default_factory=dict)
+    checkpoints: dict[str, dict[TopicPartition, Offset]] = field(default_factory=dict)
     broker_epoch: BrokerEpoch | None = None
     incarnation: Incarnation | None = None
     missing: frozenset[TopicPartition] = frozenset()
@@ -65,7 +65,7 @@ def load_dir(
     found = LoadedDir(directory=directory)
     try:
         directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=now_ms)
-        _load(directory, found, config_of, now_ms, boot_id)
+        _load(directory, found, config_of, new_id, now_ms, boot_id)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
             directory.mark_offline(e)
@@ -78,6 +78,7 @@ def _load(
     directory: LogDir,
     found: LoadedDir,
     config_of: Callable[[str], LogConfig],
+    new_id: Callable[[], UUID],
     now_ms: TimestampMs,
     boot_id: str | None,
 ) -> None:
@@ -85,9 +86,10 @@ def _load(
     with directory.guard():
         mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean, found.broker_epoch = checkpoints.read_clean_shutdown(files, mark)
-        recovery_points = checkpoints.read_offsets(files, f"{path}/{checkpoints.RECOVERY_POINT}")
-        starts = checkpoints.read_offsets(files, f"{path}/{checkpoints.LOG_START}")
-        found.high_watermarks = checkpoints.read_offsets(files, f"{path}/{checkpoints.HIGH_WATERMARK}")
+        for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK):
+            found.checkpoints[name] = checkpoints.read_offsets(files, f"{path}/{name}")
+        recovery_points = found.checkpoints[checkpoints.RECOVERY_POINT]
+        starts = found.checkpoints[checkpoints.LOG_START]
         names = [classify(name) for name in sorted(files.listdir(path))]
         found.space = files.statvfs(path)
         if directory.directory_id is not None:
@@ -105,10 +107,14 @@ def _load(
             elif kind is NameKind.FUTURE and tp is not None:
                 found.futures.append((tp, _bytes_in(directory, full)))
             elif kind is NameKind.REPLICA and tp is not None:
-                found.logs[tp] = _load_log(
+                loaded = _load_log(
                     directory, tp, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0), starts.get(tp)
                 )
-    told = recovery_points.keys() | found.high_watermarks.keys()
+                if loaded.topic_id is None and loaded.view.size and not clean and not recovery_points.get(tp):
+                    _set_aside(directory, loaded, new_id)
+                else:
+                    found.logs[tp] = loaded
+    told = recovery_points.keys() | found.checkpoints[checkpoints.HIGH_WATERMARK].keys()
     found.missing = frozenset(told - found.logs.keys())
     found.complete = True
 
@@ -151,6 +157,16 @@ def _load_log(
         # The mark or the checkpoint promised too much: believe nothing but the batches.
         log.warning("%s/%s: %s; all of it is checked", directory.path, tp, e)
         return Log.open(directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start)
+
+
+def _set_aside(directory: LogDir, loaded: Log, new_id: Callable[[], UUID]) -> None:
+    """Nobody knows which topic's it is: a loss of power took the file that said so, which is synced before anything
+    of the log counts as safe. The topic may have been deleted since, so a new one of that name must not get it."""
+    loaded.close(clean=False)
+    name = marked_name(loaded.topic_partition, new_id().hex, STRAY_SUFFIX)
+    log.warning("%s has no topic id and was never flushed: it is left as %s", loaded.path, name)
+    with directory.guard():
+        directory.files.rename(loaded.path, f"{directory.path}/{name}")
 
 
 def _bytes_in(directory: LogDir, path: str) -> int:

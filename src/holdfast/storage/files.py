@@ -8,10 +8,12 @@ mapped read with SIGBUS and the process is gone.
 The fault layer of the tests is another FileSystem around this one.
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import os
+import posixpath
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -380,6 +382,19 @@ class OsFiles:
             os.close(fd)
             raise
         return OsLock(fd)
+
+
+def make_durably(files: FileSystem, path: str) -> None:
+    """Make a directory and its parents, fine if it is there; a loss of power does not take it any more."""
+    missing = []
+    parent = path
+    while not files.exists(parent):
+        missing.append(parent)
+        parent = posixpath.dirname(parent) or "."
+    files.makedirs(path)
+    for each in missing or [path]:  # also one that is there: who made it may have been killed before this line
+        with contextlib.suppress(PermissionError):  # a parent that others own, and that was there before us
+            files.fsync_dir(posixpath.dirname(each) or ".")
 
 
 def file_system_of(path: str, mounts: str) -> str:

@@ -12,7 +12,7 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
@@ -21,12 +21,13 @@ from holdfast.model.errors import (
     OffsetOutOfRangeError,
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
+from holdfast.records.batch import BatchHeader
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
-from holdfast.storage.log_view import FileSlice, LogView, read_view
+from holdfast.storage.log_view import AppendInfo, FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import SNAPSHOT, ColdRead, Segment
@@ -36,18 +37,6 @@ from holdfast.storage.validation import check_batches, place_fetched, place_prod
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
 log = logging.getLogger(__name__)
-
-
-class AppendInfo(NamedTuple):
-    """Where an append went. ``log_append_time_ms``: the broker's time if the topic uses it; for a duplicate the
-    time of the batch that was written before."""
-
-    base_offset: Offset
-    last_offset: Offset
-    log_append_time_ms: TimestampMs | None
-    log_start_offset: Offset
-    leader_epoch: LeaderEpoch | None
-    duplicate: bool
 
 
 class Log:
@@ -196,9 +185,8 @@ class Log:
                 self.epochs.assign(epoch, start)
             size = placed[-1].at + placed[-1].size
             data = batches if size == len(batches) else memoryview(batches)[:size]
-            self._segments.write(
-                data, placed, view.end_offset, fetched.max_timestamp, now_ms, self.config, self._rolled
-            )
+            rolled = partial(self._rolled_within, fetched.producers)
+            self._segments.write(data, placed, view.end_offset, fetched.max_timestamp, now_ms, self.config, rolled)
         for header in fetched.producers:
             self.producers.update(header, header.base_offset)
         end_offset = placed[-1].last_offset + 1
@@ -305,6 +293,13 @@ class Log:
         path = f"{self.path}/{offset:020d}{SNAPSHOT}"
         self.dir.files.write_atomic(path, self.producers.encode(), durable=False)
         self._snapshot_offset = offset
+
+    def _rolled_within(self, producers: list[BatchHeader], offset: Offset) -> None:
+        """As ``_rolled``, within an append of batches of ``producers``: those before ``offset`` are written."""
+        while producers and producers[0].base_offset < offset:
+            header = producers.pop(0)
+            self.producers.update(header, header.base_offset)
+        self._rolled(offset)
 
     @property
     def has_retired(self) -> bool:

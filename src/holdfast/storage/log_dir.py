@@ -27,7 +27,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
 )
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs
-from holdfast.storage.files import DiskSpace, FileLock, FileSystem
+from holdfast.storage.files import DiskSpace, FileLock, FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
 
 log = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class LogDir:
         InconsistentMetaPropertiesError if it belongs to another node or cluster.
         """
         with self.guard():
-            self.files.makedirs(self.path)
+            make_durably(self.files, self.path)
             self.files.listdir(self.path)
             self._lock = self.files.lock(f"{self.path}/{LOCK}")
             if self._lock is None:

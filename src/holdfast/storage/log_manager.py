@@ -146,7 +146,8 @@ class LogManager:
                     )
             self._counts[directory.path] = len(one.logs)
             self._futures[directory.path] = one.futures
-            self.high_watermarks.update(one.high_watermarks)
+            self._written[directory.path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
+            self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._space[directory.path] = one.space
             if one.complete:
                 self._loaded.add(directory.path)
@@ -246,6 +247,7 @@ class LogManager:
             offline = ", ".join(d.path for d in self.dirs if not d.is_online)
             done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
             return
+        self.high_watermarks.pop(tp, None)
         usable = [d for d in self.dirs if d.is_online and not d.cordoned]
         usable.sort(key=lambda d: self._counts[d.path])
         self._creating[tp] = [done]
@@ -283,6 +285,7 @@ class LogManager:
             self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
             return
         directory = dirs[0]
+        self._rewrite_soon(directory, tp)  # before it is made: one that is gone may have left its offsets
         self._counts[directory.path] += 1
 
         def opened(made: Log | None, error: HoldfastError | None) -> None:
@@ -325,8 +328,8 @@ class LogManager:
         directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
 
     def _rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
-        """The checkpoints must not speak of a deleted log: a new one of that name would start from them. One
-        rewrite serves all deletions that are under way."""
+        """The checkpoints must not speak of a log that is gone: a new one of that name would start from them. One
+        rewrite serves all that are under way."""
         stale = False
         for offsets in self._written[directory.path].values():
             stale = offsets.pop(tp, None) is not None or stale

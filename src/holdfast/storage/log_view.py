@@ -11,12 +11,24 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.model.errors import LogReadError
-from holdfast.model.types import LeaderEpoch, Offset
+from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileHandle
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.segment import ColdRead, Segment
 
 _base_offset = attrgetter("base_offset")
+
+
+class AppendInfo(NamedTuple):
+    """Where an append went. ``log_append_time_ms``: the broker's time if the topic uses it; for a duplicate the
+    time of the batch that was written before."""
+
+    base_offset: Offset
+    last_offset: Offset
+    log_append_time_ms: TimestampMs | None
+    log_start_offset: Offset
+    leader_epoch: LeaderEpoch | None
+    duplicate: bool
 
 
 class LogView(NamedTuple):

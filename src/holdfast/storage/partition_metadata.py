@@ -12,6 +12,7 @@ from holdfast.model.types import TopicId
 from holdfast.storage.files import FileSystem
 
 FILE_NAME = "partition.metadata"
+_HEAD = b"version: 0\ntopic_id: "
 
 
 def encode_uuid(value: UUID) -> str:
@@ -41,12 +42,23 @@ def decode(data: bytes) -> TopicId:
 
 
 def read(files: FileSystem, path: str) -> TopicId | None:
-    """The id in the file; None when there is no file, or an empty one that a crash left."""
+    """The id in the file; None when there is no file, or what a crash left of one."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError:
         return None
-    return decode(data) if data.strip() else None
+    return None if _is_torn(data) else decode(data)
+
+
+def _is_torn(data: bytes) -> bool:
+    """What a loss of power makes of a file of ours that was not synced: it ends early, or with zeros."""
+    whole = len(_HEAD) + 22
+    return (
+        b"\0" in data
+        or not data.strip()
+        or _HEAD.startswith(data)
+        or (data.startswith(_HEAD) and len(data) < whole and not data.endswith(b"\n"))
+    )
 
 
 def check(files: FileSystem, directory: str, topic_id: TopicId | None) -> TopicId | None:

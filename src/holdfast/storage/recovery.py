@@ -85,9 +85,8 @@ def load_parts(
         if not clean:
             first_checked = _first_unsynced(segments, recovery_point)
         first_base = segments[first_checked].base_offset
-        end_offset = _recover(segments, first_checked, config, now_ms, seen)
-        for header in seen:
-            epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+        end_offset = _recover(files, path, segments, first_checked, config, now_ms, seen)
+        names = set(files.listdir(path))
     else:
         first_base = end_offset
         recovery_point = end_offset
@@ -98,8 +97,9 @@ def load_parts(
             segment.unlink_files()
         names = _without_garbage(files, path)
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
-        end_offset, recovery_point, seen = start_offset, start_offset, []
-    _fit_epochs(epochs, segments, start_offset, end_offset, rewrite=bool(seen))
+        files.fsync_dir(path)
+        end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, []
+    _fit_epochs(epochs, segments, seen, first_base, start_offset, end_offset, clean=clean)
     producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
     for segment in segments:
         segment.close_file()  # most logs are idle, and descriptors are few
@@ -156,7 +156,13 @@ def _first_unsynced(segments: list[Segment], recovery_point: Offset) -> int:
 
 
 def _recover(
-    segments: list[Segment], first: int, config: LogConfig, now_ms: TimestampMs, seen: list[BatchHeader]
+    files: FileSystem,
+    path: str,
+    segments: list[Segment],
+    first: int,
+    config: LogConfig,
+    now_ms: TimestampMs,
+    seen: list[BatchHeader],
 ) -> Offset:
     """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset."""
     end_offset = segments[first].base_offset
@@ -171,9 +177,12 @@ def _recover(
                 "%s: %d bytes from position %d (offset %d) on are no whole batches%s: cut off, with %d later segments",
                 segment.path(LOG), size - good, good, end_offset, ", or missing" if good == size else "", len(later),
             )  # fmt: skip
-            segment.truncate(good, end_offset)
-            for lost in later:
+            for lost in reversed(later):
                 lost.unlink_files()
+            # Durably, and in this order: nothing of it may turn up between what is appended next.
+            files.fsync_dir(path)
+            segment.truncate(good, end_offset)
+            segment.flush()
             del segments[i + 1 :]
             break
         if i + 1 < len(segments):
@@ -227,17 +236,29 @@ def _following(data: bytes, at: int, end_offset: Offset, available: int) -> Batc
 
 
 def _fit_epochs(
-    epochs: LeaderEpochs, segments: list[Segment], start_offset: Offset, end_offset: Offset, *, rewrite: bool
+    epochs: LeaderEpochs,
+    segments: list[Segment],
+    seen: list[BatchHeader],
+    first_base: Offset,
+    start_offset: Offset,
+    end_offset: Offset,
+    *,
+    clean: bool,
 ) -> None:
-    """Make the epochs agree with the data."""
-    if epochs.latest is None and end_offset > start_offset:
-        # The file was lost: it is not synced with every change, the batches are what counts.
+    """Make the epochs agree with the data: from ``first_base`` on the batches count, which were ``seen``. The file is
+    not synced with every change; after a loss of power it may be an older one, or empty."""
+    written = epochs.entries()
+    epochs.forget_from(first_base)
+    for header in seen:
+        epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+    entries = epochs.entries()
+    if end_offset > start_offset and (not entries or (not clean and entries[0][1] > start_offset)):
+        epochs.forget_from(0)
         for header in _headers_from(segments, start_offset):
             epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
-        rewrite = True
-    changed = epochs.truncate_from_end(end_offset)
-    changed = epochs.truncate_from_start(start_offset) or changed
-    if rewrite and not changed:
+    epochs.forget_from(end_offset)
+    epochs.forget_before(start_offset)
+    if epochs.entries() != written:
         epochs.rewrite()
 
 
@@ -262,10 +283,13 @@ def _load_producers(
     """The producers at ``end_offset``, and the offset of the snapshot if one says just that."""
     snapshots = _snapshot_offsets(names)
     bases = {s.base_offset for s in segments}
-    usable = [o for o in snapshots if o <= end_offset]
+    bases.update([o for o in snapshots if o <= end_offset][-1:])  # of a clean stop
+    usable = [o for o in snapshots if o <= end_offset and o in bases]
     for offset in snapshots:
-        if offset > end_offset or (offset not in bases and offset != usable[-1]):
+        if offset not in usable:
             files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
+    if snapshots and snapshots[-1] > end_offset:  # the log may get there again, by another way
+        files.fsync_dir(path)
     producers = _read_snapshot(files, path, usable, segments[0].base_offset)
     snapshot = producers.end_offset if producers.end_offset in usable else None
     if producers.end_offset < end_offset:
@@ -312,8 +336,9 @@ def _replay(producers: ProducerStates, headers: Iterable[BatchHeader], end_offse
     producers.end_offset = end_offset
 
 
-def drop_snapshots_after(files: FileSystem, path: str, offset: Offset) -> None:
-    """Remove what was known of producers beyond ``offset``."""
-    for found in _snapshot_offsets(files.listdir(path)):
-        if found > offset:
-            files.unlink(f"{path}/{found:020d}{SNAPSHOT}")
+def drop_snapshots_after(files: FileSystem, path: str, offset: Offset) -> bool:
+    """Remove what was known of producers beyond ``offset``; whether there was something."""
+    dropped = [found for found in _snapshot_offsets(files.listdir(path)) if found > offset]
+    for found in dropped:
+        files.unlink(f"{path}/{found:020d}{SNAPSHOT}")
+    return bool(dropped)

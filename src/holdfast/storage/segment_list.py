@@ -20,7 +20,7 @@ class SegmentList:
     """``all``: in offset order, the last one is active. Replaced on a change, never changed in place: pictures
     that the loop holds keep theirs. ``rolled``: inactive ones that are not known to be synced."""
 
-    __slots__ = ("_files", "_path", "_retired", "_tp", "_warm", "all", "rolled")
+    __slots__ = ("_files", "_new_names", "_path", "_retired", "_tp", "_warm", "all", "rolled")
 
     def __init__(
         self, files: FileSystem, path: str, tp: TopicPartition, segments: list[Segment], rolled: list[Segment]
@@ -32,6 +32,7 @@ class SegmentList:
         self.rolled = rolled
         self._retired: list[tuple[TimestampMs, list[str]]] = []  # renamed to .deleted: when, which
         self._warm: list[Segment] = []
+        self._new_names = False  # in the directory, since it was last synced
 
     @property
     def active(self) -> Segment:
@@ -107,13 +108,14 @@ class SegmentList:
         old = self.all[-1]
         old.become_inactive()
         segment = Segment.create(self._files, self._path, base_offset, now_ms=now_ms)
+        self._new_names = True
         self.all = [*self.all, segment]
         old.tail = None
         self.rolled.append(old)
         return segment
 
     def sync_rolled(self, synced: Sequence[Segment] | None = None) -> Offset:
-        """Bring the rolled segments to the device, indexes too: those are believed at the next start. Only
+        """Bring the rolled segments to the device, indexes and names too: those are believed at the next start. Only
         ``synced`` ones, if given: their batches are there already. The offset up to which all is on the device."""
         due = self.rolled if synced is None else [s for s in self.rolled if s in synced]
         for segment in due:
@@ -123,7 +125,14 @@ class SegmentList:
             if segment not in self._warm:
                 segment.release()
         self.rolled = [s for s in self.rolled if s not in due]
+        if self._new_names:
+            self.sync_names()
         return (self.rolled[0] if self.rolled else self.all[-1]).base_offset
+
+    def sync_names(self) -> None:
+        """Which files there are is on the device."""
+        self._files.fsync_dir(self._path)
+        self._new_names = False
 
     def drop_first(self, count: int) -> Sequence[Segment]:
         """Take the first ``count`` out of the list; ``retire`` them once the loop cannot find them any more."""
@@ -144,6 +153,7 @@ class SegmentList:
         # The old files make room first: the new segment may have the name of one of them.
         self.retire(self.all, now_ms)
         self.all = [Segment.create(self._files, self._path, base_offset, now_ms=now_ms)]
+        self._new_names = True
 
     def retire(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
         """Rename the files of segments that are in the list no more; ``purge`` removes them."""
