@@ -22,6 +22,8 @@ HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_MAX_OFFSET = 2**63 - 1
+_MAX_PARTITION = 2**31 - 1
 
 
 class _BadCheckpoint(ValueError):
@@ -38,8 +40,16 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
     """The offsets in a checkpoint's text; ValueError when it is not one."""
     found: dict[TopicPartition, Offset] = {}
     for fields in decode_lines(data, fields=3):
-        found[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+        tp = TopicPartition(fields[0], decode_number(fields[1], _MAX_PARTITION))
+        found[tp] = decode_number(fields[2], _MAX_OFFSET)
     return found
+
+
+def decode_number(text: str, largest: int = _MAX_OFFSET) -> int:
+    """A number as checkpoints have them: digits, no sign; ValueError when it is not one. Python's int takes more."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) > largest:
+        raise _BadCheckpoint(f"expected a number from 0 to {largest}, found {text[:40]!r}")
+    return int(text)
 
 
 def decode_lines(data: bytes, *, fields: int) -> list[list[str]]:
@@ -50,7 +60,7 @@ def decode_lines(data: bytes, *, fields: int) -> list[list[str]]:
     if len(lines) < 3 or lines[-1] or lines[0] != _VERSION:
         raise _BadCheckpoint(f"expected version {_VERSION}, a count and lines, found {data[:40]!r}")
     rows = [line.split(" ") for line in lines[2:-1]]
-    if len(rows) != int(lines[1]) or any(len(row) != fields for row in rows):
+    if len(rows) != decode_number(lines[1]) or any(len(row) != fields for row in rows):
         raise _BadCheckpoint(f"expected {lines[1]} lines of {fields} fields, found {len(rows)} lines")
     return rows
 
@@ -85,7 +95,7 @@ def read_clean_shutdown(files: FileSystem, path: str) -> tuple[bool, BrokerEpoch
     except FileNotFoundError:
         return False, None
     try:
-        epoch = int(json.loads(data)["brokerEpoch"])
-    except (ValueError, KeyError, TypeError):
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         return True, None  # Kafka before 3.7 leaves the mark empty
-    return True, epoch if epoch >= 0 else None
+    return True, epoch if type(epoch) is int and 0 <= epoch <= _MAX_OFFSET else None
