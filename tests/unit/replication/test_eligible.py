@@ -28,6 +28,9 @@ def test_H_07_nothing_is_committed_below_min_insync_replicas(new_cluster: Callab
     cluster.settle()
     pull_the_plug(cluster)
     waiting = cluster[1].produce(b"b")
+    cluster.change(isr=(1,))
+    cluster.broadcast(to=[1])
+    assert cluster[1].mark() == 1
     cluster.change(isr=(1,), eligible=(2,))
     cluster.broadcast(to=[1])
     assert isinstance(waiting[0].error, NotEnoughReplicasAfterAppendError)
@@ -137,6 +140,14 @@ def test_H_26_an_unclean_leader_says_that_it_is_ready_before_anybody_joins(clust
     link = next(k for k in cluster.links.values() if k.node.id == 1)
     assert link.send() and link.serve()
     assert node.proposals == [proposal]  # 1 has caught up, and waits
+    node.proposals.clear()
+    node.replicas.alter_partition_result(proposal, OperationNotAttemptedError("not now"), cluster.now_ms)
+    node.produce(b"a", acks=1)
+    assert link.answer() and link.send() and link.serve()
+    assert node.proposals == []
+    cluster.now_ms += cluster.settings.alter_partition_retry_ms
+    node.replicas.tick(cluster.now_ms)
+    assert node.proposals == [proposal]
     state = cluster.change(recovering=False)
     node.proposals.clear()
     outcome = IsrOutcome(2, state.leader_epoch, (2,), state.partition_epoch)
@@ -145,24 +156,3 @@ def test_H_26_an_unclean_leader_says_that_it_is_ready_before_anybody_joins(clust
     assert [b for b, _ in proposal.isr] == [2, 1]
     cluster.settle()
     assert cluster.states[TP].isr == (2, 1)
-
-
-def test_H_26_a_refused_recovery_is_proposed_again_later(cluster: Any) -> None:
-    cluster.create(1, 2)
-    cluster[2].kill()
-    cluster.change(leader=1, leader_epoch=4, isr=(1,), recovering=True)
-    cluster.broadcast()
-    node = cluster[1]
-    for again in (False, True):
-        [proposal] = node.proposals
-        node.proposals.clear()
-        if not again:
-            error = OperationNotAttemptedError("not now")
-            node.replicas.alter_partition_result(proposal, error, cluster.now_ms)
-            assert node.proposals == []
-            cluster.now_ms += cluster.settings.alter_partition_retry_ms
-            node.replicas.tick(cluster.now_ms)
-    outcome = IsrOutcome(1, 4, (1,), proposal.partition_epoch + 1)
-    node.replicas.alter_partition_result(proposal, outcome, cluster.now_ms)
-    assert node.proposals == []
-    assert [r.error for r in node.produce(b"a")] == [None]
