@@ -18,7 +18,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from holdfast.coordination.metadata_log import MetadataLog
@@ -28,7 +28,7 @@ from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded
 from holdfast.model.errors import ConfigError, FencedControllerError
 from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileLock, FileSystem, OsFiles, make_durably
-from holdfast.storage.partition_metadata import encode_uuid
+from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
 
 LOG_DIRECTORY: Final = "__cluster_metadata-0"
 SNAPSHOT_BYTES: Final = 8 << 20
@@ -84,7 +84,12 @@ class EmbeddedStore:
                 self._files.unlink(mine)
         # Also if another broker made it: what we write down elsewhere must not outlive it.
         self._files.fsync_dir(self._directory)
-        return self._files.read_bytes(path).decode().strip()
+        text = self._files.read_bytes(path).decode(errors="replace").strip()
+        try:
+            decode_uuid(text)
+        except ValueError as e:
+            raise ConfigError(f"{path}: {e}") from None
+        return text
 
     # -- the claim ---------------------------------------------------------------------------------------------
 
@@ -177,11 +182,8 @@ class EmbeddedStore:
                 return None
             if self._location is None or seen != self._location[0]:
                 found = json.loads(self._files.read_bytes(self._location_path))
-                location = ControllerLocation(
-                    broker_id=found["broker_id"], host=found["host"], port=found["port"], epoch=found["epoch"]
-                )
-                self._location = (seen, location)
-        except (FileNotFoundError, ValueError, KeyError):
+                self._location = (seen, _location(found))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
             return None  # not there, or torn by a crash of the machine: the next controller writes it anew
         return self._location[1]
 
@@ -189,6 +191,14 @@ class EmbeddedStore:
         where = claim.candidate
         text = json.dumps({"broker_id": where.broker_id, "host": where.host, "port": where.port, "epoch": claim.epoch})
         self._files.write_atomic(self._location_path, text.encode(), durable=False)
+
+
+def _location(found: Any) -> ControllerLocation:
+    """What controller.json says; TypeError for values that it never has."""
+    broker_id, host, port, epoch = found["broker_id"], found["host"], found["port"], found["epoch"]
+    if not (type(host) is str and all(type(number) is int for number in (broker_id, port, epoch))):
+        raise TypeError(f"controller.json holds {found!r}")
+    return ControllerLocation(broker_id=broker_id, host=host, port=port, epoch=epoch)
 
 
 def refuse_network_file_system(path: str, files: FileSystem) -> None:

@@ -14,12 +14,13 @@ from array import array
 from bisect import bisect_right
 
 from holdfast.model.types import LeaderEpoch, Offset
-from holdfast.storage.checkpoints import decode_lines
+from holdfast.storage.checkpoints import decode_lines, decode_number
 from holdfast.storage.files import FileSystem
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "leader-epoch-checkpoint"
+_MAX_EPOCH = 2**31 - 1
 
 
 class LeaderEpochs:
@@ -47,7 +48,7 @@ class LeaderEpochs:
             epochs._dirty = True  # a process that was killed may have written it
             rows = decode_lines(data, fields=2)
             for epoch, start in rows:
-                epochs._put(int(epoch), int(start))
+                epochs._put(decode_number(epoch, _MAX_EPOCH), decode_number(start))
         except FileNotFoundError:
             pass
         except ValueError as e:
@@ -87,7 +88,7 @@ class LeaderEpochs:
     def assign_in_memory(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """As ``assign``, while recovery reads a log: the file is written at its end, once."""
         latest = self.latest
-        if latest is not None and epoch <= latest:
+        if epoch < 0 or (latest is not None and epoch <= latest):  # a batch without an epoch begins none
             return False
         self._put(epoch, start)
         return True

@@ -21,7 +21,17 @@ from holdfast.storage import leader_epochs
 from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.producer_state import ProducerStates
-from holdfast.storage.segment import DELETED, INDEX, LOG, SNAPSHOT, TIME_INDEX, TXN_INDEX, Segment
+from holdfast.storage.segment import (
+    DELETED,
+    INDEX,
+    LOG,
+    MAX_RELATIVE_OFFSET,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    Segment,
+    offset_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -129,9 +139,8 @@ def _without_garbage(files: FileSystem, path: str) -> set[str]:
 
 
 def _segments(files: FileSystem, path: str, names: Iterable[str], now_ms: TimestampMs) -> list[Segment]:
-    bases = sorted(int(n[: -len(LOG)]) for n in names if n.endswith(LOG) and n[: -len(LOG)].isdigit())
     segments = []
-    for base_offset in bases:
+    for base_offset in sorted(found for name in names if (found := offset_of(name, LOG)) is not None):
         segment = Segment(files, path, base_offset, created_ms=now_ms)
         segment.size = files.file_size(segment.path(LOG))
         segments.append(segment)
@@ -205,6 +214,8 @@ def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: l
         data = handle.pread(min(_READ_BYTES, size - good), good)
         used = 0
         while (header := _following(data, used, end_offset, size - good)) is not None:
+            if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+                return good + used, end_offset  # no index could name it
             if used + header.size > len(data):
                 if used:
                     break  # the next read begins with it
@@ -311,8 +322,7 @@ def rebuild_producers(files: FileSystem, path: str, segments: Sequence[Segment],
 
 
 def _snapshot_offsets(names: Iterable[str]) -> list[Offset]:
-    stems = (n[: -len(SNAPSHOT)] for n in names if n.endswith(SNAPSHOT))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return sorted(found for name in names if (found := offset_of(name, SNAPSHOT)) is not None)
 
 
 def _read_snapshot(files: FileSystem, path: str, offsets: list[Offset], start: Offset) -> ProducerStates:
