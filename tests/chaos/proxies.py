@@ -42,7 +42,7 @@ class Proxies:
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
         self._servers: dict[int, asyncio.Server] = {}
-        asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
+        self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
 
     async def _watch(self) -> None:
         """A proxy listens while its broker does: the port of one that is down must refuse."""
@@ -76,8 +76,21 @@ class Proxies:
         self._cuts[sender, receiver] -= 1
 
     def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        self._watching.cancel()
+        for ends in self._open:
+            for writer in ends:
+                writer.transport.abort()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=5)
 
     # -- on the loop -------------------------------------------------------------------------------------------
 

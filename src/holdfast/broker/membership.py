@@ -89,6 +89,9 @@ class Membership:
         """The newest that is known; -1 before the first registration."""
         self.unfenced = asyncio.Event()
         """Set while the controller counts this broker as alive."""
+        self._current_until_s = 0.0
+        """By the loop's clock: a session after the last good heartbeat was sent, so never later than the controller's
+        own count. Until then nobody can have been elected in this broker's place without its knowledge."""
         self._store = store
         self._interval_s = heartbeat_interval_ms / 1000
         self._timeout_s = session_timeout_ms / 1000
@@ -225,6 +228,7 @@ class Membership:
 
     async def _heartbeat(self) -> bool:
         """One heartbeat. False when this link is of no more use."""
+        sent_s = asyncio.get_running_loop().time()
         offline_dirs = self._offline_dirs()
         response = await self._ask(
             ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
@@ -235,7 +239,7 @@ class Membership:
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
             self._is_registered = False
-            self.unfenced.clear()
+            self._fenced()
             await self._register()
             self._beat_now.set()
             return True
@@ -243,12 +247,22 @@ class Membership:
             raise error
         self.reported_dirs = frozenset(offline_dirs)
         if response.is_fenced:
-            self.unfenced.clear()
+            self._fenced()
         else:
             self.unfenced.set()
+            self._current_until_s = sent_s + self._timeout_s
         if response.should_shut_down:
             self.may_shut_down.set()
         return True
+
+    def _fenced(self) -> None:
+        self.unfenced.clear()
+        self._current_until_s = 0.0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether what this broker leads is led by nobody else: it has heard of its session in time."""
+        return asyncio.get_running_loop().time() < self._current_until_s
 
     def beat(self) -> None:
         """Send a heartbeat now: something changed that the controller should know."""

@@ -182,3 +182,15 @@ def test_an_answer_that_cannot_be_true_does_not_end_the_link() -> None:
             assert not one.membership._task.done()
 
     asyncio.run(check())
+
+
+def test_H_13_a_fenced_broker_knows_that_another_may_lead_what_it_led() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            assert one.membership.is_current
+            controller.special[ApiKey.BROKER_HEARTBEAT] = {"is_fenced": True, "should_shut_down": False}
+            await until(lambda: not one.membership.is_current)
+            del controller.special[ApiKey.BROKER_HEARTBEAT]
+            await until(lambda: one.membership.is_current)
+
+    asyncio.run(check())

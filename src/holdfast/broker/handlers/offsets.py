@@ -3,6 +3,9 @@
 ListOffsets 1-11: earliest (-2), latest (-1), max timestamp (-3, from version 7), local log start (-4, 8), last
 tiered (-5, 9) and earliest pending upload (-6, 11); without tiered storage -5 and -6 answer "none". A timestamp
 that a version does not know answers UNSUPPORTED_VERSION for that partition, as Kafka does.
+
+The end of a log includes every record that was acknowledged before it was asked for. So a leader that has not heard of
+its session in time, and may have been replaced, does not tell one; Kafka's does (H-13).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
+    NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
     PolicyViolationError,
     UnsupportedVersionError,
@@ -29,6 +33,7 @@ _SINCE = {
     OffsetSpec.EARLIEST_PENDING_UPLOAD.value: 11,
 }
 _LOWEST = min(_SINCE)
+_OF_THE_END = (OffsetSpec.LATEST.value, OffsetSpec.MAX_TIMESTAMP.value)
 
 
 def _wire_epoch(request_partition: Any) -> int | None:
@@ -52,6 +57,8 @@ async def _list_offset(ctx: RequestContext, topic: str, p: Any, isolation: int) 
     timestamp = p.timestamp
     if timestamp < _LOWEST or ctx.version < _SINCE.get(timestamp, 1):
         return none | {"error_code": UnsupportedVersionError()}
+    if timestamp in _OF_THE_END and not ctx.broker.membership.is_current:
+        return none | {"error_code": NotLeaderOrFollowerError("the session is over: another broker may lead")}
     future: asyncio.Future[OffsetResult | HoldfastError] = asyncio.get_running_loop().create_future()
     ctx.broker.replicas.list_offset(
         TopicPartition(topic, p.partition_index),

@@ -1,0 +1,110 @@
+"""A leader that the others have given up and that does not know it: what it may still say."""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.list_offsets.v5.response import ListOffsetsResponse
+from kio.schema.types import BrokerId, TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i8, i32, i64
+
+from holdfast.testing import ClusterView, wait_for
+from tests.chaos.brokers import Brokers
+from tests.chaos.producers import EAGER, QUIET
+from tests.chaos.proxies import Proxies
+
+pytestmark = pytest.mark.system
+
+TIMEOUT_S = 60
+SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+NOT_LEADER = 6
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    """Three, behind proxies that can be cut."""
+    with closing(Proxies([1, 2, 3])) as network:
+        started = Brokers(tmp_path, network, count=3, settings=SETTINGS)
+        try:
+            for broker in started.ids:
+                started.start(broker)
+            wait_for(lambda: started.controller(), "a controller", timeout_s=TIMEOUT_S)
+            yield started
+        finally:
+            started.kill_all()
+
+
+def end_of(address: tuple[str, int], topic: str, partition: int) -> tuple[int, int]:
+    """What this broker says: error code and end of the partition."""
+    asked = ListOffsetsPartition(partition_index=i32(partition), current_leader_epoch=i32(-1), timestamp=i64(-1))
+    topics = (ListOffsetsTopic(name=TopicName(topic), partitions=(asked,)),)
+    request = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=topics)
+    body = io.BytesIO()
+    body.write(struct.pack(">hhih", 2, 5, 1, 4) + b"test")
+    entity_writer(ListOffsetsRequest)(body, request)
+    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as file:
+        connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
+        (size,) = struct.unpack(">i", file.read(4))
+        response, _ = entity_reader(ListOffsetsResponse)(file.read(size), 4)
+    answer = response.topics[0].partitions[0]
+    return int(answer.error_code), int(answer.offset)
+
+
+def write(brokers: Brokers, by: tuple[int, ...], topic: str, partition: int) -> list[int]:
+    """Offsets of five records that all in-sync replicas have, written by way of these brokers."""
+    servers = ",".join("{}:{}".format(*brokers.network.advertised(broker)) for broker in by)
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "acks": "all", **EAGER, **QUIET})
+    acked: list[int] = []
+    for _ in range(5):
+        producer.produce(
+            topic, b"x", partition=partition, on_delivery=lambda _, message: acked.append(message.offset())
+        )
+    assert producer.flush(TIMEOUT_S) == 0
+    return acked
+
+
+def in_sync(brokers: Brokers, topic: str) -> ClusterView:
+    def full() -> ClusterView | None:
+        views = [view for broker in brokers.ids if (view := brokers.view(broker, [topic])) is not None]
+        is_full = len(views) == 3 and all(view.partitions and not view.under_replicated for view in views)
+        return views[0] if is_full else None
+
+    found = wait_for(full, "all replicas to be in sync", timeout_s=TIMEOUT_S)
+    assert found is not None
+    return found
+
+
+def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topic: str) -> None:
+    """It cannot hear the controller; the next leader has acknowledged more than it knows."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
+    view, controller = in_sync(brokers, topic), brokers.controller()
+    assert controller is not None
+    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
+    assert old is not None
+    others = tuple(broker for broker in brokers.ids if broker != old)
+    assert write(brokers, brokers.ids, topic, partition) == [0, 1, 2, 3, 4]
+    assert end_of(brokers.network.advertised(old), topic, partition) == (0, 5)
+
+    def has_next_leader() -> bool:
+        views = [brokers.view(broker, [topic]) for broker in others]
+        return all(view is not None and view.partitions[topic, partition].leader in others for view in views)
+
+    brokers.network.cut(controller, old)
+    wait_for(has_next_leader, "the next leader", timeout_s=TIMEOUT_S)
+    assert write(brokers, others, topic, partition) == [5, 6, 7, 8, 9]
+    assert end_of(brokers.network.advertised(old), topic, partition) == (NOT_LEADER, -1)
+    brokers.network.heal(controller, old)
+    again = in_sync(brokers, topic).partitions[topic, partition].leader
+    assert again is not None
+    assert end_of(brokers.network.advertised(again), topic, partition) == (0, 10)
