@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -24,6 +28,7 @@ from holdfast.model.errors import (
 )
 from holdfast.records.record import Record, encode_batch
 from holdfast.storage.files import OsFiles, file_system_of
+from tests.simulation.disk import CrashNow, SimDisk
 
 ONE = Candidate(broker_id=1, host="one", port=9001)
 CHILD = """
@@ -180,6 +185,59 @@ def test_a_torn_location_is_no_controller(directory: str, store: EmbeddedStore) 
     store.claim(ONE)
     (Path(directory) / "controller.json").write_text('{"broker_id": 1')
     assert EmbeddedStore(directory).active() is None
+
+
+def sim_store(disk: SimDisk, process: str, ids: Iterator[int]) -> EmbeddedStore:
+    return EmbeddedStore("/m/store", files=disk.mount(process), clock=lambda: 1000, new_id=lambda: UUID(int=next(ids)))
+
+
+def test_H_27_what_the_store_says_outlives_a_loss_of_power() -> None:
+    """Its directories, the cluster's id, the claim: brokers write them down elsewhere."""
+    for seed in range(60):
+        disk, ids = SimDisk(random.Random(seed), now_ms=lambda: 1000), count()
+        disk.mount_point("/m")
+        store = sim_store(disk, "before", ids)
+        cluster_id, claim = store.cluster_id(), store.claim(ONE)
+        disk.power_loss(random.Random(seed))
+        again = sim_store(disk, "after", ids)
+        assert again.cluster_id() == cluster_id
+        assert again.claim(ONE).epoch == claim.epoch + 1
+
+
+def test_H_27_a_cluster_id_that_another_broker_made_is_on_the_device_when_it_is_told() -> None:
+    for seed in range(60):
+        disk, ids = SimDisk(random.Random(seed), now_ms=lambda: 1000), count()
+        disk.mount_point("/m")
+
+        def crash(operation: str, path: str) -> None:
+            if operation == "unlink":  # the id has its name, nothing is synced
+                raise CrashNow
+
+        first, second = sim_store(disk, "first", ids), sim_store(disk, "second", ids)
+        disk.fault = crash
+        with pytest.raises(CrashNow):
+            first.cluster_id()
+        disk.fault = None
+        disk.kill("first")
+        told = second.cluster_id()
+        disk.power_loss(random.Random(seed))
+        assert sim_store(disk, "after", ids).cluster_id() == told
+
+
+def test_resigning_frees_the_lock_also_on_a_disk_that_fails() -> None:
+    disk, ids = SimDisk(random.Random(1), now_ms=lambda: 1000), count()
+    first, second = sim_store(disk, "first", ids), sim_store(disk, "second", ids)
+    first.claim(ONE)
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "unlink":
+            raise OSError(errno.EIO, "injected", path)
+
+    disk.fault = fail
+    with pytest.raises(OSError, match="injected"):
+        first.resign()
+    disk.fault = None
+    assert second.claim(ONE).epoch == 2
 
 
 MOUNTS = """21 1 8:1 / / rw - ext4 /dev/sda1 rw

@@ -386,15 +386,19 @@ class OsFiles:
 
 def make_durably(files: FileSystem, path: str) -> None:
     """Make a directory and its parents, fine if it is there; a loss of power does not take it any more."""
-    missing = []
-    parent = path
-    while not files.exists(parent):
-        missing.append(parent)
-        parent = posixpath.dirname(parent) or "."
+    made = []
+    at = path
+    while not files.exists(at):
+        made.append(at)
+        at = posixpath.dirname(at) or "."
     files.makedirs(path)
-    for each in missing or [path]:  # also one that is there: who made it may have been killed before this line
-        with contextlib.suppress(PermissionError):  # a parent that others own, and that was there before us
-            files.fsync_dir(posixpath.dirname(each) or ".")
+    for each in made:
+        files.fsync_dir(posixpath.dirname(each) or ".")
+    # Those that were there too: who made them may have been killed before this line. Not all have to be ours.
+    while at not in ("/", "."):
+        at = posixpath.dirname(at) or "."
+        with contextlib.suppress(OSError):
+            files.fsync_dir(at)
 
 
 def file_system_of(path: str, mounts: str) -> str:

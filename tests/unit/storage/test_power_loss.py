@@ -14,6 +14,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers, parse_header
 from holdfast.records.record import Record, encode_batch
+from holdfast.storage.files import make_durably
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
@@ -357,3 +358,13 @@ def test_a_recovery_cut_is_on_the_device_before_the_next_append() -> None:
             assert b"".join(kept) in (b"a", b"aB", b"aBB", b"ab", b"abb", b"aBb")
             append(log, *(b"x" * 440 + b"b" for _ in range(3 - len(kept))), epoch=log.view.end_offset + 1)
             assert b"".join(values(log))[: len(kept)] == b"".join(kept)
+
+
+def test_H_27_a_directory_that_a_killed_process_made_is_brought_to_the_device_by_the_next() -> None:
+    for seed in SEEDS:
+        disk = SimDisk(random.Random(seed), now_ms=lambda: NOW_MS)
+        disk.mount("first").makedirs("/data/of/holdfast/logs")
+        disk.kill("first")
+        make_durably(disk.mount("second"), "/data/of/holdfast/logs")
+        disk.power_loss(random.Random(seed))
+        assert disk.mount("third").is_dir("/data/of/holdfast/logs")
