@@ -13,7 +13,14 @@ from confluent_kafka.admin import AdminClient
 
 from holdfast.storage.incarnation import FILE_NAME
 from holdfast.testing import Cluster, wait_for
-from tests.system.test_returning_brokers import assert_equal_replicas, create, folder_of, produce, segments
+from tests.system.test_returning_brokers import (
+    assert_equal_replicas,
+    create,
+    folder_of,
+    produce,
+    segments,
+    single_broker,
+)
 
 pytestmark = pytest.mark.system
 
@@ -72,6 +79,9 @@ def test_H_07_a_machine_that_went_down_does_not_lead_before_those_that_did_not(
     size = len(segments(cluster, 3, topic, 0))
     die_one_by_one(cluster, topic, 2, 3, 1)
     lose_power(cluster, 1, topic)
+    with single_broker(cluster, 1):
+        seen = cluster.describe([topic], broker=1).partitions[topic, 0]
+        assert (seen.leader, seen.isr) == (None, ())
     cluster.revive()
     assert_equal_replicas(cluster, topic)
     assert len(segments(cluster, 1, topic, 0)) == size
