@@ -13,7 +13,7 @@ import random
 import time
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from holdfast.client.views import NewTopic
 from holdfast.metadata.image import ClusterImage
 from tests.simulation.device import CrashNow, ProcessGone
 from tests.simulation.disk import SimDisk
-from tests.simulation.faults import Fault, Kind, schedule
+from tests.simulation.faults import WEIGHTS, Fault, Kind, schedule
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import OUTSIDE, Network
 from tests.simulation.node import Node, SimProcess
@@ -75,7 +75,14 @@ class Outcome:
 class Simulation:
     """One run. ``faults`` None: drawn from the seed."""
 
-    def __init__(self, seed: int, *, duration_s: float = 60.0, faults: Sequence[Fault] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        duration_s: float = 60.0,
+        faults: Sequence[Fault] | None = None,
+        weights: Mapping[Kind, int] | None = None,
+    ) -> None:
         self.seed = seed
         self.duration_s = duration_s
         self.loop = SimLoop()
@@ -83,12 +90,13 @@ class Simulation:
         self._rng = {name: random.Random(streams.getrandbits(64)) for name in ("net", "node", "faults", "load", "disk")}
         self.network = Network(self.loop, self._rng["net"])
         self.network.ghost_share = self._rng["net"].choice((0.0, 0.002, 0.02))
-        self.watch = Watch(self.loop.time)
+        self.watch = Watch()
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._print = 0
-        drawn = schedule(self._rng["faults"], BROKERS, duration_s, self._rng["faults"].choice((3.0, 8.0, 15.0)))
+        chance = self._rng["faults"]
+        drawn = schedule(chance, BROKERS, duration_s, chance.choice((3.0, 8.0, 15.0)), weights or WEIGHTS)
         self.faults = list(drawn if faults is None else faults)
-        self.power = self._rng["faults"].random() < 0.4
+        self.power = weights is not None or self._rng["faults"].random() < 0.4
         """Whether machines lose their power in this run, and not only processes their lives. What one replica had not
         flushed is then on another only where min.insync.replicas says so."""
         self.topics = [t for t in TOPICS if not self.power or (t.configs or {})["min.insync.replicas"] == "2"]
@@ -132,10 +140,10 @@ class Simulation:
             sum(len(x.acked) for x in ledgers), sum(len(x.read) for x in ledgers), len(self.faults), loop.steps,
             zlib.crc32(f"{loop.steps} {loop.time()}".encode(), self._print), list(self.trace),
         )  # fmt: skip
-        self._end()
+        self.close()
         return outcome
 
-    def _end(self) -> None:
+    def close(self) -> None:
         """Nothing of this cluster shall run any more."""
         for node in self.nodes:
             if node.process is not None:

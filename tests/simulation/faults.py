@@ -7,7 +7,7 @@ leaving things out (shrink.py); doing it is the cluster's.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -49,18 +49,20 @@ class Fault:
     for_s: float
 
     def __str__(self) -> str:
-        return f"{self.at_s:.3f} s {self.kind.value}: broker {self.broker + 1}, {self.other + 1}, for {self.for_s:.3f} s"
+        return f"{self.kind.value}: broker {self.broker + 1}, {self.other + 1}, for {self.for_s:.3f} s"
 
 
-def schedule(rng: random.Random, brokers: int, duration_s: float, every_s: float) -> list[Fault]:
+def schedule(
+    rng: random.Random, brokers: int, duration_s: float, every_s: float, weights: Mapping[Kind, int]
+) -> list[Fault]:
     """Faults about every ``every_s`` seconds; some come close together, some overlap."""
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    kinds, shares = list(weights), list(weights.values())
     faults: list[Fault] = []
     at = rng.uniform(0, every_s)
     while at < duration_s:
         broker, other = rng.sample(range(brokers), 2)
         lasts = rng.choice((rng.uniform(0.05, 1), rng.uniform(0.5, 5), rng.uniform(3, 20)))
-        faults.append(Fault(round(at, 3), rng.choices(kinds, weights)[0], broker, other, round(lasts, 3)))
+        faults.append(Fault(round(at, 3), rng.choices(kinds, shares)[0], broker, other, round(lasts, 3)))
         at += rng.choice((rng.uniform(0, 0.2), rng.uniform(0, every_s), rng.uniform(0, 2.4 * every_s)))
     return faults
 

@@ -6,12 +6,13 @@ Each replaces one function of the product for the time of a run; nothing of them
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.controller import isr as controller_isr
 from holdfast.replication import partition as partitions
-from holdfast.replication.isr import FollowerProgress
+from tests.simulation.faults import Kind
 
 
 @contextlib.contextmanager
@@ -36,7 +37,8 @@ def truncation_to_high_watermark() -> Iterator[None]:
                 settled()
                 return
             high_watermark = self.high_watermark
-            log.dir.queue.submit(lambda: log.truncate_to(high_watermark), lambda *_: settled())
+            now_ms = self.around.clock()
+            log.dir.queue.submit(lambda: log.truncate_to(high_watermark, now_ms), lambda *_: settled())
 
         before(self, state, cut)
 
@@ -46,9 +48,15 @@ def truncation_to_high_watermark() -> Iterator[None]:
 
 @contextlib.contextmanager
 def isr_without_broker_epochs() -> Iterator[None]:
-    """H-06: what an earlier incarnation of a follower fetched counts for the next one, for leader and controller."""
-    raise NotImplementedError
-    yield
+    """H-06: the controller takes a replica into the ISR whatever incarnation of its broker the leader meant."""
+    judge = controller_isr._ineligible
+
+    def blind(state: Any, topic: Any, partition: Any, proposal: Any, where: Any) -> Any:
+        anyone = tuple((member, None) for member, _ in proposal.isr)
+        return judge(state, topic, partition, dataclasses.replace(proposal, isr=anyone), where)
+
+    with _replaced(controller_isr, "_ineligible", blind):
+        yield
 
 
 @contextlib.contextmanager
@@ -68,4 +76,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-06": isr_without_broker_epochs,
     "early-ack": ack_before_the_isr,
 }
-_ = controller_isr, FollowerProgress
+WEIGHTS: dict[str, dict[Kind, int]] = {
+    "H-06": {Kind.POWER: 10, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3, Kind.STOP: 3},
+}
+"""Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

@@ -79,8 +79,7 @@ class Truth:
 class Watch:
     """See the module's docstring."""
 
-    def __init__(self, now: Any) -> None:
-        self._now = now
+    def __init__(self) -> None:
         self.truths: dict[Key, Truth] = {}
         self._seen: dict[tuple[int, Key], tuple[Any, ...]] = {}
         self._image: Any = None
