@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -34,6 +35,7 @@ TRACE_SHOWN = 60
 def run(seed: int, duration_s: float, planted: str | None, faults: list[Fault] | None = None) -> Outcome:
     """One run in this process."""
     logging.disable(logging.ERROR)
+    gc.freeze()  # what is loaded need not be looked at after every run
     with PLANTED[planted]() if planted else contextlib.nullcontext():
         return Simulation(seed, duration_s=duration_s, faults=faults, weights=WEIGHTS.get(planted or "")).run()
 

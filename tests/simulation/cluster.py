@@ -8,6 +8,7 @@ Owns the order of a run: start, topics, load with faults, healing, rest, the las
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import time
@@ -38,8 +39,8 @@ PROPERTIES = {
     "default.replication.factor": "3",
     "replica.lag.time.max.ms": "5000",
     "replica.fetch.wait.max.ms": "3000",
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "1000",
+    "broker.session.timeout.ms": "6000",
+    "broker.heartbeat.interval.ms": "2000",
     "leader.imbalance.check.interval.seconds": "20",
     "replica.high.watermark.checkpoint.interval.ms": "2000",
     "log.dir.probe.interval.ms": "10000",
@@ -110,7 +111,7 @@ class Simulation:
         self.client = SimProcess(self.loop, "10.0.1.1")
         self.network.up.add(self.client.machine)
         self.workload = Workload(
-            ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.05, 0.8)
+            ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.05, 1.5)
         )
         self._failure: BaseException | None = None
 
@@ -125,6 +126,7 @@ class Simulation:
         loop.set_exception_handler(self._loop_error)
         loop.after_step = self._after_step
         begun = loop.time()
+        gc.disable()  # collected at the end: the objects of a run are few, and when is then a matter of the seed
         try:
             loop.run_until_complete(self._main())
         except Violation as e:
@@ -141,6 +143,7 @@ class Simulation:
             zlib.crc32(f"{loop.steps} {loop.time()}".encode(), self._print), list(self.trace),
         )  # fmt: skip
         self.close()
+        gc.enable()
         return outcome
 
     def close(self) -> None:
@@ -213,19 +216,24 @@ class Simulation:
         self._unexpected(f"{context.get('message')}: {type(error).__name__}: {error}", error)
 
     def _node_changed(self, node: Node) -> None:
-        if not node.alive:
+        if node.alive:
+            self._look_at(node)
+        else:
             self.watch.ended(node, power=node.machine not in self.network.up)
             self.note(f"broker {node.broker_id} is gone")
+
+    def _look_at(self, node: Node) -> None:
+        try:
+            self.watch.step(node)
+        except Violation as e:
+            self._fail(e)
 
     def _after_step(self) -> None:
         process = self.loop.last_process
         if process is not None:
             node = self._by_machine.get(process.machine)
             if node is not None:
-                try:
-                    self.watch.step(node)
-                except Violation as e:
-                    self._fail(e)
+                self._look_at(node)
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

@@ -107,6 +107,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._scheduled.clear()
         self.is_over = True
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        silent = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
             for task in self._graves:
@@ -116,7 +117,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._graves.clear()
             gc.collect()
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(silent)
             sys.unraisablehook = hook
         self.close()
 

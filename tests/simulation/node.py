@@ -143,6 +143,8 @@ class Node:
         self.unexpected = on_unexpected
         self.disks = [SimDisk(rng, now_ms=self.wall_ms) for _ in range(2)]
         self.store_disk = store_disk
+        self.root_disk = SimDisk(rng, now_ms=self.wall_ms)
+        """What the others are mounted on."""
         self.clock_offset_s = 1.7e9 + rng.uniform(-1, 1)
         self.disk_s = (0.00002, 0.0005)
         self.slow_disk_share, self.slow_disk_s = 0.01, (0.01, 0.3)
@@ -171,7 +173,7 @@ class Node:
                 "node.id": str(self.broker_id),
                 "listeners": f"PLAINTEXT://{self.machine}:9092",
                 "log.dirs": f"/n{self.broker_id}/d0,/n{self.broker_id}/d1",
-                "metadata.log.dir": "/store",
+                "metadata.log.dir": "/c/store",
                 **self._properties,
             }
         )
@@ -188,7 +190,9 @@ class Node:
             {
                 f"/n{self.broker_id}/d0": self.disks[0].mount(process),
                 f"/n{self.broker_id}/d1": self.disks[1].mount(process),
-                "/store": self.store_disk.mount(process),
+                "/c/store": self.store_disk.mount(process),
+                "/c": self.root_disk.mount(process),
+                f"/n{self.broker_id}": self.root_disk.mount(process),
             }
         )
         rng = random.Random(self.rng.getrandbits(64))
@@ -201,7 +205,7 @@ class Node:
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
-            tick_s=0.1,
+            tick_s=0.2,
         )
         self.ended = self.loop.create_future()
         process.spawn(self._main(process, platform))
@@ -228,10 +232,11 @@ class Node:
     def _gone(self, process: SimProcess, code: int) -> None:
         if not process.alive:
             return
+        self.on_change(self)  # what it did last counts
         process.alive = False
         process.held.clear()
         self.loop.bury(process)
-        for disk in (*self.disks, self.store_disk):
+        for disk in (*self.disks, self.store_disk, self.root_disk):
             disk.kill(process)
         self.network.process_ended(process)
         self.on_change(self)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
 from holdfast.replication.types import Role
 
@@ -81,7 +82,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.truths: dict[Key, Truth] = {}
-        self._seen: dict[tuple[int, Key], tuple[Any, ...]] = {}
+        self._seen: dict[tuple[int, TopicPartition], tuple[Any, ...]] = {}
         self._image: Any = None
         self.checks = 0
 
@@ -99,12 +100,19 @@ class Watch:
             if log is None:
                 continue
             view = log.view
-            state = (view, partition.high_watermark, partition.leader_epoch, partition.role, partition.epoch_start)
-            key = (partition.topic_id, tp.partition)
-            old = seen.get((node.broker_id, key))
-            if old == state and old[0] is view:
+            old = seen.get((node.broker_id, tp))
+            if (
+                old is not None
+                and old[0] is view
+                and old[1] == partition.high_watermark
+                and old[2] == partition.leader_epoch
+                and old[3] is partition.role
+                and old[4] == partition.epoch_start
+            ):
                 continue
-            seen[node.broker_id, key] = state
+            key = (partition.topic_id, tp.partition)
+            state = (view, partition.high_watermark, partition.leader_epoch, partition.role, partition.epoch_start)
+            seen[node.broker_id, tp] = state
             self._changed(node, str(tp), key, partition, old)
         controller = broker.controller if broker is not None else None
         if controller is not None and controller._durable is not self._image:

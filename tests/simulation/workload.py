@@ -171,7 +171,7 @@ class Workload:
                     ledger.ends(found[tp].offset)
                 if rng.random() < 0.02:
                     position = 0
-                position = await self._read(client, tp, ledger, position, 2_000)
+                position = await self._read(client, tp, ledger, position, 4_000)
             except HoldfastError:
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(rng.uniform(*self.pause_s))
