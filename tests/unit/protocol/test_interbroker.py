@@ -2,9 +2,11 @@
 
 import base64
 import dataclasses
+import datetime
 import json
 import re
 import typing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -105,9 +107,35 @@ def test_our_tagged_fields_are_absent_when_empty_and_there_when_not() -> None:
 
 def test_a_kafka_broker_would_skip_our_tagged_fields() -> None:
     """Their tags are far above Kafka's, and each says its size: reading past them needs no schema."""
-    for kind in (ib.UpdateMetadataRequest, ib.StopReplicaTopicState):
+    ours = (ib.LeaderAndIsrPartitionState, ib.BrokerRegistrationRequest, ib.PartitionData)
+    for kind in (ib.UpdateMetadataRequest, ib.StopReplicaTopicState, *ours):
         tags = [f.metadata["tag"] for f in dataclasses.fields(kind) if "tag" in f.metadata]
         assert all(tag == 0 or tag >= 0x1000 for tag in tags)
+
+
+def test_H_07_a_registration_says_what_became_of_replicas() -> None:
+    values = {
+        "broker_id": 3, "cluster_id": "c", "incarnation_id": TOPIC, "listeners": (), "features": (), "rack": None,
+        "log_dirs": (TOPIC,), "previous_broker_epoch": 9,
+    }  # fmt: skip
+    plain = request_type(62, 4)(**values)
+    kafkas = import_module("kio.schema.broker_registration.v4.request").BrokerRegistrationRequest(**values)
+    assert encode_body(plain) == encode_body(kafkas)
+    assert decode_request(62, 4, encode_body(kafkas)) == plain
+    lost = ib.ReplicaFateState(fate=2, topic_name="t", partitions=(0, 5))  # type: ignore[arg-type]
+    full = dataclasses.replace(plain, rest=0, fates=(lost,))
+    assert decode_request(62, 4, encode_body(full)) == full
+
+
+def test_H_07_eligible_replicas_go_with_every_isr() -> None:
+    data = {"partition_index": 1, "error_code": ErrorCode.none, "leader_id": 2, "leader_epoch": 3, "isr": (2,)}
+    partition = ib.PartitionData(**data, partition_epoch=4, eligible=(1,))  # type: ignore[arg-type]
+    answer = response_type(56, 3)(
+        throttle_time=datetime.timedelta(0),
+        error_code=ErrorCode.none,
+        topics=(ib.TopicData(topic_id=TOPIC, partitions=(partition,)),),
+    )
+    assert decode_response(56, 3, encode_body(answer)) == answer
 
 
 def test_stop_replica_carries_the_topic_id() -> None:
