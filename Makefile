@@ -18,8 +18,9 @@ help:
 	@echo "make test    every test, with the coverage of the deciding floors (ARGS='-k name' for some)"
 	@echo "make check   ruff, mypy --strict, import-linter: seconds"
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
+	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n)"
 	@echo "make docs    write again what is made from code: docs/status.md"
-	@echo "make clean   remove .venv, caches and what demo and bench wrote"
+	@echo "make clean   remove .venv, caches and what demo, bench and chaos wrote"
 
 .PHONY: demo
 demo: $(DEMO)
@@ -40,6 +41,10 @@ check: $(DEV)
 bench: $(DEV)
 	$(BIN)/python -m benchmarks.bench $(ARGS)
 
+.PHONY: chaos
+chaos: $(DEV)
+	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: docs
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
@@ -47,7 +52,7 @@ docs: $(DEV)
 .PHONY: clean
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage coverage.json
-	rm -rf bench-results demo-data dist
+	rm -rf bench-results chaos-results demo-data dist
 
 $(BIN)/python:
 	@for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \

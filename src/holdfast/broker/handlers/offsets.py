@@ -5,7 +5,7 @@ tiered (-5, 9) and earliest pending upload (-6, 11); without tiered storage -5 a
 that a version does not know answers UNSUPPORTED_VERSION for that partition, as Kafka does.
 
 The end of a log includes every record that was acknowledged before it was asked for. So a leader that has not heard of
-its session in time, and may have been replaced, does not tell one; Kafka's does (H-13).
+its session in time, and may have been replaced, does not tell one (H-13).
 """
 
 from __future__ import annotations
