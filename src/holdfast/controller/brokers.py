@@ -129,7 +129,7 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
         state.unserved.pop(broker.id, None)
         records.append(_change(broker, fenced=False))
         if not draining:  # it asked to leave; only a new registration takes that back
-            records += _partitions_with(state, broker)
+            records += _partitions_with(state, broker, now_ms)
     if event.cordoned is not None and tuple(sorted(event.cordoned)) != broker.cordoned:
         records.append(
             BrokerRegistrationChangeRecord(
@@ -274,8 +274,11 @@ def _partitions_without(
     """What changes when the broker can lead nothing any more, and when its replicas had these fates."""
     for topic, number, partition in _hosted(state, broker_id):
         loss = _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
-        stands_for = (*partition.isr, *partition.elr, *partition.last_known_elr) if loss is not None else partition.isr
-        if partition.leader != broker_id and broker_id not in stands_for:
+        if loss is not None:
+            concerned = broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
+        else:  # where nobody leads, who was not there before is no less there now
+            concerned = partition.leader is not None and broker_id in partition.isr
+        if not concerned:
             continue
         change = adapt(
             topic.topic_id,
@@ -294,21 +297,55 @@ _LOSSES: Final = {ReplicaFate.DAMAGED: False, ReplicaFate.LOST: True}
 """Fates that cost a replica its standing: whether all of it is lost."""
 
 
-def _partitions_with(state: ControllerState, broker: BrokerImage) -> Iterator[MetadataRecord]:
+def _partitions_with(state: ControllerState, broker: BrokerImage, now_ms: TimestampMs) -> Iterator[MetadataRecord]:
     """What changes when the broker can lead again: partitions without a leader get one."""
     for topic, number, partition in _hosted(state, broker.id):
         if partition.leader is not None or state.offline.holds(broker.id, topic.topic_id, number):
             continue
-        change = adapt(
-            topic.topic_id,
-            number,
-            partition,
-            _or(broker.id, state.alive(topic.topic_id, number)),
-            min_isr=state.min_isr(topic.name),
-            unclean=state.unclean_allowed(topic.name),
-        )
+        is_alive = _or(broker.id, state.alive(topic.topic_id, number))
+        if _waits_for_preferred(state, partition, is_alive, now_ms):
+            continue
+        change = _elect_somebody(state, topic, number, partition, is_alive)
         if change is not None:
             yield change
+
+
+def _elect_somebody(
+    state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, is_alive: IsAlive
+) -> MetadataRecord | None:
+    return adapt(
+        topic.topic_id,
+        number,
+        partition,
+        is_alive,
+        min_isr=state.min_isr(topic.name),
+        unclean=state.unclean_allowed(topic.name),
+    )
+
+
+def _waits_for_preferred(
+    state: ControllerState, partition: PartitionImage, is_alive: IsAlive, now_ms: TimestampMs
+) -> bool:
+    """The preferred replica may lead and is not back yet: others wait for it a while, if that is configured."""
+    preferred = partition.replicas[0]
+    wait_ms = state.settings.election_wait_ms
+    if not wait_ms or is_alive(preferred) or not (preferred in partition.isr or preferred in partition.elr):
+        return False
+    if state.head_start_ends_ms is None:
+        state.head_start_ends_ms = now_ms + wait_ms
+    return True
+
+
+def end_head_start(state: ControllerState) -> tuple[MetadataRecord, ...]:
+    """Preferred replicas that are not back by now are not waited for."""
+    state.head_start_ends_ms = None
+    changes = (
+        _elect_somebody(state, topic, number, partition, state.alive(topic.topic_id, number))
+        for topic in state.image.sorted_topics()
+        for number, partition in topic.numbered()
+        if partition.leader is None
+    )
+    return tuple(change for change in changes if change is not None)
 
 
 def _or(broker_id: BrokerId, others: IsAlive) -> IsAlive:

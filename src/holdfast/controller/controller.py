@@ -84,13 +84,16 @@ class Controller:
 
     def next_deadline_ms(self) -> TimestampMs | None:
         """When ``due`` has something next, if nothing else happens."""
-        deadlines = (self._state.sessions.deadline_ms(), self._state.next_rebalance_ms)
+        state = self._state
+        deadlines = (state.sessions.deadline_ms(), state.next_rebalance_ms, state.head_start_ends_ms)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def _tick(state: ControllerState, event: Tick, now_ms: TimestampMs) -> Decision:
     """One thing at a time: what is still due then comes with the next tick."""
     records = brokers.expire(state, now_ms)
+    if not records and state.head_start_ends_ms is not None and now_ms >= state.head_start_ends_ms:
+        records = brokers.end_head_start(state)
     if not records and state.next_rebalance_ms is not None and now_ms >= state.next_rebalance_ms:
         state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
         records = isr.rebalance(state)

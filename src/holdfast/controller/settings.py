@@ -18,6 +18,7 @@ class ControllerSettings:
     auto_rebalance: bool = True
     rebalance_interval_ms: TimestampMs = 300_000
     imbalance_percentage: int = 10
+    election_wait_ms: TimestampMs = 0
     max_partitions_per_request: int = 10_000
     producer_id_block: int = 1_000
 
@@ -33,4 +34,5 @@ class ControllerSettings:
             auto_rebalance=config.bool("auto.leader.rebalance.enable"),
             rebalance_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_percentage=config.int("leader.imbalance.per.broker.percentage"),
+            election_wait_ms=config.int("leader.election.wait.ms"),
         )

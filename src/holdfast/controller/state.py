@@ -30,7 +30,8 @@ class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
     __slots__ = (
-        "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings", "unserved",
+        "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings",
+        "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -41,6 +42,8 @@ class ControllerState:
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
         self.sessions = Sessions(settings.session_timeout_ms)
         self.next_rebalance_ms: TimestampMs | None = None
+        self.head_start_ends_ms: TimestampMs | None = None
+        """Until then partitions without a leader wait for their preferred replica (R-32)."""
         self.unserved: dict[BrokerId, frozenset[BrokerEpoch]] = {}
         """Of a broker that registered and was not active since: earlier epochs whose data it still has. It may die
         before it has noted the new one, and say the old one when it comes again."""

@@ -349,6 +349,15 @@ _CLUSTER = (
         10,
         "Share of a broker's preferred partitions that others may lead before it is balanced.",
     ),
+    make_key(
+        "leader.election.wait.ms",
+        _L,
+        0,
+        "Head start of the preferred replica where nobody leads, say after a restart of all brokers: another one that "
+        "is back earlier is elected only after it. 0 elects whoever is back first.",
+        0,
+        ours=True,
+    ),
 )
 
 _GROUPS = (
