@@ -168,6 +168,10 @@ def _whole_batches(data: bytes, offset: Offset) -> Iterator[_Batch]:
             records = [decode_record(r.value or b"") for r in decode_batch(memoryview(data)[position:end])]
         except HoldfastError as e:
             raise CorruptRecordError(f"Metadata batch at offset {offset}: {e}") from e
+        if not records or header.next_offset != offset + len(records):
+            raise CorruptRecordError(
+                f"Metadata batch at offset {offset} has {len(records)} records up to {header.last_offset}"
+            )
         offset = header.next_offset
         yield _Batch(records, offset, end)
 
