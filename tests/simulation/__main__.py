@@ -111,6 +111,7 @@ def one(console: Console, options: argparse.Namespace) -> int:
     for line in outcome.trace:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(table([outcome], 0.0))
+    console.print(f"fingerprint {outcome.fingerprint:08x}", highlight=False)
     if not outcome.ok:
         explain(console, outcome, options.duration, options.planted)
     return 0 if outcome.ok else 1

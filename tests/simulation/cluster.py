@@ -168,10 +168,7 @@ class Simulation:
         readers = [self._as_client(self.workload.reader(f"r{i}", tp)) for i, tp in enumerate(names)]
         for task in (*writers, *readers):
             task.add_done_callback(self._client_done)
-        begun = self.loop.time()
-        for fault in self.faults:
-            self.loop.call_at(begun + fault.at_s, self._befall, fault, context=OUTSIDE)
-        await asyncio.sleep(self.duration_s)
+        await self._faults()
         self._heal()
         await self._until_whole()
         self.workload.stopping = True
@@ -181,6 +178,13 @@ class Simulation:
         await self._as_client(self.workload.settle())
         await self._until_whole()
         self._check_at_rest()
+
+    async def _faults(self) -> None:
+        """What befalls the cluster under load."""
+        begun = self.loop.time()
+        for fault in self.faults:
+            self.loop.call_at(begun + fault.at_s, self._befall, fault, context=OUTSIDE)
+        await asyncio.sleep(self.duration_s)
 
     def _as_client(self, coroutine: Any) -> asyncio.Task[Any]:
         return self.client.spawn(coroutine)

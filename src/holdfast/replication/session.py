@@ -162,7 +162,6 @@ class FollowerSession:
 
     __slots__ = (
         "_around",
-        "_broker_epoch",
         "_collecting",
         "_entries",
         "_immediate",
@@ -171,6 +170,7 @@ class FollowerSession:
         "_ready",
         "_replica_id",
         "_unknown",
+        "broker_epoch",
         "id",
         "news",
     )
@@ -185,7 +185,7 @@ class FollowerSession:
     ) -> None:
         self.id = session_id
         self._around = around
-        self._replica_id, self._broker_epoch = replica
+        self._replica_id, self.broker_epoch = replica
         self._partitions = partitions
         self._unknown = unknown
         self._entries: dict[TopicPartition, SessionEntry] = {}
@@ -256,7 +256,7 @@ class FollowerSession:
         entry.reading = False
         entry.prepared = None
         self._ready.pop(entry, None)
-        partition.follower_fetched(entry.progress, offset, query.log_start_offset, self._broker_epoch, now_ms)
+        partition.follower_fetched(entry.progress, offset, query.log_start_offset, self.broker_epoch, now_ms)
         # What that led to may have taken the partition away again.
         if tp in self._entries:
             if entry.log.view.end_offset > offset:
@@ -277,8 +277,8 @@ class FollowerSession:
             or log is None
             or (
                 known_epoch is not None
-                and self._broker_epoch is not None
-                and self._broker_epoch < known_epoch
+                and self.broker_epoch is not None
+                and self.broker_epoch < known_epoch
             )
         ):
             # No replica of it, or an earlier incarnation of the broker (H-06).

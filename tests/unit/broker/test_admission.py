@@ -4,11 +4,10 @@ import asyncio
 import socket
 import struct
 
-from tests.unit.broker.conftest import until
-
 from holdfast.broker.admission import Admission
 from holdfast.broker.connection import BufferPool, Connection, Exchange
 from holdfast.protocol.apis import ApiKey, is_flexible
+from tests.unit.broker.conftest import until
 
 Handled = list[tuple[int, bytes]]
 

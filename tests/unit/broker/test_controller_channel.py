@@ -3,11 +3,10 @@
 import asyncio
 from typing import Any
 
-from tests.unit.broker.conftest import DEADLINE_S, Listener, until
-
 from holdfast.broker.controller_channel import MAX_QUEUED, ControllerChannel
 from holdfast.broker.handlers.entity import build
 from holdfast.protocol.apis import ApiKey, request_type
+from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 
 def update(controller_epoch: int) -> Any:

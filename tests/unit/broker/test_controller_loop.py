@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
@@ -18,6 +17,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.store import Candidate, InMemoryStore
 from holdfast.model.errors import FencedControllerError, NotControllerError
 from holdfast.protocol.apis import ApiKey
+from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 
 class Surroundings:

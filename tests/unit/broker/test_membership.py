@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.broker.conftest import DEADLINE_S, Listener, Values, until
 
 from holdfast.broker.membership import Identity, Membership
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.incarnation import Past
+from tests.unit.broker.conftest import DEADLINE_S, Listener, Values, until
 
 
 class Member:

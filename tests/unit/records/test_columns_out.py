@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.records.test_columns import load_plain_kernels
 
 from holdfast.client.partitioner import partition_of
 from holdfast.records.batch import crc_ok, parse_header
 from holdfast.records.columns_out import ColumnEncoder, EncodedBatch, Producer, stamp_sequence
 from holdfast.records.compression import Codec
 from holdfast.records.record import Record, decode_batch
+from tests.unit.records.test_columns import load_plain_kernels
 
 PLAIN = load_plain_kernels("encode")
 KERNELS = pytest.mark.parametrize("kernels", [None, PLAIN], ids=["compiled", "plain"])

@@ -86,7 +86,12 @@ class FetchHandler:
                 follower.close()
             follower = FollowerFetches(broker.replicas.open_session((request.replica_id, request.replica_epoch)))
             session["follower"] = follower
-        elif follower is None or follower.session.id != request.session_id:
+        elif (
+            follower is None
+            or follower.session.id != request.session_id
+            # It has registered again: what is proposed to the controller names the epoch that a session began with.
+            or follower.session.broker_epoch != (request.replica_epoch if request.replica_epoch >= 0 else None)
+        ):
             self._refuse(exchange, FetchSessionIdNotFoundError())
             return
         elif follower.epoch != request.session_epoch:

@@ -1,0 +1,46 @@
+"""The simulator in the test run: fixed seeds, fresh ones, the same seed twice, bugs put back."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+
+import pytest
+
+FIXED, FRESH = 12, 8
+
+
+def simulate(*options: str) -> tuple[int, str]:
+    """``make sim`` as a program; its exit code and what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--jobs", "2", *options],
+        capture_output=True, text=True, timeout=300, env={**os.environ, "COLUMNS": "200"}, check=False,
+    )  # fmt: skip
+    print(done.stdout, done.stderr)
+    return done.returncode, done.stdout
+
+
+def test_R_22_nothing_acked_is_lost_under_any_order_of_crashes() -> None:
+    code, text = simulate("--seeds", str(FIXED), "--first", "1", "--duration", "40")
+    assert code == 0, text
+
+
+def test_R_22_nor_with_seeds_that_nobody_has_seen() -> None:
+    first = secrets.randbelow(1 << 31)
+    print(f"fresh seeds from {first}")
+    code, text = simulate("--seeds", str(FRESH), "--first", str(first), "--duration", "40")
+    assert code == 0, text
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    prints = {re.search(r"fingerprint.*?([0-9a-f]{8})", simulate("--seed", "7")[1])[1] for _ in range(2)}
+    assert len(prints) == 1
+
+
+@pytest.mark.parametrize(("bug", "seeds"), [("early-ack", 3), ("H-01", 40), ("H-06", 60)])
+def test_bugs_that_are_put_back_are_found(bug: str, seeds: int) -> None:
+    code, text = simulate("--planted", bug, "--seeds", str(seeds), "--first", "1")
+    assert code == 0, text
