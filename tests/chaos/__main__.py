@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: E402
 
 from tests.chaos import network, report, schedule  # noqa: E402
+from tests.chaos.launch import PLANTED  # noqa: E402
 from tests.chaos.recorder import Recorder  # noqa: E402
 from tests.chaos.run import Plan, Run  # noqa: E402
 
@@ -34,6 +36,8 @@ def main() -> int:
     if options.plan:
         print("\n".join(map(str, rounds)))
         return 0
+    if options.planted:
+        os.environ[PLANTED] = options.planted
     why_not = network.enter_namespace() if options.network != "proxy" else "asked for by --network proxy"
     if why_not is not None and options.network == "namespaces":
         print(f"chaos: --network namespaces: not possible here: {why_not}", file=sys.stderr)
@@ -62,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="keep the directory of a run without violations too")
     parser.add_argument("--short", action="store_true", help="faults follow each other quickly; short session timeout")
     parser.add_argument("--network", choices=("auto", "namespaces", "proxy"), default="auto")
+    parser.add_argument("--planted", help="a bug of tests/simulation/planted.py that the brokers shall have")
     parser.add_argument("--plan", action="store_true", help="print the schedule and end")
     options = parser.parse_args()
     if options.seed is None:
@@ -83,15 +88,12 @@ def _run(
     means: network.Network,
     why_not: str | None,
 ) -> report.Outcome:
-    command = f"make chaos MINUTES={options.minutes:g} SEED={options.seed}"
-    if options.short:
-        command = f"python -m tests.chaos --short --minutes {options.minutes:g} --seed {options.seed}"
     plan = Plan(
         seed=options.seed,
         seconds=seconds,
         pace=pace,
         rate=options.rate,
-        command=command,
+        command=_command(options),
         commit=_commit(),
         calm_s=0.5 if options.short else 3,
     )
@@ -124,6 +126,15 @@ def _run(
     say(f"network: {means.description}" + ("" if why_not is None else f" (no namespaces: {why_not})"))
     with bar:
         return Run(plan, directory, means, say=say, tick=tick).go()
+
+
+def _command(options: argparse.Namespace) -> str:
+    """That does the same again."""
+    more = ["--short"] if options.short else []
+    more += [f"--planted {options.planted}"] if options.planted else []
+    more += [f"--network {options.network}"] if options.network != "auto" else []
+    arguments = f' ARGS="{" ".join(more)}"' if more else ""
+    return f"make chaos MINUTES={options.minutes:g} SEED={options.seed}{arguments}"
 
 
 def _commit() -> str:

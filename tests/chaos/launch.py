@@ -1,15 +1,30 @@
 """``python -m tests.chaos.launch ARGS...``: ``holdfast ARGS`` in a process that ends with the one that started it.
 
-With SIGKILL, stopped or not: a run that is itself killed leaves nothing behind.
+With SIGKILL, stopped or not: a run that is itself killed leaves nothing behind. HOLDFAST_CHAOS_PLANTED names a known
+bug of tests/simulation/planted.py that the process shall have, to see that the run finds it.
 """
 
+import contextlib
 import ctypes
+import os
 import signal
 
 PR_SET_PDEATHSIG = 1
+PLANTED = "HOLDFAST_CHAOS_PLANTED"
+
+
+def main() -> None:
+    """Does not return."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with contextlib.ExitStack() as bugs:
+        if PLANTED in os.environ:
+            from tests.simulation import planted
+
+            bugs.enter_context(planted.PLANTED[os.environ[PLANTED]]())
+        from holdfast.cli.main import main as holdfast
+
+        holdfast(prog_name="holdfast")
+
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    from holdfast.cli.main import main
-
-    main(prog_name="holdfast")
+    main()

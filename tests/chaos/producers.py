@@ -82,9 +82,20 @@ class ConfluentLoad(Load):
             self._send(topic, sequence)
             due = max(due + 1 / self.rate, time.monotonic() - 1)
             while (left := due - time.monotonic()) > 0 and not self._over.is_set():
-                self._producer.poll(left)
-            self._producer.poll(0)
+                self._poll(left)
+            self._poll(0)
         self._producer.flush(self._flush_s)
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except confluent_kafka.KafkaException as error:
+            self._fatal(error.args[0])
+
+    def _fatal(self, error: Any) -> None:
+        """This client will send nothing any more. What it had under way was told to have failed, or is open."""
+        self._recorder.found("refused", f"producer {self.number} was told a fatal error: {error.str()}")
+        self._producer = confluent_kafka.Producer(self._settings)
 
     def _send(self, topic: str, sequence: int) -> None:
         def report(error: Any, message: Any) -> None:
@@ -93,8 +104,6 @@ class ConfluentLoad(Load):
                 self._recorder.acked(self.number, sequence, place, message.offset())
                 return
             self._recorder.failed(self.number, sequence, error.name())
-            if error.fatal():
-                self._recorder.found("refused", f"producer {self.number} was told a fatal error: {error.str()}")
 
         key, value = key_of(self.number, sequence), value_of(self.number, sequence)
         while True:
@@ -103,10 +112,10 @@ class ConfluentLoad(Load):
             except BufferError:
                 if self._over.is_set():
                     return
-                self._producer.poll(0.1)
-            except confluent_kafka.KafkaException as error:  # after a fatal error: nothing can be sent any more
+                self._poll(0.1)
+            except confluent_kafka.KafkaException as error:
                 self._recorder.failed(self.number, sequence, error.args[0].name())
-                self._producer = confluent_kafka.Producer(self._settings)
+                self._fatal(error.args[0])
                 return
             else:
                 return

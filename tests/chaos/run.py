@@ -195,9 +195,8 @@ class Run:
         def healed() -> bool:
             return self._view_is_full(list(TOPICS)) and not self.recorder.without_ack_since(began_ns)
 
-        if self._wait(healed, f"the cluster to heal after: {name}", HEAL_S):
-            return time.monotonic() - began
-        return None
+        is_over = self._wait(lambda: healed() or self._violated(), f"the cluster to heal after: {name}", HEAL_S)
+        return time.monotonic() - began if is_over and not self._violated() else None
 
     def _view_is_full(self, topics: list[str]) -> bool:
         """Every broker answers, they agree on the controller, and all replicas are in sync for each of them."""
