@@ -327,6 +327,7 @@ class Run:
         if not self.power:
             ends = {end_of(v, 0) for v in versions}
             assert min(ends) <= max(end_of(found, 0), view.start_offset), f"{what}, and no power was lost"
+        self.check_indexes(log)
         self.check_epochs(log, found, what)
         self.check_producers(log, found, what)
         before = next((v for v in versions if _is_run_of(found, v)), [])
@@ -335,6 +336,15 @@ class Run:
         ledger.flushed = min(floor, view.end_offset)
         ledger.end, ledger.first = view.end_offset, view.segments[0].base_offset
         self.ask_sequences(log, ledger)
+
+    def check_indexes(self, log: Log) -> None:
+        for segment in log.view.segments:
+            data = log.dir.files.read_bytes(segment.path(".log"))
+            batches = {at: header.last_offset for at, header in iter_headers(data)}
+            offsets, times = segment.load_indexes()
+            for position, relative in zip(offsets.positions, offsets.offsets, strict=True):
+                assert batches.get(position) == segment.base_offset + relative, f"{segment}: index"
+            assert all(segment.base_offset + relative in batches.values() for relative in times.offsets), segment
 
     def check_epochs(self, log: Log, found: list[bytes], what: str) -> None:
         expected: list[tuple[int, int]] = []

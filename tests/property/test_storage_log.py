@@ -121,7 +121,11 @@ class LogMachine(RuleBasedStateMachine):
             return
         gone = [h for h in self.headers() if h.last_offset >= offset]
         self.batches = [b for b in self.batches if parse_header(b).last_offset < offset]
-        self.end = max(self.start, min(offset, gone[0].base_offset)) if gone else offset
+        end = max(self.headers()[-1].next_offset if self.batches else 0, self.log.view.segments[-1].base_offset)
+        if end < self.start:
+            self.batches, self.start = [], min([offset, *(h.base_offset for h in gone[:1])])
+            end = self.start
+        self.end = end
 
     @rule(forward=st.integers(0, 12))
     def delete_records(self, forward: int) -> None:

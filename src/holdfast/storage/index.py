@@ -158,6 +158,19 @@ class TimeIndex:
         return index
 
 
+def last_time_entry(files: FileSystem, path: str, base_offset: Offset) -> tuple[TimestampMs, Offset] | None:
+    """The last entry of the time index file of an older segment, without loading the rest."""
+    try:
+        handle = files.open(path, readonly=True)
+    except FileNotFoundError:
+        return None
+    size = handle.size()
+    data = handle.pread(TimeIndex.ENTRY_SIZE, max(0, size - TimeIndex.ENTRY_SIZE))
+    handle.close()
+    index = TimeIndex.decode(base_offset, data) if size % TimeIndex.ENTRY_SIZE == 0 else None
+    return index.last() if index is not None else None
+
+
 def _grows(values: "array[int]", *, strictly: bool) -> bool:
     if strictly:
         return all(a < b for a, b in pairwise(values))

@@ -57,8 +57,8 @@ class LeaderEpochs:
         return epochs
 
     def moved(self, path: str) -> None:
-        """The log's directory has another name now."""
-        self._path = path
+        """The log's directory is ``path`` now."""
+        self._path = f"{path}/{FILE_NAME}"
 
     @property
     def latest(self) -> LeaderEpoch | None:

@@ -15,11 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import (
-    LogAppendError,
-    LogReadError,
-    OffsetOutOfRangeError,
-)
+from holdfast.model.errors import LogAppendError, LogReadError, OffsetOutOfRangeError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.batch import BatchHeader
 from holdfast.storage import partition_metadata
@@ -429,8 +425,8 @@ class Log:
     # -- truncate ------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: Offset, now_ms: TimestampMs) -> None:
-        """Cut everything from ``offset`` on. In the middle of a batch the whole batch goes, so that the end of
-        the log is the end of its data. Before the log's start nothing is left."""
+        """Cut everything from ``offset`` on. In the middle of a batch the whole batch goes, and in a gap the gap, so
+        that the end of the log is the end of its data. Before the log's start nothing is left."""
         view = self.view
         if offset >= view.end_offset:
             # A leader that wrote nothing may have left its epoch here; the next leader never heard of it.
@@ -443,10 +439,12 @@ class Log:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
         with self.dir.guard():
+            position, base_offset, end_offset = view.segment_for(offset - 1).cut_point(offset)
+            if end_offset < view.start_offset:
+                self.truncate_fully_and_start_at(min(offset, base_offset), now_ms)
+                return
             going = segments.drop_from(offset)
             segment = segments.active
-            position, base_offset = segment.cut_point(offset)
-            end_offset = max(min(offset, base_offset), view.start_offset)
             older_size = sum(s.size for s in segments.all[:-1])
             # Readers see the new end first, then the bytes go.
             self.view = view._replace(
@@ -479,10 +477,9 @@ class Log:
 
     def _lower_recovery_point(self, offset: Offset) -> None:
         """The checkpoint must not say that what will be written after ``offset`` is synced."""
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            if self.dir.on_recovery_points_lowered is not None:
-                self.dir.on_recovery_points_lowered()
+        lowered, self.recovery_point = offset < self.recovery_point, min(offset, self.recovery_point)
+        if lowered and self.dir.on_recovery_points_lowered is not None:
+            self.dir.on_recovery_points_lowered()
 
     # -- delete --------------------------------------------------------------------------------------------
 
@@ -492,7 +489,7 @@ class Log:
         with self.dir.guard():
             self.dir.files.rename(self.path, path)
         self.path = path
-        self.epochs.moved(f"{path}/leader-epoch-checkpoint")
+        self.epochs.moved(path)
         self._segments.moved(path)
         return path
 

@@ -111,6 +111,7 @@ def load_parts(
         end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, []
     _fit_epochs(epochs, segments, seen, first_base, start_offset, end_offset, clean=clean)
     producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
+    segments[-1].flushed = recovery_point > segments[-1].base_offset
     for segment in segments:
         segment.close_file()  # most logs are idle, and descriptors are few
     return LogParts(

@@ -19,7 +19,7 @@ from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from holdfast.storage.files import Buffer, FileHandle, FileSystem
-from holdfast.storage.index import OffsetIndex, TimeIndex, write_index
+from holdfast.storage.index import OffsetIndex, TimeIndex, last_time_entry, write_index
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 DELETED = ".deleted"
@@ -92,7 +92,7 @@ class Segment:
 
     ``size``: bytes that hold batches. ``max_timestamp``: of all batches, None when not looked up yet (an older
     segment after a start). ``tail``: of the active segment once it was written to. ``changed``: the index files
-    are not as ``become_inactive`` leaves them.
+    are not as ``become_inactive`` leaves them. ``flushed``: there is, or was, a recovery point within it.
     """
 
     __slots__ = (
@@ -104,6 +104,7 @@ class Segment:
         "changed",
         "created_ms",
         "first_timestamp",
+        "flushed",
         "max_timestamp",
         "max_timestamp_offset",
         "offsets",
@@ -124,6 +125,7 @@ class Segment:
         self.max_timestamp_offset: Offset = base_offset
         self.bytes_since_index = 0
         self.changed = False
+        self.flushed = False
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.tail: Tail | None = None
@@ -234,12 +236,14 @@ class Segment:
         times = self.load_indexes()[1]
         if self.largest_timestamp() >= 0:
             times.maybe_append(self.largest_timestamp(), self.max_timestamp_offset)
-        self.write_indexes(preallocate=None)
+        # A recovery point within the segment, as soon as the next one begins, has recovery believe the index files.
+        self.write_indexes(preallocate=None, durable=self.flushed)
         self.changed = False
 
     def flush(self) -> None:
         """The batches are on the device when this returns."""
         self.handle().fsync()
+        self.flushed = True
 
     def sync_batches(self) -> None:
         """As ``flush``, by a descriptor of its own: on any thread. A segment that was deleted meanwhile is fine."""
@@ -309,12 +313,15 @@ class Segment:
             self.bytes_since_index = 0
         self.bytes_since_index += size
 
-    def cut_point(self, offset: Offset) -> tuple[int, Offset]:
-        """Position and base offset of the first batch that reaches ``offset``; (size, offset) if none does."""
-        position, _ = self.find(offset, self.size, nowait=False)
-        for at, header in self.headers(position, self.size):
-            return at, header.base_offset
-        return self.size, offset
+    def cut_point(self, offset: Offset) -> tuple[int, Offset, Offset]:
+        """Position and base offset of the first batch that reaches ``offset``, and where the ones before it end;
+        (size, offset, end) if none does."""
+        end_offset = self.base_offset
+        for at, header in self.headers(self.load_indexes()[0].position_for(offset - 1), self.size):
+            if header.last_offset >= offset:
+                return at, header.base_offset, end_offset
+            end_offset = header.next_offset
+        return self.size, offset, end_offset
 
     def truncate(self, position: int, end_offset: Offset) -> None:
         """Cut the file at ``position``, the start of a batch; the segment ends at ``end_offset`` then."""
@@ -468,7 +475,7 @@ class Segment:
         """Of all batches, NO_TIMESTAMP if none has one; blocking for an older segment."""
         if self.max_timestamp is None:
             if self.offsets is None:
-                last = self._last_time_entry()
+                last = last_time_entry(self._files, self.path(TIME_INDEX), self.base_offset)
                 if last is not None:
                     self.max_timestamp, self.max_timestamp_offset = last
                     return self.max_timestamp
@@ -476,18 +483,6 @@ class Segment:
             self._find_max_timestamp(offsets, times)
             assert self.max_timestamp is not None
         return self.max_timestamp
-
-    def _last_time_entry(self) -> tuple[TimestampMs, Offset] | None:
-        """The last entry of the time index file of an older segment, without loading the rest."""
-        try:
-            handle = self._files.open(self.path(TIME_INDEX), readonly=True)
-        except FileNotFoundError:
-            return None
-        size = handle.size()
-        data = handle.pread(TimeIndex.ENTRY_SIZE, max(0, size - TimeIndex.ENTRY_SIZE))
-        handle.close()
-        index = TimeIndex.decode(self.base_offset, data) if size % TimeIndex.ENTRY_SIZE == 0 else None
-        return index.last() if index is not None else None
 
     def rolling_timestamp(self) -> TimestampMs:
         """The time of the first batch, by which the age of the segment counts; NO_TIMESTAMP for none."""

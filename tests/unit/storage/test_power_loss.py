@@ -368,3 +368,48 @@ def test_H_27_a_directory_that_a_killed_process_made_is_brought_to_the_device_by
         make_durably(disk.mount("second"), "/data/of/holdfast/logs")
         disk.power_loss(random.Random(seed))
         assert disk.mount("third").is_dir("/data/of/holdfast/logs")
+
+
+def test_indexes_of_a_flushed_segment_are_those_of_its_batches_when_the_next_one_has_begun() -> None:
+    """The recovery point is where the next segment begins then, so recovery does not look at the older one."""
+
+    def prepare(machine: Machine) -> None:
+        log = machine.create()
+        append(log, *(b"x" * 100 for _ in range(5)))
+        log.write_indexes()
+        log.dir.files.sync_all("/data")
+        log.truncate_to(1, NOW_MS)
+        append(log, *(b"y" * 50 for _ in range(4)), epoch=1)
+        log.flush()
+        machine.manager.checkpoint({})
+        log.roll_if_due(NOW_MS + 10**10)
+        append(log, b"z", epoch=1)
+
+    def look(machine: Machine) -> object:
+        log = machine.log()
+        assert log is not None
+        segment = log.view.segments[0]
+        data = log.dir.files.read_bytes(segment.path(".log"))
+        batches = {at: header.last_offset for at, header in iter_headers(data)}
+        offsets, _ = segment.load_indexes()
+        assert dict(zip(offsets.positions, offsets.offsets, strict=True)).items() <= batches.items()
+        return len(offsets) > 0
+
+    assert outcomes(prepare, look) == {True}
+
+
+def test_a_truncation_into_what_is_deleted_leaves_no_hole() -> None:
+    """In the middle of a batch that begins before the log's start. A hole would end the log at the next start."""
+    machine = Machine(1)
+    log = machine.create()
+    append(log, b"a")
+    log.append_as_leader(encode_batch([Record(i, NOW_MS, None, b"B") for i in range(4)]), 0, NOW_MS)
+    append(log, b"C")
+    log.delete_records_before(3)
+    log.truncate_to(4, NOW_MS)
+    assert (log.view.start_offset, log.view.end_offset) == (1, 1)
+    append(log, b"b", epoch=1)
+    log.roll_if_due(NOW_MS + 10**10)
+    append(log, b"c", epoch=1)
+    machine.kill()
+    assert values(machine.log()) == [b"b", b"c"]
