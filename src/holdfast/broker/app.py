@@ -329,6 +329,7 @@ class Broker:
         self.loop.call_soon_threadsafe(self._log_dir_failed, log_dir, error)
 
     def _log_dir_failed(self, log_dir: LogDir, error: KafkaStorageError) -> None:
+        self.logs.past.failed(log_dir)
         if not any(d.is_online for d in self.logs.dirs):
             self._fatal(f"Shutdown broker because all log dirs in {', '.join(self.config.log_dirs)} have failed")
             return

@@ -123,9 +123,7 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
     """From here on a crash is a crash, also one of the machine: the mark must not come back. Until this broker is
     registered again, what the mark said of the time before is kept for one that only gets to start next time."""
     files, epoch, noted = directory.files, found.broker_epoch, found.incarnation
-    if boot_id is not None and epoch is not None and directory.directory_id is not None:
-        if noted is None or noted.broker_epoch != epoch:
-            noted = Incarnation(broker_epoch=epoch, boot_id=boot_id, directories={directory.directory_id: epoch})
+    if boot_id is not None and noted is not None and noted.broker_epoch == epoch:
         incarnation.write(files, directory.path, replace(noted, boot_id=boot_id))
     files.unlink(mark)
     files.fsync_dir(directory.path)

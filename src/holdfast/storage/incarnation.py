@@ -8,6 +8,8 @@ A killed process leaves what it wrote in the page cache, and that is whole until
 boot id means that nothing is missing, and a clean stop that nothing is missing whatever the machine did since. The
 file needs no sync: after a power loss its boot id, old or torn, is not the present one.
 
+A directory that fails while the broker runs is left out of the notes of the others.
+
 It is written when the controller has recorded the registration, and before the broker serves: if the broker dies in
 between, it is the incarnation before that comes again.
 """
@@ -15,7 +17,7 @@ between, it is the incarnation before that comes again.
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -127,12 +129,14 @@ def _sort(histories: Iterable[DirHistory], boot_id: str | None) -> _Sorted:
         epoch = each.whole_since(boot_id)
         if epoch is not None and (result.newest is None or epoch > result.newest):
             result.newest = epoch
-            noted = each.incarnation
-            result.known = noted.directories if noted is not None and noted.broker_epoch == epoch else {}
+    incarnations = (each.incarnation for each in readable)
+    notes = [i.directories for i in incarnations if i is not None and i.broker_epoch == result.newest]
+    if notes:  # one that has failed since is in its own note only
+        result.known = {d: epoch for d, epoch in notes[0].items() if all(d in note for note in notes)}
     for each in readable:
         epoch, expected = each.whole_since(boot_id), result.newest
-        if each.directory_id is not None:
-            expected = result.known.get(each.directory_id, expected)
+        if notes:
+            expected = None if each.directory_id is None else result.known.get(each.directory_id)
         if epoch is not None and epoch == expected:
             result.current.append(each)
         elif not each.is_empty:
@@ -145,7 +149,7 @@ def judge(histories: Iterable[DirHistory], boot_id: str | None) -> ReplicaFates:
     """The fate of every replica of the broker that has these directories, in this boot of its machine (None: the
     system does not tell; then only a clean stop is believed)."""
     found = _sort(histories, boot_id)
-    if found.unreadable and (found.gone or not found.known):
+    if found.unreadable:
         rest = ReplicaFate.UNKNOWN
     elif found.doubtful:
         # Of what was not flushed a power loss may take whole directories.
@@ -181,6 +185,7 @@ class Past:
         """What became of the replicas while the broker was away."""
         self._dirs = dirs
         self._histories: list[DirHistory] = []
+        self._noted: Incarnation | None = None
 
     def adopt(self, histories: Iterable[DirHistory]) -> None:
         """All directories were looked at."""
@@ -191,8 +196,8 @@ class Past:
 
     def note(self, broker_epoch: BrokerEpoch, done: Callable[[], None]) -> None:
         """The controller has recorded this incarnation: note it in every directory that is online, each on its own
-        queue; then ``done``, also when that failed. One that cannot be read now is named as it was: it may come
-        back."""
+        queue; then ``done``, also when that failed. One that could not be read at the start is named as it was: it
+        may come back."""
         online = {d: d.directory_id for d in self._dirs if d.is_online and d.directory_id is not None}
         if self.boot_id is None or not online:
             done()
@@ -200,7 +205,22 @@ class Past:
         before = _sort(self._histories, self.boot_id)
         away = before.known if before.unreadable else {}
         directories = {**away, **dict.fromkeys(online.values(), broker_epoch)}
-        noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
+        self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
+        self._write(online, self._noted, done)
+
+    def failed(self, directory: LogDir) -> None:
+        """It has failed while we run: what was written to it may not be there though it works again in this same boot
+        (a failed fsync drops what it could not write). The others do not name it any more, and it loses its note, if
+        it lets go of it."""
+        if self._noted is not None:
+            left = {d: epoch for d, epoch in self._noted.directories.items() if d != directory.directory_id}
+            self._noted = replace(self._noted, directories=left)
+            self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
+        directory.queue.submit(partial(_take_note_away, directory), lambda *_: None)
+
+    @staticmethod
+    def _write(dirs: Iterable[LogDir], noted: Incarnation, done: Callable[[], None]) -> None:
+        online = list(dirs)
         waiting = set(online)
 
         def write_note(directory: LogDir) -> None:
@@ -210,9 +230,16 @@ class Past:
         def written(directory: LogDir, _: object, error: HoldfastError | None) -> None:
             waiting.discard(directory)
             if error is not None:
-                log.warning("%s: epoch %d of the broker is not noted: %s", directory.path, broker_epoch, error)
+                log.warning("%s: the broker's epoch is not noted: %s", directory.path, error)
             if not waiting:
                 done()
 
         for directory in online:
             directory.queue.submit(partial(write_note, directory), partial(written, directory))
+
+
+def _take_note_away(directory: LogDir) -> None:
+    try:
+        directory.files.unlink(f"{directory.path}/{FILE_NAME}")
+    except OSError as e:
+        log.info("%s keeps its note: %s", directory.path, e)

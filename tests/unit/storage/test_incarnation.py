@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.model.config import LogConfig
+from holdfast.model.errors import KafkaStorageError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints
@@ -202,6 +203,25 @@ def test_H_07_a_directory_that_cannot_be_read_may_come_back_as_it_was(machine: M
         machine.repair_dir(1)
         assert machine.start() == ReplicaFates(continues=machine.epoch, rest=KEPT)
         machine.register()
+
+
+@pytest.mark.parametrize("lets_go", [True, False])
+def test_H_28_a_directory_that_failed_while_the_broker_ran_is_not_whole_again_by_itself(
+    machine: Machine, lets_go: bool
+) -> None:
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    bad = machine.logs.dirs[1]
+    note = (machine.paths[1] / FILE_NAME).read_bytes()
+    bad.mark_offline(KafkaStorageError("fsync: EIO"))
+    machine.logs.past.failed(bad)
+    assert not (machine.paths[1] / FILE_NAME).exists()
+    if not lets_go:
+        (machine.paths[1] / FILE_NAME).write_bytes(note)
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=10, rest=DAMAGED, others={kept: KEPT})
+    machine.register()
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=20, rest=KEPT)
 
 
 @pytest.mark.parametrize(
