@@ -134,6 +134,32 @@ def test_R_26_a_new_partition_is_led_at_once() -> None:
     assert (cluster.partition("u").leader, cluster.partition("u").isr) == (3, (3, 1))
 
 
+def test_R_29_the_sets_of_replicas_keep_their_relation_after_every_event() -> None:
+    """All replicas are those in sync and those catching up, none is both; who leads is in sync and alive."""
+    rng = random.Random(29)
+    cluster = Cluster(4, min_insync_replicas=2)
+    cluster.create("t", (1, 2, 3), (2, 3, 4), (3, 4, 1), (4, 1, 2))
+    sizes = set()
+    for _ in range(400):
+        broker = rng.randint(1, 4)
+        match rng.randrange(3):
+            case 0:
+                cluster.die(broker)
+            case 1:
+                cluster.start(broker)
+            case 2 if cluster.partition("t").leader is not None:
+                p = cluster.partition("t")
+                alive = [b for b in p.replicas if b == p.leader or cluster.image.brokers[b].may_lead]
+                cluster.isr("t", *alive[: rng.randint(alive.index(p.leader) + 1, 3)])
+        for _, p in cluster.image.topics["t"].numbered():
+            catching_up = set(p.replicas) - set(p.isr)
+            assert len(p.isr) + len(catching_up) == len(p.replicas) == 3
+            assert set(p.elr) <= catching_up
+            assert p.leader is None or (p.leader in p.isr and cluster.image.brokers[p.leader].may_lead)
+            sizes.add((len(p.isr), len(p.elr), p.leader is None))
+    assert len(sizes) > 5  # it was not always the same
+
+
 def test_R_31_a_role_is_told_to_those_who_have_it_and_the_rest_to_everybody() -> None:
     cluster = Cluster(4)
     cluster.create("t", (1, 2), (2, 3), (3, 1))
