@@ -58,10 +58,13 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
         return None
     try:
         value = json.loads(data)
-        epoch = int(value["brokerEpoch"])
-        directories = {UUID(text): int(each) for text, each in value["directories"].items()}
+        epoch = value["brokerEpoch"]
+        directories = {UUID(text): each for text, each in value["directories"].items()}
         boot_id = value["bootId"]
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        for each in (epoch, *directories.values()):
+            if type(each) is not int or not 0 <= each < 2**63:
+                raise ValueError(f"expected an epoch, found {each!r}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         log.warning("%s cannot be read, its replicas count as damaged: %s", path, e)
         return None
     if value.get("version") != 1 or not isinstance(boot_id, str) or directories.get(directory_id) != epoch:
