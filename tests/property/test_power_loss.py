@@ -8,6 +8,7 @@ between operations or inside one, at any access to the disk. After each start, p
 * leader epochs and producers are what these batches say.
 """
 
+import errno
 import logging
 import random
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import BatchHeader, iter_headers, parse_header
 from holdfast.records.record import Record, encode_batch
@@ -124,10 +125,14 @@ class Run:
         """Until the crash; whether power is lost then."""
         power = self.rng.random() < 0.7
         last = self.disk.operations + self.rng.randint(1, 1500)
-        inside = self.rng.random() < 0.7
+        inside, failing = self.rng.random() < 0.7, self.rng.random() < 0.2
+        self.started = False
 
         def fault(operation: str, path: str) -> None:
             if self.disk.operations >= last:
+                if failing and self.started:
+                    self.told.append(f"error in {operation} {path}")
+                    raise OSError(self.rng.choice((errno.EIO, errno.ENOSPC)), "injected", path)
                 self.told.append(f"crash in {operation} {path}")
                 raise CrashNow
 
@@ -135,12 +140,13 @@ class Run:
             self.disk.fault = fault
         try:
             self.manager = self.start(self.process)
+            self.started = True
             for _ in range(self.rng.randint(1, 120)):
                 self.operate()
             if self.rng.random() < 0.3:
                 self.close()
-        except CrashNow:
-            pass
+        except (CrashNow, KafkaStorageError):
+            pass  # of a disk that is offline nothing more is asked
         return power
 
     def operate(self) -> None:
@@ -176,12 +182,13 @@ class Run:
 
     def create(self, tp: TopicPartition) -> None:
         ledger = Ledger(self.new_id())
-        made: list[object] = []
+        made: list[HoldfastError | None] = []
         self.told.append(f"create {tp}")
         self.manager.create(
-            tp, ledger.topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.extend((log, error))
+            tp, ledger.topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(error)
         )
-        assert made[1] is None
+        if made[0] is not None:
+            raise made[0]
         self.ledgers[tp] = ledger
 
     # -- operations --------------------------------------------------------------------------------------------
@@ -240,8 +247,10 @@ class Run:
         view = log.view
         offset = max(view.start_offset, view.end_offset - self.rng.randint(0, 12))
         after = [b for b in ledger.batches if header_of(b).last_offset < offset]
-        if offset < view.end_offset and offset <= view.segments[0].base_offset:
-            after = []
+        if offset < view.end_offset and (
+            offset <= view.segments[0].base_offset or end_of(after, view.start_offset) < view.start_offset
+        ):
+            after = []  # nothing that can be read is left
         cut = [header_of(b).base_offset for b in ledger.batches[len(after) :]]
         ledger.begin(after, min([ledger.flushed, offset, *cut]))
         log.truncate_to(offset, NOW_MS)
@@ -286,8 +295,9 @@ class Run:
         done: list[None] = []
         self.manager.close(clean=True, broker_epoch=7, high_watermarks={}, done=lambda: done.append(None))
         assert done
-        for ledger in self.ledgers.values():
-            ledger.flushed = ledger.end
+        if self.manager.dirs[0].is_online:
+            for ledger in self.ledgers.values():
+                ledger.flushed = ledger.end
 
     # -- after a crash -----------------------------------------------------------------------------------------
 
@@ -319,11 +329,16 @@ class Run:
             assert any(_is_run_of(found, v) for v in versions), f"{what}: that was never written"
             assert view.end_offset == max(end_of(found, 0), view.segments[-1].base_offset), what
         first = header_of(found[0]).base_offset if found else view.end_offset
-        version = next(v for v in versions if _is_run_of(found, v))
-        for header in map(header_of, version):
-            if header.last_offset >= max(ledger.first, view.start_offset):
-                lost = header.base_offset < first or header.last_offset >= view.end_offset
-                assert not lost or header.last_offset >= floor, f"{what}, flushed was {floor}"
+        since = max(ledger.first, view.start_offset)
+        assert any(
+            all(
+                first <= header.base_offset and header.last_offset < view.end_offset
+                for header in map(header_of, version)
+                if since <= header.last_offset < floor
+            )
+            for version in versions
+            if _is_run_of(found, version)
+        ), f"{what}, flushed was {floor}"
         if not self.power:
             ends = {end_of(v, 0) for v in versions}
             assert min(ends) <= max(end_of(found, 0), view.start_offset), f"{what}, and no power was lost"
