@@ -19,8 +19,9 @@ help:
 	@echo "make check   ruff, mypy --strict, import-linter: seconds"
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n)"
+	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make docs    write again what is made from code: docs/status.md"
-	@echo "make clean   remove .venv, caches and what demo, bench and chaos wrote"
+	@echo "make clean   remove .venv, caches and what demo, bench, chaos and fuzz wrote"
 
 .PHONY: demo
 demo: $(DEMO)
@@ -45,6 +46,11 @@ bench: $(DEV)
 chaos: $(DEV)
 	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(DEV)
+	$(BIN)/python -m tests.fuzz $(if $(LIVE),--live) $(if $(READER),--reader $(READER)) $(if $(INPUTS),--inputs $(INPUTS)) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
 .PHONY: docs
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
@@ -52,7 +58,7 @@ docs: $(DEV)
 .PHONY: clean
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage coverage.json
-	rm -rf bench-results chaos-results demo-data dist
+	rm -rf bench-results chaos-results fuzz-results demo-data dist
 
 $(BIN)/python:
 	@for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \

@@ -1,0 +1,204 @@
+"""Readers of the metadata log: one record, and the directory with segments and snapshots."""
+
+import logging
+from typing import Any
+from uuid import UUID
+
+from holdfast.model.errors import CorruptRecordError, HoldfastError
+from tests.fuzz import archive, samples
+from tests.fuzz.fixups import Fixup
+from tests.fuzz.memory_files import MemoryFiles
+from tests.fuzz.reader import Reader, Run
+
+_ID = UUID(int=77)
+_SNAPSHOT_BATCHES = 8  # modulo archive.KINDS these are batches too, so the mutator puts their CRCs right
+
+
+def _our_records() -> list[Any]:
+    from holdfast.metadata import records as m
+
+    return [
+        m.FeatureLevelRecord(name="metadata.version", level=30),
+        m.RegisterBrokerRecord(
+            broker_id=1,
+            incarnation_id=_ID,
+            broker_epoch=3,
+            endpoints=(m.Endpoint(name="PLAINTEXT", host="localhost", port=9092),),
+            features=(("f", 0, 1),),
+            rack="r1",
+            log_dirs=(UUID(int=5), UUID(int=6)),
+            cordoned=(UUID(int=5),),
+        ),
+        m.RegisterBrokerRecord(
+            broker_id=2,
+            incarnation_id=_ID,
+            broker_epoch=4,
+            endpoints=(m.Endpoint(name="PLAINTEXT", host="h", port=1),),
+        ),
+        m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=3, fenced=False),
+        m.BrokerRegistrationChangeRecord(
+            broker_id=1, broker_epoch=3, in_controlled_shutdown=True, log_dirs=(_ID,), cordoned=()
+        ),
+        m.TopicRecord(name="t1", topic_id=_ID),
+        m.PartitionRecord(
+            partition=0,
+            topic_id=_ID,
+            replicas=(1, 2),
+            isr=(1, 2),
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(m.UNASSIGNED_DIRECTORY,) * 2,
+        ),
+        m.PartitionRecord(
+            partition=1,
+            topic_id=_ID,
+            replicas=tuple(range(20)),
+            isr=(2,),
+            leader=None,
+            leader_epoch=3,
+            partition_epoch=5,
+            directories=(UUID(int=5),),
+            elr=(1,),
+            last_known_elr=(2,),
+            recovery_state=m.RecoveryState.RECOVERING,
+        ),
+        m.PartitionChangeRecord(partition=0, topic_id=_ID, isr=(1,), leader=None),
+        m.PartitionChangeRecord(
+            partition=0,
+            topic_id=_ID,
+            leader=2,
+            replicas=(1, 2, 3),
+            adding=(3,),
+            removing=(),
+            directories=(UUID(int=5),),
+            elr=(),
+            last_known_elr=(1,),
+            recovery_state=m.RecoveryState.RECOVERED,
+        ),
+        m.ConfigRecord(resource_type=2, resource_name="t1", name="retention.ms", value="1"),
+        m.ConfigRecord(resource_type=4, resource_name="", name="x", value=None),
+        m.ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=1000),
+        m.NoOpRecord(),
+        m.BeginTransactionRecord(name="tx"),
+        m.EndTransactionRecord(),
+        m.ControllerClaimRecord(controller_epoch=2, broker_id=1, host="localhost", port=9093),
+        m.RemoveTopicRecord(topic_id=_ID),
+        m.UnregisterBrokerRecord(broker_id=2, broker_epoch=4),
+    ]
+
+
+def _make_records() -> Run:
+    """One record. What is understood is written and read again as the same."""
+    from holdfast.metadata.codec import decode_record, encode_record
+
+    def run(data: bytes) -> Any:
+        record = decode_record(data)
+        assert decode_record(encode_record(record)) == record
+        return type(record).__name__
+
+    return run
+
+
+def _records_corpus() -> list[bytes]:
+    from holdfast.metadata.codec import encode_record
+    from holdfast.records.record import decode_batches
+
+    found = {encode_record(record) for record in _our_records()}
+    for data in samples.recorded_files("__cluster_metadata-0").items():
+        if data[0].endswith(".log"):
+            found |= {r.value for r in decode_batches(data[1]) if r.value is not None}
+    return sorted(item for item in found if len(item) < 300)
+
+
+# -- the directory ---------------------------------------------------------------------------------------------------
+
+
+def directory_of(data: bytes) -> MemoryFiles:
+    """Segments and snapshots, the n-th of each with the n-th base offset; kinds 2 to 7 are snapshots as well."""
+    files = MemoryFiles()
+    bases = (0, 4, 8, 19)
+    segments = snapshots = 0
+    for kind, content in archive.unpack(data):
+        if kind == 0:
+            files.contents[f"/m/{bases[segments & 3]:020d}.log"] = bytearray(content)
+            segments += 1
+        else:
+            base, epoch = bases[snapshots & 3], snapshots & 1
+            files.contents[f"/m/{base:020d}-{epoch:010d}.checkpoint"] = bytearray(content)
+            snapshots += 1
+    return files
+
+
+def _make_log() -> Run:
+    """Recovery of the metadata log and the image of it: a typed error, or a log that takes an append and then recovers
+    to the same records and the new one."""
+    from holdfast.coordination.metadata_log import MetadataLog
+    from holdfast.metadata.image import ClusterImage
+    from holdfast.metadata.records import NoOpRecord
+    from holdfast.model.errors import MetadataError
+
+    logging.getLogger("holdfast.coordination").setLevel(logging.CRITICAL)
+
+    def run(data: bytes) -> Any:
+        files: Any = directory_of(data)
+        log = MetadataLog("/m", files, lambda: 0)
+        records = log.recover()
+        assert log.end_offset >= 0
+        if len(data) & 3 == 0:
+            log.append([NoOpRecord()], 1)
+            again = MetadataLog("/m", files, lambda: 0)
+            assert again.recover() == [*records, NoOpRecord()]
+            assert again.end_offset == log.end_offset
+        try:
+            ClusterImage.empty("c").apply(records, 0)
+        except MetadataError:
+            return "senseless"
+        return len(records) & 7
+
+    return run
+
+
+def _log_corpus() -> list[bytes]:
+    from holdfast.coordination.metadata_log import _batch
+
+    records = _our_records()
+    one = b"".join(bytes(_batch([record], i, 1, 0)) for i, record in enumerate(records[:4]))
+    rest = b"".join(bytes(_batch([record], 4 + i, 1, 0)) for i, record in enumerate(records[4:8]))
+    end = b"".join(bytes(_batch([record], 8 + i, 1, 0)) for i, record in enumerate(records[8:14]))
+    found = [
+        archive.pack([(0, one)]),
+        archive.pack([(0, one + rest)]),
+        archive.pack([(0, bytes(_batch(records[:6], 0, 1, 0)))]),
+        archive.pack([(0, b""), (0, b""), (_SNAPSHOT_BATCHES + 1, one), (_SNAPSHOT_BATCHES + 2, one)]),
+        archive.pack([(0, one), (0, rest), (2, one), (2, bytes(_batch(records[:4], 0, 2, 0)))]),
+        archive.pack([(0, end)]),
+    ]
+    files = samples.recorded_files("__cluster_metadata-0")
+    data = next(d for name, d in files.items() if name.endswith(".log"))
+    found.append(archive.pack([(0, data[:580])]))
+    return [item[:600] for item in found]
+
+
+READERS = (
+    Reader(
+        name="metadata-records",
+        reads="one record of the metadata log",
+        make=_make_records,
+        corpus=_records_corpus,
+        refusals=(CorruptRecordError,),
+        tokens=(b"\1\5\2", b"\1\3\2", b"\1\x11\3", b"\1\xa0\x9c\1\0", b"\1\0\4", b"\1\2\0", b"\xff\xff\xff\xff\x0f"),
+        max_size=300,
+    ),
+    Reader(
+        name="metadata-log",
+        reads="the metadata log's directory: segments, snapshots; the image of it",
+        make=_make_log,
+        corpus=_log_corpus,
+        refusals=(HoldfastError,),
+        fixup=Fixup.ARCHIVE,
+        tokens=(b"\0\0\x60", b"\1\5\2", b"\1\3\2"),
+        max_size=600,
+        memory_base=256 << 10,
+    ),
+)
