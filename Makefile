@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 DEMO := .venv/installed-demo
 DEV := .venv/installed-dev
 
-SUITES := unit property contracts scenarios compat spark system
+SUITES := unit property contracts scenarios simulation compat spark system
 
 .PHONY: help
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
+	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
 	@echo "make docs    write again what is made from code: docs/status.md"
 	@echo "make clean   remove .venv, caches and what demo, bench, chaos and fuzz wrote"
 
@@ -50,6 +51,12 @@ chaos: $(DEV)
 fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz $(if $(LIVE),--live) $(if $(READER),--reader $(READER)) $(if $(INPUTS),--inputs $(INPUTS)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+# make sim SEEDS=1000: that many fresh ones; SEED=4711: that one again, with its trace; PLANTED=H-01: a bug put back
+.PHONY: sim
+sim: $(DEV)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(PLANTED),--planted $(PLANTED)) $(ARGS)
 
 .PHONY: docs
 docs: $(DEV)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.client.views import NewTopic
+from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.metadata.image import ClusterImage
 from tests.simulation.device import CrashNow, ProcessGone
 from tests.simulation.disk import SimDisk
@@ -31,6 +32,7 @@ from tests.simulation.workload import Workload
 
 BROKERS = 3
 TRACE_LINES = 400
+METADATA_LOG = "/c/store/__cluster_metadata-0"
 REST_S = 120.0
 """Virtual seconds in which a healed cluster must be whole again."""
 PROPERTIES = {
@@ -364,10 +366,9 @@ class Simulation:
 
     def _check_at_rest(self) -> None:
         self.watch.logs_are_equal(self.nodes)
-        reign = self._reign()
-        image = reign.image
-        records = list(image.to_records())
-        again, _ = ClusterImage.empty(image.cluster_id).apply(tuple(records), 0)
-        if (again.topics, again.brokers, again.configs) != (image.topics, image.brokers, image.configs):
-            raise Violation("the image is not what its records say")
-
+        image = self._reign().image
+        records = MetadataLog(METADATA_LOG, self.store_disk.mount("an onlooker"), lambda: 0).recover()
+        again, _ = ClusterImage.empty(image.cluster_id).apply(records, 0)
+        for what in ("topics", "brokers", "configs"):
+            if getattr(again, what) != getattr(image, what):
+                raise Violation(f"{what} of the image are not what its records say")

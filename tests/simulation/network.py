@@ -206,7 +206,7 @@ class End:
     def transmit(self, data: bytes | None) -> None:
         """Put a piece, or the end, on its way to the peer."""
         network, peer = self.network, self.peer
-        at = max(self._last_arrival, network.loop.time() + network.delay())
+        at = max(self._last_arrival + 1e-6, network.loop.time() + network.delay())  # timers of one time have no order
         self._last_arrival = at
         network.loop.call_at(at, peer.arrive, data, context=OUTSIDE)
 
