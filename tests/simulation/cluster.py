@@ -100,8 +100,8 @@ class Simulation:
         drawn = schedule(chance, BROKERS, duration_s, chance.choice((3.0, 8.0, 15.0)), weights or WEIGHTS)
         self.faults = list(drawn if faults is None else faults)
         self.power = weights is not None or self._rng["faults"].random() < 0.4
-        """Whether machines lose their power in this run, and not only processes their lives. What one replica had not
-        flushed is then on another only where min.insync.replicas says so."""
+        """Whether disks lose data in this run, and not only processes their lives. What one replica had is then on
+        another only where min.insync.replicas says so."""
         self.topics = [t for t in TOPICS if not self.power or (t.configs or {})["min.insync.replicas"] == "2"]
         self.store_disk = SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000))
         self.nodes = [
@@ -263,14 +263,16 @@ class Simulation:
                 for one in self.nodes:
                     self._down(one, fault.for_s)
             case Kind.POWER:
-                # An acknowledged record must have one replica left that keeps it; where this is the last, it is a kill.
+                # Fewer than min.insync.replicas lose data before all are whole again; one more is a mere kill.
                 if self.power and self.watch.may_lose(node.broker_id):
                     self._power_off([node], fault.for_s)
                 else:
                     self._down(node, fault.for_s)
-            case Kind.POWER_ALL:
-                self._power_off(self.nodes, fault.for_s)
-                self.store_disk.power_loss(self._rng["disk"])
+            case Kind.WIPE:
+                if self.power and self.watch.may_lose(node.broker_id):
+                    node.wipe()
+                    self.watch.ended(node, power=True)
+                self._down(node, fault.for_s)
             case Kind.STOP:
                 if node.process is not None and node.alive:
                     node.process.stop()

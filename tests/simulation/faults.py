@@ -18,7 +18,7 @@ class Kind(Enum):
     KILL = "kill -9"
     KILL_ALL = "kill -9 of all"
     POWER = "power loss"
-    POWER_ALL = "power loss of all"
+    WIPE = "killed, disks replaced by empty ones"
     STOP = "SIGSTOP"
     RESTART = "controlled restart"
     ISOLATE = "network: one broker from all"
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 WEIGHTS: dict[Kind, int] = {
-    Kind.KILL: 20, Kind.KILL_ALL: 3, Kind.POWER: 6, Kind.POWER_ALL: 0, Kind.STOP: 8, Kind.RESTART: 10,
+    Kind.KILL: 20, Kind.KILL_ALL: 3, Kind.POWER: 6, Kind.WIPE: 4, Kind.STOP: 8, Kind.RESTART: 10,
     Kind.ISOLATE: 10, Kind.CUT: 10, Kind.RESET: 8, Kind.SLOW: 5, Kind.HANG: 6, Kind.CRASH_IN_IO: 8, Kind.CLOCK: 4,
     Kind.ELECT: 4,
 }  # fmt: skip

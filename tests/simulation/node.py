@@ -259,6 +259,11 @@ class Node:
         for disk in self.disks:
             disk.power_loss(self.rng)
 
+    def wipe(self) -> None:
+        """kill -9, and somebody replaces the disks by empty ones."""
+        self.kill()
+        self.disks = [SimDisk(self.rng, now_ms=self.wall_ms) for _ in self.disks]
+
     def terminate(self) -> None:
         """SIGTERM."""
         if self.alive and self.broker is not None:

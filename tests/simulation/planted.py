@@ -77,6 +77,9 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "early-ack": ack_before_the_isr,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
-    "H-06": {Kind.POWER: 10, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3, Kind.STOP: 3},
-}
+    "H-06": {
+        Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
+        Kind.STOP: 3,
+    },
+}  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

@@ -236,8 +236,8 @@ class Watch:
                 )
 
     def may_lose(self, broker_id: int) -> bool:
-        """Whether the fault model allows this broker's disks to lose what was not synced: of every partition another
-        member of the ISR keeps all that is committed."""
+        """Whether the fault model allows this broker's disks to lose data: all replicas of its partitions are in sync,
+        and nobody else has lost any since."""
         image = self._image
         if image is None:
             return False
@@ -246,8 +246,9 @@ class Watch:
                 truth = self.truths.get((topic.topic_id, number))
                 if truth is None or not truth.end or broker_id not in truth.copies:
                     continue
-                others = (truth.copies.get(b) for b in partition.isr if b != broker_id)
-                if not any(c is not None and c.end >= truth.end and not c.lost_power for c in others):
+                if set(partition.isr) != set(partition.replicas):
+                    return False
+                if any(truth.copies[b].lost_power for b in partition.replicas if b in truth.copies):
                     return False
         return True
 
