@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import HoldfastError
+from holdfast.protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ REQUEST_TIMEOUT_S = 30.0
 RETRY_S = 0.05
 MAX_RETRY_S = 1.0
 """A broker that is back registers and gets a new channel; one that was only cut off is found again by this."""
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 MAX_QUEUED = 1000
 """Requests that may wait for one broker; beyond it they are replaced by one full state."""
 
@@ -128,6 +130,9 @@ class ControllerChannel:
                 self._on_refused(self.broker_id, self.broker_epoch)
             raise
         self._connection = connection
+        # The port of a broker that was killed takes connections a moment longer (broker/listening.py): no full state
+        # is built for it before there is a sign of life.
+        await connection.request_raw(_API_VERSIONS, 0, b"", timeout_s=REQUEST_TIMEOUT_S)
 
     def _on_close(self, error: Exception | None) -> None:
         if error is not None:

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
 from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable
+from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
@@ -33,7 +34,7 @@ from holdfast.protocol.error_codes import code_of
 if TYPE_CHECKING:
     from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
-    from holdfast.metadata.image import ClusterDelta
+    from holdfast.metadata.image import BrokerImage, ClusterDelta
     from holdfast.metadata.store import Claim, Loaded, MetadataStore
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ MAX_BATCH = 200
 """Events decided between two commits."""
 MAX_WAITING = 10_000
 PROBE_TIMEOUT_S = 1.0
+PROBE_RETRY_S = 0.001
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
@@ -317,14 +319,31 @@ class ControllerLoop:
 
     async def _probe(self, broker_id: int, broker_epoch: int) -> None:
         registered = self.image.brokers[broker_id]
-        connection = BrokerConnection(registered.host, registered.port, "controller-probe")
         try:
-            await connection.open(PROBE_TIMEOUT_S)
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                for pause_s in itertools.repeat(PROBE_RETRY_S):
+                    if not await self._ends(registered):
+                        return
+                    await asyncio.sleep(pause_s)
         except BrokerUnreachable as e:
             if e.refused:
                 self._refused(broker_id, broker_epoch)
+        except (HoldfastError, TimeoutError):
+            return  # its session will tell
+
+    @staticmethod
+    async def _ends(registered: BrokerImage) -> bool:
+        """Whether the port takes a connection and ends it without an answer, as that of a broker that was killed a
+        moment ago does (broker/listening.py); False: it lives."""
+        connection = BrokerConnection(registered.host, registered.port, "controller-probe")
+        try:
+            await connection.open(PROBE_TIMEOUT_S)
+            await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)
+        except ConnectionLost:
+            return True
         finally:
             connection.close()
+        return False
 
     # -- ending ------------------------------------------------------------------------------------------------
 

@@ -17,11 +17,10 @@ from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from holdfast.broker.disk_io import DiskThread
-from holdfast.model.errors import ConfigError
+from holdfast.broker.listening import LowPort
 from holdfast.storage.files import FileSystem, OsFiles
 
 TICK_S = 0.02
-BACKLOG = 512
 
 
 def _boot_id() -> str | None:
@@ -40,21 +39,6 @@ class WorkThread(Protocol):
 
     def close(self) -> None:
         """End after what is queued."""
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A listening, non-blocking TCP socket. Raises ConfigError when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as e:
-        sock.close()
-        raise ConfigError(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
-    sock.listen(BACKLOG)
-    sock.setblocking(False)
-    return sock
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +60,13 @@ class Platform:
 
     @classmethod
     def real(cls) -> Platform:
-        """This process on this machine."""
+        """This process on this machine; to be made before anything else is opened."""
         return cls(
             files=OsFiles(),
             wall_s=time.time,
             monotonic_s=time.monotonic,
             thread=DiskThread,
-            listen=listen,
+            listen=LowPort().listen,
             rng=random.Random(),
             new_id=uuid4,
             boot_id=_boot_id(),

@@ -115,7 +115,6 @@ class _Link:
                 where.host, where.port, f"broker-{self._broker.broker_id}-fetcher", on_close=self._on_close
             )
             await connection.open(CONNECT_TIMEOUT_S)
-            self._broker.metadata.suspects.discard(source)
             self._connection = connection
             self._opening = None
             self._pump()
@@ -207,6 +206,7 @@ class _Link:
             if self._connection is not None:
                 self._connection.close()
             return
+        self._broker.metadata.suspects.discard(self._fetcher.source)
         top = error_of(data.error_code) if data.error_code else None
         self._fetcher.on_response(top, data.session_id or None, list(self._fetched(data)), now_ms)
         self.schedule()

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 
 from holdfast.broker.connection import BufferPool, Connection, Exchange
-from holdfast.broker.platform import listen
+from holdfast.broker.listening import listen
 
 log = logging.getLogger(__name__)
 

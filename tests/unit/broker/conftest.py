@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.broker.connection import Connection, Exchange
 from holdfast.broker.handlers.entity import build
 from holdfast.broker.server import Server
-from holdfast.protocol.apis import response_type
+from holdfast.protocol.apis import ApiKey, response_type
 from holdfast.protocol.framing import decode_request, encode_response
 
 DEADLINE_S = 10
@@ -44,6 +44,9 @@ class Listener:
     def _dispatch(self, exchange: Exchange) -> None:
         header = exchange.header
         request = decode_request(header.api_key, header.api_version, bytes(exchange.body))
+        if header.api_key == ApiKey.API_VERSIONS:  # a sign of life
+            self.answer(exchange, {})
+            return
         self.requests.append(request)
         values = self.reply(request)
         if values is None:

@@ -68,7 +68,7 @@ async def _idle() -> None:
     lasting.is_lasting = True
     await until(lambda: loop.time() > max(lasting.idle_since, idle.idle_since))
     server._close_idle()
-    assert server.connections == {lasting}
+    assert list(server.connections) == [lasting]
     server.close()
     for client in clients:
         client.close()
