@@ -10,21 +10,23 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import cases, machine, report
+from benchmarks import cases, failover, machine, partitions, report
 from benchmarks.peers import kafka
 from benchmarks.system import HOLDFAST, KAFKA, ROOT, Kind, Running
 
-SECTIONS = ("memory", "latency", "throughput", "failover", "start", "spark")
+SECTIONS = ("memory", "latency", "throughput", "failover", "partitions", "start", "spark")
+PARTITIONS_PER_TOPIC = 30
 FIRST_RECORD = "start to first acks=all record"
 Results = dict[str, dict[str, cases.Numbers]]
 
@@ -38,6 +40,7 @@ class Size:
     rounds: int
     latency_records: int
     failovers: int
+    topics: int
     starts: int
     spark_records: int
 
@@ -48,6 +51,7 @@ FULL = Size(
     rounds=3,
     latency_records=4000,
     failovers=10,
+    topics=111,
     starts=3,
     spark_records=5_000_000,
 )
@@ -57,6 +61,7 @@ QUICK = Size(
     rounds=1,
     latency_records=1000,
     failovers=3,
+    topics=34,
     starts=1,
     spark_records=1_000_000,
 )
@@ -96,16 +101,28 @@ def steps_on(running: Running, size: Size, sections: set[str]) -> Iterator[Step]
     if "memory" in sections and "throughput" in sections:
         yield Step(title="memory after the load", key="after load", run=lambda: cases.memory(running))
     if "failover" in sections:
+        yield from failover_steps(running, size.failovers)
+
+
+def failover_steps(running: Running, rounds: int) -> Iterator[Step]:
+    """What happens to writers and administrators when a broker dies or leaves."""
+    for key, is_controller, how in (
+        ("kill -9 of a leader", False, signal.SIGKILL),
+        ("kill -9 of a leader that is the controller", True, signal.SIGKILL),
+        ("SIGTERM to a leader", False, signal.SIGTERM),
+    ):
         yield Step(
-            title=f"{size.failovers} x kill -9 of a leader",
-            key="failover",
-            run=lambda: cases.failover(running, size.failovers),
+            title=f"{rounds} x {key}",
+            key=key,
+            run=lambda c=is_controller, h=how: failover.leader_goes(running, rounds, is_controller=c, how=h),  # type: ignore[misc]
         )
+    key = "kill -9 of the controller"
+    yield Step(title=f"{rounds} x {key}", key=key, run=lambda: failover.controller_dies(running, rounds))
 
 
 def count_steps(size: Size, sections: set[str]) -> int:
     """How many steps one system takes, for the bar."""
-    shared = {"memory": 1 + ("throughput" in sections), "latency": 6, "throughput": len(size.loads)}
+    shared = {"memory": 1 + ("throughput" in sections), "latency": 6, "throughput": len(size.loads), "failover": 4}
     return sum(shared.get(section, 1) for section in sections - {"spark"})
 
 
@@ -127,15 +144,27 @@ def measure(
     kind: Kind, size: Size, sections: set[str], folder: Path, report: Report, tick: Callable[[str], None]
 ) -> None:
     """All cases of one system."""
-    if sections - {"start", "spark"}:
+    if sections - {"partitions", "start", "spark"}:
         tick(f"{kind.name}: starting three brokers")
         with kind.cluster(folder / "cluster", 3) as cluster:
             for step in steps_on(Running(cluster), size, sections):
                 tick(f"{kind.name}: {step.title}")
                 report.take(kind, step.key, step.run)
+    if "partitions" in sections:
+        count = size.topics * PARTITIONS_PER_TOPIC
+        tick(f"{kind.name}: {count} partitions")
+        report.take(kind, f"{count} partitions RF3", lambda: many_partitions(kind, folder / "many", size.topics))
     if "start" in sections:
         tick(f"{kind.name}: start to first record")
         report.take(kind, FIRST_RECORD, lambda: cases.start_to_ack(kind, folder / "start", size.starts))
+
+
+def many_partitions(kind: Kind, data_dir: Path, topics: int) -> cases.Numbers:
+    """A cluster of its own, that of an administrator's worst day."""
+    with kind.cluster(data_dir, 3) as cluster:
+        running = Running(cluster)
+        numbers = partitions.many(running, topics, PARTITIONS_PER_TOPIC)
+        return numbers | partitions.restart(running, topics * PARTITIONS_PER_TOPIC)
 
 
 def spark_read(size: Size, with_peer: bool) -> cases.Numbers:
@@ -155,6 +184,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__, formatter_class=formatter)
     parser.add_argument("--quick", action="store_true", help="some minutes instead of half an hour")
     parser.add_argument("--only", default=",".join(SECTIONS), help=f"comma list of {', '.join(SECTIONS)}")
+    parser.add_argument("--failovers", type=int, help="rounds of each way to lose a broker (default: 10, quick: 3)")
     parser.add_argument("--no-peer", action="store_true", help="measure Holdfast alone")
     parser.add_argument("--no-holdfast", action="store_true", help="measure the peer alone")
     parser.add_argument("--out", type=Path, default=ROOT / "bench-results", help="directory for the JSON report")
@@ -163,6 +193,8 @@ def main() -> int:
     sections, size, console = set(args.only.split(",")), QUICK if args.quick else FULL, Console(stderr=True)
     if unknown := sections - set(SECTIONS):
         parser.error(f"--only {','.join(sorted(unknown))}: known are {', '.join(SECTIONS)}")
+    if args.failovers is not None:
+        size = replace(size, failovers=args.failovers)
     kinds = [] if args.no_holdfast else [HOLDFAST]
     if not args.no_peer:
         missing = kafka.missing_tool()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
-import confluent_kafka
 import confluent_kafka.admin
 
 from benchmarks import wire
@@ -22,17 +17,6 @@ from holdfast.testing import wait_for
 
 Say = Callable[[str], None]
 Numbers = dict[str, float]
-
-IMPATIENT = {
-    "retry.backoff.ms": 10,
-    "retry.backoff.max.ms": 50,
-    "topic.metadata.refresh.fast.interval.ms": 10,
-    "reconnect.backoff.ms": 10,
-    "reconnect.backoff.max.ms": 50,
-    "linger.ms": 0,
-    "log_level": 0,
-}
-"""A client that asks again every 10 to 50 ms: what it waits for is then the broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,92 +162,3 @@ def _first_record(running: Running) -> None:
             return False
 
     wait_for(taken, "the first record", timeout_s=60, interval_s=0.01)
-
-
-@contextmanager
-def steady_writer(bootstrap: str, topic: str) -> Iterator[tuple[confluent_kafka.Producer, list[tuple[float, int]]]]:
-    """A producer that retries every 10 to 50 ms, and the times and numbers of the records that were acked."""
-    acked: list[tuple[float, int]] = []
-    settings = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": 120_000, **IMPATIENT}
-    producer = confluent_kafka.Producer(settings)
-    try:
-        yield producer, acked
-    finally:
-        producer.flush(120)
-
-
-def failover(running: Running, rounds: int) -> Numbers:
-    """kill -9 of the leader while a record is written every 5 ms: the pause until the next acked one, and
-    what was acked but is not there in the end."""
-    topic = running.new_topic(1, 3)
-    pauses, sent = [], 0
-    with steady_writer(running.cluster.bootstrap, topic) as (producer, acked):
-
-        def put(number: int) -> None:
-            def report(error: object, _message: object) -> None:
-                if error is None:
-                    acked.append((time.perf_counter(), number))
-
-            producer.produce(topic, b"%d" % number, partition=0, on_delivery=report)
-            limit = time.perf_counter() + 0.005
-            while (left := limit - time.perf_counter()) > 0:
-                producer.poll(left)
-
-        for _ in range(rounds):
-            running.cluster.wait_in_sync([topic])
-            leader, _ = running.leader(topic)
-            for _ in range(200):
-                put(sent)
-                sent += 1
-            pid = running.cluster.pids()[leader]
-            killed = time.perf_counter()
-            os.kill(pid, signal.SIGKILL)
-            deadline = killed + 60
-            while not (acked and acked[-1][0] > killed + 0.02 and len(_after(acked, killed)) > 20):
-                if time.perf_counter() > deadline:
-                    raise TimeoutError(f"no acked record within 60 s of the death of broker {leader}")
-                put(sent)
-                sent += 1
-            pauses.append(_longest_pause(acked, killed))
-            running.cluster.revive(timeout_s=60)
-    lost = {b"%d" % number for _, number in acked} - _values(running, topic)
-    return {
-        "pause p50 s": statistics.median(pauses),
-        "pause max s": max(pauses),
-        "acked but lost": float(len(lost)),
-        "rounds": float(rounds),
-    }
-
-
-def _after(acked: list[tuple[float, int]], moment: float) -> list[tuple[float, int]]:
-    return [entry for entry in acked[-40:] if entry[0] > moment]
-
-
-def _longest_pause(acked: list[tuple[float, int]], killed: float) -> float:
-    """The end of the longest silence that ended after the kill, counted from the kill."""
-    times = [moment for moment, _ in acked]
-    silences = [(b - a, b) for a, b in pairwise(times) if b > killed]
-    return max(silences)[1] - killed
-
-
-def _values(running: Running, topic: str) -> set[bytes]:
-    settings = {
-        "bootstrap.servers": running.cluster.bootstrap,
-        "group.id": "bench",
-        "enable.auto.commit": False,
-        "log_level": 0,
-    }
-    consumer = confluent_kafka.Consumer(settings)
-    place = confluent_kafka.TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(place, 30)
-    consumer.assign([place])
-    values: set[bytes] = set()
-    reached = 0
-    while reached < end:
-        messages = consumer.consume(10_000, 10)
-        if not messages:
-            raise TimeoutError(f"{topic}: nothing between offset {reached} and {end}")
-        values |= {message.value() or b"" for message in messages}
-        reached = (messages[-1].offset() or 0) + 1
-    consumer.close()
-    return values

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 HIGHER_IS_BETTER = ("MB/s", "records/s", "rows/s")
-NOT_COMPARED = ("rounds", "other CPU s", "client cores", "acked but lost")
+NOT_COMPARED = ("rounds", "other CPU s", "client cores", "acked but lost", "errors", "partitions")
 
 
 def ratios(results: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:

@@ -62,6 +62,22 @@ class Running:
         assert answer is not None
         return answer
 
+    def active_controller(self) -> int:
+        """Its broker id; waits while there is none."""
+
+        def found() -> int | None:
+            for address in self.cluster.addresses():
+                try:
+                    with wire.Connection(address) as connection:
+                        return connection.active_controller()
+                except (wire.Refused, OSError):
+                    continue
+            return None
+
+        answer = wait_for(found, "an active controller")
+        assert answer is not None
+        return answer
+
     def cpu_seconds(self) -> float:
         return machine.cpu_seconds(self.cluster.live().values())
 

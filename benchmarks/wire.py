@@ -9,16 +9,23 @@ import datetime
 import io
 import socket
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 import crc32c
 from kio.schema.create_topics.v4.request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kio.schema.create_topics.v4.response import CreateTopicsResponse
+from kio.schema.describe_log_dirs.v1.request import DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v1.response import DescribeLogDirsResponse
+from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest, PartitionData, TopicData
+from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
 from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i16, i32, i32Timedelta
 
-PRODUCE, FETCH, CREATE_TOPICS = 0, 1, 19
-PRODUCE_VERSION, FETCH_VERSION, CREATE_TOPICS_VERSION = 7, 11, 4
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION, FETCH_VERSION = 7, 11
+TOPIC_ALREADY_EXISTS = 36
 CLIENT_ID = b"bench"
 
 
@@ -116,27 +123,62 @@ class Connection:
         self.send(request)
         return self.receive()
 
-    def create_topic(self, name: str, partitions: int, copies: int, **configs: str) -> None:
-        """Raises Refused unless the topic is there afterwards."""
-        request = CreateTopicsRequest(
-            topics=(
-                CreatableTopic(
-                    name=TopicName(name),
-                    num_partitions=i32(partitions),
-                    replication_factor=i16(copies),
-                    assignments=(),
-                    configs=tuple(
-                        CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
-                    ),
-                ),
-            ),
-            timeout=i32Timedelta.parse(datetime.timedelta(seconds=15)),
-            validate_only=False,
-        )
+    def ask(self, request: Any, answer: type[Any]) -> Any:
+        """A request and its answer as kio's entities."""
         body = io.BytesIO()
-        entity_writer(CreateTopicsRequest)(body, request)
-        answer = self.call(frame(CREATE_TOPICS, CREATE_TOPICS_VERSION, body.getvalue()))
-        response, _ = entity_reader(CreateTopicsResponse)(answer, 4)
-        code = int(response.topics[0].error_code)
-        if code not in (0, 36):
-            raise Refused(f"creating topic {name}", code)
+        entity_writer(type(request))(body, request)
+        tags = b"\0" if request.__flexible__ else b""
+        received = self.call(frame(request.__api_key__, request.__version__, tags + body.getvalue()))
+        return entity_reader(answer)(received, 5 if tags else 4)[0]
+
+    def create_topics(
+        self, names: Sequence[str], partitions: int, copies: int, *, timeout_s: float = 15.0, **configs: str
+    ) -> None:
+        """Raises Refused unless all topics are there afterwards."""
+        values = tuple(
+            CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        )
+        topics = tuple(
+            CreatableTopic(
+                name=TopicName(name),
+                num_partitions=i32(partitions),
+                replication_factor=i16(copies),
+                assignments=(),
+                configs=values,
+            )
+            for name in names
+        )
+        timeout = i32Timedelta.parse(datetime.timedelta(seconds=timeout_s))
+        request = CreateTopicsRequest(topics=topics, timeout=timeout, validate_only=False)
+        for topic in self.ask(request, CreateTopicsResponse).topics:
+            code = int(topic.error_code)
+            if code not in (0, TOPIC_ALREADY_EXISTS):
+                raise Refused(f"creating topic {topic.name}", code)
+
+    def create_topic(
+        self, name: str, partitions: int, copies: int, *, timeout_s: float = 15.0, **configs: str
+    ) -> None:
+        """Raises Refused unless the topic is there afterwards."""
+        self.create_topics([name], partitions, copies, timeout_s=timeout_s, **configs)
+
+    def active_controller(self) -> int:
+        """The broker id of the active controller: in Metadata, Kafka names any broker."""
+        place = PartitionData(partition_index=i32(0))
+        request = DescribeQuorumRequest(
+            topics=(TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(place,)),)
+        )
+        [topic] = self.ask(request, DescribeQuorumResponse).topics
+        [partition] = topic.partitions
+        if int(partition.error_code) or partition.leader_id < 0:
+            raise Refused("asking for the active controller", int(partition.error_code))
+        return int(partition.leader_id)
+
+    def replicas_on_disk(self) -> list[tuple[str, int]]:
+        """Topic and partition of every replica in the broker's log directories."""
+        response = self.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
+        return [
+            (str(topic.name), int(partition.partition_index))
+            for directory in response.results
+            for topic in directory.topics
+            for partition in topic.partitions
+        ]

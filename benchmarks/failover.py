@@ -1,0 +1,191 @@
+"""How long nobody can write, or create a topic, when a broker dies or leaves.
+
+One client writes a record every 2 ms to one partition (acks=all, three replicas, min.insync.replicas=2) and retries
+every 10 to 50 ms. A round kills one broker, or asks it to stop; the pause of a round is the longest silence between
+two acknowledgements from then on. In the end every acknowledged record must be there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import threading
+import time
+from itertools import pairwise
+
+import confluent_kafka
+import confluent_kafka.admin
+
+from benchmarks import wire
+from benchmarks.system import Running
+from holdfast.testing import wait_for
+
+Numbers = dict[str, float]
+
+PARTITIONS = 6
+INTERVAL_S = 0.002
+IMPATIENT = {
+    "retry.backoff.ms": 10,
+    "retry.backoff.max.ms": 50,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+    "linger.ms": 0,
+    "log_level": 0,
+}
+"""A client that asks again every 10 to 50 ms: what it waits for is then the broker."""
+LIMIT_S = 120
+
+
+class Writer(threading.Thread):
+    """Writes numbered records to one partition until told to stop; a context manager."""
+
+    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+        super().__init__(daemon=True)
+        self.acked: list[tuple[float, int]] = []
+        self.errors = 0
+        settings = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": LIMIT_S * 1000}
+        self._producer = confluent_kafka.Producer({**settings, **IMPATIENT})
+        self._topic, self._partition = topic, partition
+        self._over = threading.Event()
+
+    def __enter__(self) -> Writer:
+        self.start()
+        wait_for(lambda: len(self.acked) > 100, "the first 100 acks", timeout_s=LIMIT_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        number = 0
+        while not self._over.is_set():
+            value, number = f"{id(self)}-{number}", number + 1
+            self._producer.produce(
+                self._topic, value, partition=self._partition, on_delivery=lambda e, m: self._report(e, m)
+            )
+            limit = time.perf_counter() + INTERVAL_S
+            while (left := limit - time.perf_counter()) > 0:
+                self._producer.poll(left)
+        self._producer.flush(LIMIT_S)
+
+    def _report(self, error: object, message: confluent_kafka.Message) -> None:
+        if error is None:
+            self.acked.append((time.perf_counter(), message.offset() or 0))
+        else:
+            self.errors += 1
+
+    def resumed(self, since: float) -> bool:
+        """Acknowledgements have come steadily for a while, after what may have happened since ``since``."""
+        now, last = time.perf_counter(), self.acked[-40:]
+        return now > since + 1.5 and len(last) == 40 and last[0][0] > now - 1 and last[-1][0] > now - 0.2
+
+    def pause_s(self, since: float) -> float:
+        """The longest silence that ended after ``since``."""
+        times = [moment for moment, _ in self.acked]
+        return max(b - a for a, b in pairwise(times) if b > since)
+
+
+def leader_goes(running: Running, rounds: int, *, is_controller: bool, how: signal.Signals) -> Numbers:
+    """Rounds in which the leader that is written to gets a signal; it is the active controller too, or is not."""
+    topic = running.new_topic(PARTITIONS, 3)
+    pauses, errors, lost = [], 0, 0
+    for _ in range(rounds):
+        partition, leader = _victim(running, topic, is_controller)
+        with Writer(running.cluster.bootstrap, topic, partition) as writer:
+            time.sleep(1)
+            pid = running.cluster.pids()[leader]
+            since = time.perf_counter()
+            os.kill(pid, how)
+            wait_for(lambda w=writer, s=since: w.resumed(s), "acks again", timeout_s=LIMIT_S)  # type: ignore[misc]
+        pauses.append(writer.pause_s(since))
+        errors += writer.errors
+        wait_for(lambda n=leader: n not in running.cluster.live(), f"the end of broker {leader}", timeout_s=LIMIT_S)  # type: ignore[misc]
+        running.cluster.revive(timeout_s=LIMIT_S)
+        running.cluster.wait_in_sync([topic], timeout_s=LIMIT_S)
+        lost += _lost(running, topic, partition, writer)
+    return _milliseconds("pause", pauses) | {"errors": errors, "acked but lost": lost, "rounds": rounds}
+
+
+def _victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int]:
+    """A partition and its leader, once leaderships are back with the preferred replicas."""
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": running.cluster.bootstrap, "log_level": 0})
+    admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, None).result(30)
+
+    def found() -> tuple[int, int] | None:
+        controller, view = running.active_controller(), running.cluster.describe([topic])
+        for (_, partition), seen in sorted(view.partitions.items()):
+            if seen.leader is not None and (seen.leader == controller) == is_controller:
+                return partition, seen.leader
+        return None
+
+    answer = wait_for(found, "a leader to kill", timeout_s=LIMIT_S)
+    assert answer is not None
+    return answer
+
+
+def _lost(running: Running, topic: str, partition: int, writer: Writer) -> int:
+    """Acknowledged records that are not at the offset that their acknowledgement named."""
+    settings = {"bootstrap.servers": running.cluster.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer({**settings, "log_level": 0})
+    offsets = {offset for _, offset in writer.acked}
+    first = min(offsets)
+    place = confluent_kafka.TopicPartition(topic, partition, first)
+    _, end = consumer.get_watermark_offsets(place, 30)
+    consumer.assign([place])
+    reached, mine = first, f"{id(writer)}-".encode()
+    while reached < end:
+        messages = consumer.consume(10_000, 10)
+        if not messages:
+            raise TimeoutError(f"{topic}-{partition}: nothing between offset {reached} and {end}")
+        offsets -= {m.offset() for m in messages if (m.value() or b"").startswith(mine)}
+        reached = (messages[-1].offset() or 0) + 1
+    consumer.close()
+    return len(offsets)
+
+
+def controller_dies(running: Running, rounds: int) -> Numbers:
+    """kill -9 of the active controller: until a CreateTopics, sent to the others by turns, is answered without
+    error."""
+    waits = []
+    for number in range(rounds):
+        controller = running.active_controller()
+        addresses = running.cluster.describe().brokers
+        others = [address for broker, address in sorted(addresses.items()) if broker != controller]
+        pid = running.cluster.pids()[controller]
+        since = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        waits.append(until_created(others, f"bench-after-{number}-{time.time_ns()}", since))
+        running.cluster.revive(timeout_s=LIMIT_S)
+        wait_for(lambda: len(running.cluster.describe().brokers) == 3, "all three brokers", timeout_s=LIMIT_S)
+    return _milliseconds("next CreateTopics", waits) | {"rounds": rounds}
+
+
+def until_created(addresses: list[tuple[str, int]], prefix: str, since: float) -> float:
+    """Seconds from ``since`` until one of the brokers has created a topic."""
+    tries = 0
+
+    def created() -> bool:
+        nonlocal tries
+        tries += 1
+        try:
+            with wire.Connection(addresses[tries % len(addresses)], timeout_s=3) as connection:
+                connection.create_topic(f"{prefix}-{tries}", 1, 1, timeout_s=2)
+        except (wire.Refused, OSError):
+            return False
+        return True
+
+    wait_for(created, "a topic to be created", timeout_s=LIMIT_S, interval_s=0.01)
+    return time.perf_counter() - since
+
+
+def _milliseconds(name: str, seconds: list[float]) -> Numbers:
+    ordered = sorted(seconds)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return {
+        f"{name} p50 ms": statistics.median(ordered) * 1000,
+        f"{name} p99 ms": p99 * 1000,
+        f"{name} max ms": ordered[-1] * 1000,
+    }
