@@ -45,7 +45,9 @@ def main() -> int:
     directory = Path(options.dir or ROOT / "chaos-results" / f"{time.strftime('%Y%m%d-%H%M%S')}-seed-{options.seed}")
     directory.mkdir(parents=True)
     (directory / "schedule.txt").write_text("".join(f"{planned}\n" for planned in rounds))
-    logging.basicConfig(filename=directory / "clients.log", level=logging.WARNING)
+    logging.basicConfig(
+        filename=directory / "clients.log", level=logging.WARNING, format="[%(asctime)s] %(name)s: %(message)s"
+    )
     means = network.Namespaces([1, 2, 3]) if why_not is None else _proxies()
     outcome = _run(options, pace, seconds, directory, means, why_not)
     summary = directory.parent / f"{directory.name}.json"

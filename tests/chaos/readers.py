@@ -53,6 +53,33 @@ class Reader(threading.Thread):
                 self._recorder.trouble(f"{self.name}: {error.name()}")
 
 
+class Asker(Reader):
+    """A reader that asks where logs end.
+
+    librdkafka that has lost all brokers forgets its topics, and may go on to say that a partition does not exist when
+    the brokers are back and answer (2.16): such a client is replaced, as its user would restart it.
+    """
+
+    def __init__(
+        self, recorder: Recorder, number: int, name: str, *, bootstrap: str, settings: Mapping[str, Any]
+    ) -> None:
+        super().__init__(recorder, number, name)
+        self._settings = _settings(bootstrap, "unused", settings)
+        self._consumer = confluent_kafka.Consumer(self._settings)
+
+    def _end_of(self, place: Place, timeout_s: float) -> int | None:
+        """None, after a moment, if there is no answer."""
+        try:
+            return int(self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=timeout_s)[1])
+        except KafkaException as error:
+            self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
+            if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
+                self._consumer.close()
+                self._consumer = confluent_kafka.Consumer(self._settings)
+            self._over.wait(0.2)
+            return None
+
+
 class Follower(Reader):
     """See the module's docstring."""
 
@@ -72,7 +99,7 @@ class Follower(Reader):
         self._consumer.close()
 
 
-class Jumper(Reader):
+class Jumper(Asker):
     """Every few seconds to another partition, up to ``back`` records before its end."""
 
     def __init__(
@@ -87,18 +114,15 @@ class Jumper(Reader):
         back: int = 3000,
         every_s: float = 5,
     ) -> None:
-        super().__init__(recorder, number, f"reader {number}, going back")
+        super().__init__(recorder, number, f"reader {number}, going back", bootstrap=bootstrap, settings=settings)
         self._places, self._back, self._every_s = tuple(places), back, every_s
         self._rng = random.Random(f"jumper {seed}")
-        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
 
     def run(self) -> None:
         while not self._over.is_set():
             topic, partition = self._rng.choice(self._places)
-            try:
-                end = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=3)[1]
-            except KafkaException as error:
-                self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
+            end = self._end_of((topic, partition), 3)
+            if end is None:
                 continue
             offset = max(0, end - self._rng.randrange(1, self._back))
             self._recorder.starts_at(self.number, (topic, partition), offset)
@@ -171,7 +195,7 @@ class Member(Reader):
         consumer.assign(starts)
 
 
-class EndWatcher(Reader):
+class EndWatcher(Asker):
     """Asks for the end of one partition after the other."""
 
     def __init__(
@@ -184,20 +208,17 @@ class EndWatcher(Reader):
         settings: Mapping[str, Any],
         pause_s: float,
     ) -> None:
-        super().__init__(recorder, number, f"reader {number}, of the ends")
+        super().__init__(recorder, number, f"reader {number}, of the ends", bootstrap=bootstrap, settings=settings)
         self._places, self._pause_s = list(places), pause_s
-        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
 
     def run(self) -> None:
         while not self._over.is_set():
             for place in self._places:
                 began = time.monotonic_ns()
-                try:
-                    end = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=2)[1]
-                except KafkaException as error:
-                    self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
-                else:
+                end = self._end_of(place, 2)
+                if end is not None:
                     self._recorder.end(place, end, began)
+                self._consumer.poll(0)  # what the client tells of connections, which would pile up
                 self._over.wait(self._pause_s)
         self._consumer.close()
 

@@ -16,6 +16,7 @@ judged again later: ``judge`` replays a file into a new ledger.
 from __future__ import annotations
 
 import json
+import logging
 import struct
 import threading
 import time
@@ -28,6 +29,7 @@ from pathlib import Path
 from tests.checks.ledger import Ledger, Verdict, pack
 from tests.checks.linearizability import Violation
 
+log = logging.getLogger(__name__)
 EVENT = struct.Struct("<cBHIqqqq")
 Place = tuple[str, int]
 """Topic and partition."""
@@ -127,6 +129,7 @@ class Recorder:
                 self._last_ack[place] = now
 
     def failed(self, producer: int, sequence: int, why: str) -> None:
+        log.warning("producer %d: %s for record %d", producer, why, sequence)
         with self._lock:
             self.ledger.failed(producer, sequence)
             self._write(b"F", producer, None, NONE, sequence, 0, time.monotonic_ns())
@@ -169,6 +172,7 @@ class Recorder:
 
     def trouble(self, text: str) -> None:
         """An error that a client may be told."""
+        log.warning("%s", text)
         with self._lock:
             self.errors[text] += 1
 

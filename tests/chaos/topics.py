@@ -40,6 +40,7 @@ class PassingTopics(threading.Thread):
             if self._over.wait(max(0.0, began + change.at_s - time.monotonic())):
                 return
             self._do(admin, change)
+            admin.poll(0)  # what the client tells of connections, which would pile up
 
     def _do(self, admin: AdminClient, change: TopicChange) -> None:
         limits = {"request_timeout": 30, "operation_timeout": 30}
