@@ -23,11 +23,13 @@ def assignment_of(data: bytes) -> tuple[TopicPartition, ...]:
         (topics,) = _INT.unpack_from(data, 2)
         for _ in range(topics):
             (size,) = _SHORT.unpack_from(data, at)
+            if size < 0:
+                return ()
             name = data[at + 2 : at + 2 + size].decode()
             at += 2 + size
             (count,) = _INT.unpack_from(data, at)
             at += 4
-            if count * 4 > len(data) - at:
+            if not 0 <= count * 4 <= len(data) - at:  # a negative one would lead back, again and again
                 return ()
             found += [TopicPartition(name, *_INT.unpack_from(data, at + 4 * i)) for i in range(count)]
             at += 4 * count
