@@ -71,7 +71,9 @@ class Replay:
     def _end_transaction(self, producer_id: int, markers: list[Record]) -> None:
         for marker in markers:
             records = self._open.pop(producer_id, [])
-            if marker.key is not None and _MARKER.unpack_from(marker.key)[1] == _COMMIT:
+            if marker.key is None or len(marker.key) < _MARKER.size:
+                raise CorruptRecordError(f"a marker of producer {producer_id} has the key {marker.key!r}")
+            if _MARKER.unpack_from(marker.key)[1] == _COMMIT:
                 self._apply(records)
 
     def _apply(self, records: list[Record]) -> None:
