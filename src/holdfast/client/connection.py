@@ -262,7 +262,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._large_filled += nbytes
         if self._large_filled == len(self._large):
             frame, self._large = self._large, None
-            self._answered(frame)
+            self._answered(frame.toreadonly())  # entities are read from nothing else
 
     def pause_writing(self) -> None:
         self._sent = asyncio.Event()

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import datetime
 import socket
 import struct
@@ -75,6 +76,23 @@ def test_answers_of_every_size_arrive_whole_and_stay_the_callers(fakes: Any, siz
             body = struct.pack(">hhii", -1, 1, 1000, 0)  # Produce v3: no transactional id, no topics
             got = await asyncio.gather(*(connection.request_raw(0, 3, body, timeout_s=10) for _ in bodies))
             assert [bytes(one) for one in got] == bodies
+            connection.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [100, SMALL_BUFFER_BYTES, 10 * SMALL_BUFFER_BYTES])
+def test_entities_of_every_size_are_read(fakes: Any, size: int) -> None:
+    def answer(version: int, request: Any) -> MetadataResponse:
+        return dataclasses.replace(metadata_answer(version, request), cluster_id="c" * size)
+
+    async def main() -> None:
+        async with fakes.FakeBroker({3: answer}) as broker:
+            connection = await opened(broker)
+            request = MetadataRequest(
+                topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+            )
+            assert (await connection.request(request, timeout_s=5)).cluster_id == "c" * size
             connection.close()
 
     run(main())
