@@ -3,14 +3,15 @@
 Owns the position of every partition that this broker follows at one source with its log on one directory. Pure:
 the shell sends the plans and brings the answers; the disk's queue does the appends and the cuts.
 
-    to mention --(plan sent)--> mentioned --(records)--> appending --(in the log)--> to mention
-                                   |  diverging epoch, out of range --> cutting --> to mention
-                                   |  error --> backing off --(time)--> to mention
+    to mention --(plan sent)--> asked --(records)--> working --(in the log)--> to mention
+                                  |  diverging epoch, out of range --> working, on a cut --> to mention
+                                  |  error --> backing off --(time)--> to mention
 
-A partition is mentioned again only when its append is in the log, so an offset that we ask for is one that we
-have everything before of: the leader may count on it. Truncation follows leader epochs (KIP-101, KIP-595), never
-the high watermark (H-01): the leader names the end of the last epoch that it has in common with us, or an earlier
-one, and after the cut we ask again until the two logs agree.
+Every change of these states goes by a table, FETCHING (transitions.py). A partition is mentioned again only
+when its append is in the log, so an offset that we ask for is one that we have everything before of: the
+leader may count on it. Truncation follows leader epochs (KIP-101, KIP-595), never the high watermark (H-01):
+the leader names the end of the last epoch that it has in common with us, or an earlier one, and after the cut
+we ask again until the two logs agree.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from holdfast.model.errors import HoldfastError, NotLeaderOrFollowerError, Offse
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.transitions import FETCHING, Fetch, Fetching
 from holdfast.replication.types import FetchedPartition, FetchPartitionQuery, FetchPlan, Role
 from holdfast.storage.log import AppendInfo, Log
 
@@ -36,7 +38,7 @@ MAX_PLANS = 2
 class Followed:
     """One partition at its source, in one leader epoch."""
 
-    __slots__ = ("backoff_ms", "first_plan", "leader_epoch", "log", "partition")
+    __slots__ = ("backoff_ms", "first_plan", "leader_epoch", "log", "partition", "state")
 
     def __init__(self, partition: Partition, partition_log: Log) -> None:
         self.partition = partition
@@ -45,6 +47,7 @@ class Followed:
         self.first_plan: int | None = None
         """Number of the first plan that had it: answers to earlier ones are about another time."""
         self.backoff_ms = 0
+        self.state = Fetching.TO_MENTION
 
     def is_current(self) -> bool:
         """Still the role and epoch that this was made for. Also asked on the disk's thread."""
@@ -198,9 +201,18 @@ class FetcherState:
         self._session_epoch = 0
         self._void_before = self._next_plan
         self._forgotten.clear()
-        for tp in self._partitions:
-            if tp not in self._backing_off:
-                self._to_mention[tp] = None
+        for tp, followed in self._partitions.items():
+            self._move(tp, followed, Fetch.NEW_SESSION)
+
+    def _move(self, tp: TopicPartition, followed: Followed, event: Fetch) -> None:
+        """Its next state by the table, and the queue that goes with it."""
+        followed.state = state = FETCHING.after(followed.state, event)
+        if state is Fetching.TO_MENTION:
+            self._to_mention[tp] = None
+        else:
+            self._to_mention.pop(tp, None)
+        if state is not Fetching.BACKING_OFF:
+            self._backing_off.pop(tp, None)
 
     # -- asking --------------------------------------------------------------------------------------------------
 
@@ -244,6 +256,7 @@ class FetcherState:
             return None
         if followed.first_plan is None:
             followed.first_plan = self._next_plan
+        followed.state = FETCHING.after(followed.state, Fetch.SENT)  # build empties the queue
         view = followed.log.view
         return FetchPartitionQuery(
             tp,
@@ -257,8 +270,7 @@ class FetcherState:
     def _end_backoffs(self, now_ms: int) -> None:
         for tp, until in list(self._backing_off.items()):
             if until <= now_ms:
-                del self._backing_off[tp]
-                self._to_mention[tp] = None
+                self._move(tp, self._partitions[tp], Fetch.PAUSED)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -312,7 +324,7 @@ class FetcherState:
     def _begin(self, followed: Followed) -> None:
         self._working += 1
         followed.partition.disk_works += 1
-        self._to_mention.pop(followed.partition.topic_partition, None)
+        self._move(followed.partition.topic_partition, followed, Fetch.WORK)
 
     def _truncate(self, followed: Followed, epoch: LeaderEpoch, end_offset: Offset, now_ms: int) -> None:
         """The leader's log has another history since (at most) ``end_offset`` of ``epoch``."""
@@ -364,7 +376,7 @@ class FetcherState:
         tp = followed.partition.topic_partition
         if self._partitions.get(tp) is followed and followed.is_current():
             if error is None:
-                self._to_mention[tp] = None
+                self._move(tp, followed, Fetch.DONE)
             else:
                 self._back_off(followed, error, self._around.clock())
         followed.partition.disk_work_done()
@@ -377,7 +389,7 @@ class FetcherState:
         limit = self._around.settings.replica_fetch_backoff_ms
         followed.backoff_ms = min(followed.backoff_ms * 2 or FIRST_BACKOFF_MS, limit)
         tp = followed.partition.topic_partition
-        self._to_mention.pop(tp, None)
+        self._move(tp, followed, Fetch.FAILED)
         self._backing_off[tp] = now_ms + followed.backoff_ms
         log.debug(
             "%s: fetch from broker %d failed, again in %d ms: %s", tp, self.source, followed.backoff_ms, error

@@ -12,15 +12,18 @@ controller has recorded that the leader of an unclean election is ready (KIP-704
 
 A refusal is final for copies that were sent before, since the controller reads what we send in order.
 
-           propose                       outcome
-  settled ---------> pending ------------------------------> settled with the new ISR
-                       |  the controller refused for sure --> settled with the old ISR
-                       |  not known ------------------------> pending, proposed again later
+          propose                      outcome
+  settled --------> asked --------------------------------> settled with the new ISR
+                      |  the controller refused for sure --> settled with the old ISR
+                      |  not known ------------------------> in doubt, asked again later
+
+Every change of these states goes by a table, PROPOSAL (transitions.py).
 """
 
 from __future__ import annotations
 
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, PartitionEpoch
+from holdfast.replication.transitions import PROPOSAL, Proposal, Word
 from holdfast.replication.types import IsrProposal
 
 
@@ -118,11 +121,19 @@ class IsrState:
         self.partition_epoch = partition_epoch
         self.pending: IsrProposal | None = None
         self.retry_at_ms: int | None = None
+        """When the pending proposal is sent again, or, when there is none, the next may be made."""
+
+    @property
+    def state(self) -> Proposal:
+        """Where we are with the controller."""
+        if self.pending is None:
+            return Proposal.SETTLED if self.retry_at_ms is None else Proposal.HELD_BACK
+        return Proposal.ASKED if self.retry_at_ms is None else Proposal.IN_DOUBT
 
     def propose(self, proposal: IsrProposal) -> None:
         """A proposal goes out. One at a time, also of equal ones: were two copies under way, the refusal of one
         would say nothing about the other."""
-        assert self.pending is None, f"{self.pending} is not answered yet"
+        PROPOSAL.after(self.state, Word.PROPOSED)
         self.pending = proposal
         self.retry_at_ms = None
         self.maximal = frozenset(self.committed).union(member for member, _ in proposal.isr)
@@ -140,13 +151,24 @@ class IsrState:
         self.eligible = eligible
         self.recovering = recovering
         self.partition_epoch = partition_epoch
-        self._settle()
+        self._settle(Word.STORED)
 
     def revert(self) -> None:
         """The controller has not stored the proposal and never will."""
-        self._settle()
+        self._settle(Word.REFUSED)
 
-    def _settle(self) -> None:
+    def try_again_at(self, due_ms: int) -> None:
+        """Nobody knows what became of the proposal, or the next one shall wait."""
+        PROPOSAL.after(self.state, Word.NOT_NOW if self.pending is None else Word.NO_WORD)
+        self.retry_at_ms = due_ms
+
+    def time_is_up(self) -> None:
+        """``retry_at_ms`` has come."""
+        PROPOSAL.after(self.state, Word.TIME)
+        self.retry_at_ms = None
+
+    def _settle(self, word: Word) -> None:
+        PROPOSAL.after(self.state, word)
         self.pending = None
         self.retry_at_ms = None
         self.maximal = frozenset(self.committed)

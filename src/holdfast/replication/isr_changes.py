@@ -115,11 +115,11 @@ def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) ->
     for follower in refused_ones:
         follower.refused_until_ms = now_ms
     if refused_ones and partition.isr.pending is None:
-        partition.isr.retry_at_ms = now_ms
+        partition.isr.try_again_at(now_ms)
 
 
 def _retry_later(partition: Partition, now_ms: int) -> None:
-    partition.isr.retry_at_ms = now_ms + partition.around.settings.alter_partition_retry_ms
+    partition.isr.try_again_at(now_ms + partition.around.settings.alter_partition_retry_ms)
     partition.around.retrying[partition] = None
 
 
@@ -142,7 +142,7 @@ def retry(partition: Partition, now_ms: int) -> bool:
         return True
     if now_ms < isr.retry_at_ms:
         return False
-    isr.retry_at_ms = None
+    isr.time_is_up()
     if isr.pending is not None:
         partition.around.outbox.alter_partition((isr.pending,))
     else:

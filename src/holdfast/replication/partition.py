@@ -4,9 +4,9 @@ Owns the state of the replica; the bytes are the log's, the roles are the contro
 Disk work goes through the queue of the log's directory and comes back later, when everything may be different:
 each completion checks the leader epoch that it was started in.
 
-    CREATING --(log made)--> FOLLOWER <--(LeaderAndIsr)--> LEADER        any --(disk died, no log)--> OFFLINE
+    CREATING --(log made)--> FOLLOWER <--(LeaderAndIsr)--> LEADER        any --(disk died)--> OFFLINE
 
-What nothing acked is ever lost rests on:
+The table of these is REPLICA (transitions.py). What nothing acked is ever lost rests on:
 * the high watermark of a leader is at most the end of every member of the maximal ISR (isr.py), and never moves
   back while it leads; nor does it move while the ISR is below min.insync.replicas, so that those that left it then
   still have all that is committed, and may be elected (KIP-966);
@@ -39,6 +39,7 @@ from holdfast.replication.append_call import AppendCall
 from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.transitions import REPLICA, Standing, Turn
 from holdfast.replication.types import PartitionState, ProduceResult, Role
 from holdfast.storage.log import AppendInfo, Log
 
@@ -126,17 +127,24 @@ class Partition:
 
     # -- roles ---------------------------------------------------------------------------------------------------
 
+    @property
+    def standing(self) -> Standing:
+        """The role, and whether it is served in."""
+        return Standing((self.role, self.epoch_start is not None))
+
     def attach(self, log: Log, high_watermark: Offset | None) -> None:
         """The log is there. Its high watermark is the checkpointed one, as far as the log goes."""
+        standing = REPLICA.after(self.standing, Turn.LOG_MADE)
         self.log = log
         view = log.view
         self.high_watermark = min(max(high_watermark or 0, view.start_offset), view.end_offset)
-        self.role = Role.FOLLOWER
+        self.role = standing.role
 
     def become_leader(self, state: PartitionState, now_ms: int, opened: Callable[[], None]) -> None:
         """Lead from now on; ``opened`` is called when the partition can serve."""
+        standing = REPLICA.after(self.standing, Turn.LEAD)
         self._leave_role(self.not_leader(), state)
-        self.role = Role.LEADER
+        self.role = standing.role
         self.epoch_start = None
         self.isr = IsrState(state.isr, state.partition_epoch, state.eligible, state.recovering)
         self.followers = {}
@@ -144,6 +152,7 @@ class Partition:
 
         def settled() -> None:
             assert self.log is not None, "a leader has a log"
+            REPLICA.after(self.standing, Turn.SETTLED)
             # Never raised to the end of the log (H-13): only the in-sync replicas can do that.
             self.clamp_high_watermark()
             self.epoch_start = self.log.view.end_offset
@@ -171,8 +180,9 @@ class Partition:
 
     def become_follower(self, state: PartitionState, settled: Callable[[], None]) -> None:
         """Follow ``state.leader``; ``settled`` is called when the log stands still and may be fetched into."""
+        standing = REPLICA.after(self.standing, Turn.FOLLOW)
         self._leave_role(self.not_leader(), state)
-        self.role = Role.FOLLOWER
+        self.role = standing.role
         self.isr = IsrState(state.isr, state.partition_epoch)
         self.when_settled(settled)
 
@@ -192,8 +202,9 @@ class Partition:
 
         Appends that a living disk has not answered yet are told when it does: it is writing from their buffers.
         """
+        standing = REPLICA.after(self.standing, Turn.DISK_DIED if disk_is_dead else Turn.CLOSE)
         self._leave_role(error)
-        self.role = Role.OFFLINE
+        self.role = standing.role
         self.on_settled = None
         if disk_is_dead:
             for call in list(self.appends):
@@ -202,7 +213,9 @@ class Partition:
 
     def resign(self) -> None:
         """The broker is stopping: neither lead nor follow, until the next epoch."""
+        standing = REPLICA.after(self.standing, Turn.RESIGN)
         self._leave_role(self.not_leader())
+        self.role = standing.role
         self.on_settled = None
 
     def _take(self, state: PartitionState) -> None:
