@@ -211,6 +211,14 @@ class Past:
         self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
         self._write(online, self._noted, done)
 
+    def epoch_of(self, directory: LogDir, broker_epoch: BrokerEpoch | None) -> BrokerEpoch | None:
+        """Whose writes a directory has that is closed clean now: ours, or those of the time before when we never were
+        registered (``broker_epoch`` is None or -1)."""
+        if broker_epoch is not None and broker_epoch >= 0:
+            return broker_epoch
+        own = (h for h in self._histories if h.readable and h.directory_id == directory.directory_id)
+        return next((h.whole_since(self.boot_id) for h in own), None)
+
     def failed(self, directory: LogDir) -> None:
         """It has failed while we run: what was written to it may not be there though it works again in this same boot
         (a failed fsync drops what it could not write). The others do not name it any more, and it loses its note, if

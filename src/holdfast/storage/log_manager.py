@@ -198,7 +198,7 @@ class LogManager:
             with directory.guard():
                 directory.files.write_atomic(
                     f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN}",
-                    checkpoints.encode_clean_shutdown(broker_epoch),
+                    checkpoints.encode_clean_shutdown(self.past.epoch_of(directory, broker_epoch)),
                 )
 
     # -- the table -----------------------------------------------------------------------------------------

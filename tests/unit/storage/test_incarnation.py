@@ -114,6 +114,18 @@ def test_H_07_a_clean_stop_holds_for_the_next_boot(machine: Machine) -> None:
     assert machine.start() == ReplicaFates(continues=None, rest=DAMAGED)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_H_07_a_start_that_found_no_controller_says_nothing_new(machine: Machine, clean: bool) -> None:
+    """It is stopped clean without an epoch of its own."""
+    machine.stop(clean=clean)
+    machine.boot = "boot-2"
+    found = machine.start()
+    machine.logs.close(clean=True, broker_epoch=-1, high_watermarks={}, done=lambda: None)
+    machine.boot = "boot-3"
+    assert machine.start() == found
+    assert found.rest is (KEPT if clean else DAMAGED)
+
+
 def test_H_07_a_system_that_does_not_tell_its_boots_is_believed_after_a_clean_stop_only(machine: Machine) -> None:
     machine.stop(clean=True)
     machine.boot = None
