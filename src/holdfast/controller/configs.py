@@ -70,12 +70,18 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
             elif key not in TOPIC_KEYS:
                 raise ConfigError(f"Unknown topic config name: {key}")
     elif change.resource_type == ResourceType.BROKER:
-        if change.resource_name and not change.resource_name.isdigit():
+        if change.resource_name and not _is_broker_id(change.resource_name):
             raise InvalidRequestError(f"Broker {change.resource_name!r}: expected a broker id, or '' for all")
         for key, value in change.values:
             _check_broker_key(key, value)
     else:
         raise InvalidRequestError(f"Configuration resource type {change.resource_type}: expected 2 or 4")
+
+
+def _is_broker_id(name: str) -> bool:
+    """As a number is written, and no larger than one on the wire. Every broker is told of it, from the log, for good:
+    a name that is no number would end every reign."""
+    return name.isascii() and name.isdigit() and len(name) <= 10 and str(int(name)) == name and int(name) < 2**31
 
 
 def _check_broker_key(key: str, value: str | None) -> None:

@@ -14,6 +14,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import NoOpRecord, PartitionChangeRecord, RecoveryState
 from holdfast.model.config import BrokerConfig
+from holdfast.model.errors import InvalidRequestError
 from holdfast.protocol.framing import decode_request, encode_body
 from holdfast.protocol.interbroker import DELETED_LEADER, TYPE_FULL
 
@@ -77,6 +78,15 @@ def test_requests_are_what_the_codec_reads(cluster: Cluster) -> None:
     }  # fmt: skip
     for request in requests:
         assert through_bytes(request) == request
+
+
+@pytest.mark.parametrize("name", ["²", "٣", "007", "-1", "2147483648", "9" * 40, "x"])
+def test_a_brokers_configuration_is_taken_only_for_a_broker_id_as_it_is_written(cluster: Cluster, name: str) -> None:
+    """What is in the log is told to every broker: one that is no number on the wire would end each reign anew."""
+    change = events.ConfigChange(resource_type=4, resource_name=name, values=(("log.retention.ms", "7"),))
+    reply, delta = cluster.ask(events.AlterConfigs(changes=(change,)))
+    assert isinstance(reply.resources[0].error, InvalidRequestError)
+    assert delta.empty
 
 
 def test_K112_10_a_replica_is_new_once(cluster: Cluster) -> None:
