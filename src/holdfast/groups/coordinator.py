@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holdfast.groups.deadlines import Deadlines
 from holdfast.groups.group import Group
+from holdfast.groups.offset_records import MAX_TEXT
 from holdfast.groups.partitioning import partition_for
 from holdfast.groups.replay import Replay
 from holdfast.groups.settings import GroupSettings
@@ -42,6 +43,7 @@ from holdfast.model.errors import (
     GroupIdNotFoundError,
     HoldfastError,
     InvalidGroupIdError,
+    InvalidRequestError,
     NotCoordinatorError,
     RebalanceInProgressError,
 )
@@ -125,8 +127,12 @@ class GroupCoordinator:
     def join(self, request: JoinRequest, now_ms: TimestampMs, reply: JoinReply) -> None:
         """JoinGroup: see membership.py."""
         found = self._route(request.group_id, now_ms)
+        names = (request.member_id, request.instance_id, request.protocol_type, *(s.name for s in request.protocols))
         if isinstance(found, HoldfastError):
             reply(JoinResult(error=found, member_id=request.member_id or ""))
+        elif any(name is not None and _is_too_long(name) for name in names):
+            why = f"a name of the member has more than {MAX_TEXT} bytes"
+            reply(JoinResult(error=InvalidRequestError(why), member_id=request.member_id or ""))
         else:
             found.members.join(request, now_ms, reply)
 
@@ -237,12 +243,19 @@ class GroupCoordinator:
         self._see(now_ms)
         if named and not group_id:
             return InvalidGroupIdError("the group id is empty")
+        if _is_too_long(group_id):
+            return InvalidGroupIdError(f"the group id has more than {MAX_TEXT} bytes")
         shard = self._shards.get(partition_for(group_id, self.partition_count))
         if shard is None:
             return NotCoordinatorError(f"this broker does not coordinate group {group_id!r}")
         if shard.state is ShardState.LOADING:
             return CoordinatorLoadInProgressError(f"group {group_id!r} is still being read")
         return shard
+
+
+def _is_too_long(text: str) -> bool:
+    """Newer requests carry texts that the group's records cannot."""
+    return len(text) > MAX_TEXT // 4 and len(text.encode()) > MAX_TEXT
 
 
 def _described(group: Group) -> DescribedGroup:

@@ -27,6 +27,8 @@ OFFSET_VALUE_WITH_END: Final = 1
 GROUP_VALUE: Final = 3
 _TOPIC_ID_TAG: Final = 0
 _UUID_SIZE: Final = 16
+MAX_TEXT: Final = 2**15 - 1
+"""Bytes of the longest text that a key or a group's value can hold."""
 _FIRST_FLEXIBLE: Final = 4
 """Both kinds of value are in the compact encoding from version 4 on."""
 

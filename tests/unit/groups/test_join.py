@@ -12,6 +12,8 @@ from holdfast.model.errors import (
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     InvalidCommitOffsetSizeError,
+    InvalidGroupIdError,
+    InvalidRequestError,
     InvalidSessionTimeoutError,
     MemberIdRequiredError,
     MessageTooLargeError,
@@ -49,6 +51,18 @@ def test_session_timeouts_have_limits(world: Any) -> None:
         result = world.join(session_timeout_ms=timeout_ms).value
         assert isinstance(result.error, InvalidSessionTimeoutError)
     assert world.group() is None
+
+
+def test_texts_that_a_groups_record_cannot_hold_are_refused_at_the_door(world: Any) -> None:
+    """Newer versions of JoinGroup carry longer ones. Found too late, they would stop a rebalance half way."""
+    long = "ä" * 16_384
+    assert isinstance(world.join(group_id=long).value.error, InvalidGroupIdError)
+    assert isinstance(world.join(protocol_type=long).value.error, InvalidRequestError)
+    assert isinstance(world.join(strategies={long: b""}).value.error, InvalidRequestError)
+    assert isinstance(world.join(instance_id=long).value.error, InvalidRequestError)
+    assert world.group() is None
+    fits = "a" * 32_767
+    assert world.join_new(strategies={fits: b""}, protocol_type=fits).value.error is None
 
 
 def test_an_unknown_member_does_not_make_a_group(world: Any) -> None:
