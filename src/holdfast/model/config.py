@@ -271,12 +271,16 @@ def _parse_listeners(name: str, entries: Sequence[str]) -> tuple[Listener, ...]:
     for entry in entries:
         protocol, separator, address = entry.partition("://")
         host, colon, port = address.rpartition(":")
-        if not (separator and colon and protocol and port.isdigit() and int(port) < 65536):
+        if not (separator and colon and protocol and _is_port(port)):
             raise ConfigError(f"Invalid value {entry!r} of {name}: expected NAME://HOST:PORT")
         if protocol != "PLAINTEXT":
             raise ConfigError(f"Invalid value {entry!r} of {name}: expected the listener name PLAINTEXT")
         result.append(Listener(protocol, host.strip("[]"), int(port)))
     return tuple(result)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65536
 
 
 def _check_together(config: BrokerConfig) -> None:
