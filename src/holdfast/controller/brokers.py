@@ -1,9 +1,10 @@
 """Brokers come, live, drain and die: registration, heartbeats, fencing, controlled shutdown, dead log dirs.
 
-    unknown --register--> fenced --first heartbeat--> active --want_shutdown--> draining
-                            ^                            |                         |
-                            +---- silence, a closed and refusing port, a new incarnation, want_fence
+    unregistered --register--> fenced --first heartbeat--> active --want_shutdown--> draining
+                                 ^                            |                         |
+                                 +---- silence, a closed and refusing port, a new incarnation, want_fence
 
+Every change of these states goes by a table, BROKER (transitions.py).
 A fenced broker leads nothing and leaves every ISR that has somebody else. Only an active one may lead or join.
 
 One that comes back says what became of its replicas. Those that lost something stand for nothing any more (H-07):
@@ -26,6 +27,7 @@ from holdfast.controller.events import (
     UnregisterBroker,
 )
 from holdfast.controller.state import ControllerState
+from holdfast.controller.transitions import BROKER, Sign, Standing, standing
 from holdfast.metadata.image import BrokerImage, PartitionImage, TopicImage
 from holdfast.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -80,7 +82,7 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
             broker_epoch=epoch,
             endpoints=(Endpoint(name="PLAINTEXT", host=event.host, port=event.port),),
             rack=event.rack,
-            fenced=True,
+            fenced=BROKER.after(standing(known), Sign.REGISTERED).fenced,
             log_dirs=tuple(sorted(event.log_dirs)),
             cordoned=tuple(sorted(event.cordoned)),
         )
@@ -111,32 +113,21 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
     if isinstance(broker, Exception):
         return Decision(reply=broker)
     resend = _note_offline_dirs(state, event)
-    records: list[MetadataRecord] = []
-    fenced = broker.fenced
-    draining = broker.in_controlled_shutdown
-    if event.want_shutdown:
-        if not fenced and not draining:
-            draining = True
-            records.append(_change(broker, in_controlled_shutdown=True))
-            records += _partitions_without(state, broker.id)
-    elif event.want_fence:
-        if not fenced:
-            fenced = True
-            records.append(_change(broker, fenced=True))
-            records += _partitions_without(state, broker.id)
-    elif fenced:
-        fenced = False
+    after = BROKER.after(standing(broker), _said(event))
+    records = [*_change(broker, after)]
+    if after is Standing.ACTIVE and broker.fenced:
+        records += _partitions_with(state, broker, now_ms)
+    elif records and not broker.fenced:
+        records += _partitions_without(state, broker.id)
+    if broker.fenced and not after.fenced:
         state.unserved.pop(broker.id, None)
-        records.append(_change(broker, fenced=False))
-        if not draining:  # it asked to leave; only a new registration takes that back
-            records += _partitions_with(state, broker, now_ms)
     if event.cordoned is not None and tuple(sorted(event.cordoned)) != broker.cordoned:
         records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker.id, broker_epoch=broker.epoch, cordoned=tuple(sorted(event.cordoned))
             )
         )
-    if fenced:
+    if after.fenced:
         state.sessions.forget(broker.id)
     else:
         state.sessions.touch(broker.id, now_ms)
@@ -144,12 +135,18 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
         records=tuple(records),
         reply=HeartbeatReply(
             is_caught_up=True,
-            is_fenced=fenced,
+            is_fenced=after.fenced,
             # Draining takes all leaders off at once, so from the first such heartbeat on nothing is left to wait for.
             should_shut_down=event.want_shutdown,
         ),
         resend_to=resend,
     )
+
+
+def _said(event: BrokerHeartbeat) -> Sign:
+    if event.want_shutdown:
+        return Sign.WANT_SHUTDOWN
+    return Sign.WANT_FENCE if event.want_fence else Sign.HEARTBEAT
 
 
 def _note_offline_dirs(state: ControllerState, event: BrokerHeartbeat) -> tuple[BrokerId, ...]:
@@ -169,8 +166,9 @@ def connection_lost(state: ControllerState, event: BrokerConnectionLost, now_ms:
 
 def fence(state: ControllerState, broker: BrokerImage) -> tuple[MetadataRecord, ...]:
     """The records that take a broker out of service."""
+    after = BROKER.after(standing(broker), Sign.DEAD)
     state.sessions.forget(broker.id)
-    return (_change(broker, fenced=True), *_partitions_without(state, broker.id))
+    return (*_change(broker, after), *_partitions_without(state, broker.id))
 
 
 def expire(state: ControllerState, now_ms: TimestampMs) -> tuple[MetadataRecord, ...]:
@@ -188,6 +186,7 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
     broker = state.image.brokers.get(event.broker_id)
     if broker is None:
         return Decision(reply=_not_registered(event.broker_id))
+    BROKER.after(standing(broker), Sign.UNREGISTERED)
     state.sessions.forget(broker.id)
     state.offline.forget_broker(broker.id)
     state.offline_dirs.pop(broker.id, None)
@@ -249,15 +248,15 @@ def _not_registered(broker_id: BrokerId) -> BrokerIdNotRegisteredError:
     return BrokerIdNotRegisteredError(f"Broker {broker_id} is not registered")
 
 
-def _change(
-    broker: BrokerImage, *, fenced: bool | None = None, in_controlled_shutdown: bool | None = None
-) -> BrokerRegistrationChangeRecord:
-    return BrokerRegistrationChangeRecord(
-        broker_id=broker.id,
-        broker_epoch=broker.epoch,
-        fenced=fenced,
-        in_controlled_shutdown=in_controlled_shutdown,
-    )
+def _change(broker: BrokerImage, after: Standing) -> Iterator[MetadataRecord]:
+    """What makes ``after`` of the broker; nothing when it is that already."""
+    if after is not standing(broker):
+        yield BrokerRegistrationChangeRecord(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            fenced=None if after.fenced == broker.fenced else after.fenced,
+            in_controlled_shutdown=None if after.drains == broker.in_controlled_shutdown else after.drains,
+        )
 
 
 def _hosted(state: ControllerState, broker_id: BrokerId) -> Iterator[tuple[TopicImage, int, PartitionImage]]:

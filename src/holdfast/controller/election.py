@@ -6,6 +6,8 @@
     else, unclean allowed?    first live replica leads alone, and recovers
     none                      no leader; the ISR stays as it is, for it has the data
 
+Every election goes by a table, LEADERSHIP (transitions.py).
+
 "Alive" is the caller's word: the broker is not fenced, not shutting down, and the replica's log dir is not offline.
 
 The eligible leader replicas are those that left the ISR when that took it below min.insync.replicas, and that
@@ -17,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from holdfast.controller.transitions import LEADERSHIP, Ground, leadership
 from holdfast.metadata.image import PartitionImage
 from holdfast.metadata.records import (
     NO_CHANGE,
@@ -43,11 +46,6 @@ def elect(partition: PartitionImage, is_alive: IsAlive, *, among: tuple[BrokerId
         if replica in among and is_alive(replica):
             return replica
     return None
-
-
-def elect_unclean(partition: PartitionImage, is_alive: IsAlive) -> BrokerId | None:
-    """The first live replica, whatever it has."""
-    return next((replica for replica in partition.replicas if is_alive(replica)), None)
 
 
 def eligible(partition: PartitionImage, isr: tuple[BrokerId, ...], min_isr: int) -> tuple[BrokerId, ...]:
@@ -86,15 +84,9 @@ def adapt(
     if partition.leader is not None and partition.leader in remaining:
         leader: BrokerId | None = partition.leader
     else:
-        leader = elect(partition, is_alive, among=remaining)
-        if leader is None:
-            leader = elect(partition, is_alive, among=after.elr)
-        if leader is None:
-            lost_it_all = not after.isr and not after.elr
-            leader = elect(partition, is_alive, among=after.last_known) if lost_it_all else None
-            if leader is None and unclean:
-                leader = elect_unclean(partition, is_alive)
-            recovers = leader is not None
+        leader, ground = _choose(partition, is_alive, after, remaining, unclean=unclean)
+        LEADERSHIP.after(leadership(partition), ground)
+        recovers = ground in (Ground.LAST_KNOWN, Ground.UNCLEAN)
         if leader is not None and leader not in remaining:
             isr = (leader,)
     if recovers:
@@ -111,6 +103,23 @@ class _Claims:
     isr: tuple[BrokerId, ...]
     elr: tuple[BrokerId, ...]
     last_known: tuple[BrokerId, ...]
+
+
+def _choose(
+    partition: PartitionImage, is_alive: IsAlive, claims: _Claims, remaining: tuple[BrokerId, ...], *, unclean: bool
+) -> tuple[BrokerId | None, Ground]:
+    """Who leads when the leader is gone, and by what right; ``remaining`` are the live members of the ISR."""
+    lost_it_all = not claims.isr and not claims.elr
+    for among, ground in (
+        (remaining, Ground.IN_SYNC),
+        (claims.elr, Ground.ELIGIBLE),
+        (claims.last_known if lost_it_all else (), Ground.LAST_KNOWN),
+        (partition.replicas if unclean else (), Ground.UNCLEAN),
+    ):
+        leader = elect(partition, is_alive, among=among)
+        if leader is not None:
+            return leader, ground
+    return None, Ground.NOBODY
 
 
 def _claims(partition: PartitionImage, loss: Loss | None) -> _Claims:
@@ -159,4 +168,5 @@ def prefer(
     preferred = partition.replicas[0]
     if partition.leader == preferred or preferred not in partition.isr or not is_alive(preferred):
         return None
+    LEADERSHIP.after(leadership(partition), Ground.IN_SYNC)
     return PartitionChangeRecord(partition=number, topic_id=topic_id, leader=preferred)

@@ -17,6 +17,7 @@ from holdfast.controller.events import (
     ElectLeadersReply,
 )
 from holdfast.controller.state import ControllerState
+from holdfast.controller.transitions import LEADERSHIP, Ground, leadership
 from holdfast.metadata.image import PartitionImage, TopicImage
 from holdfast.metadata.records import MetadataRecord, PartitionChangeRecord, RecoveryState
 from holdfast.model.errors import (
@@ -70,6 +71,8 @@ def _propose(
         return None, _refused(proposal, error)
     isr = tuple(member for member, _ in proposal.isr)
     recovers = partition.recovery_state is RecoveryState.RECOVERING and proposal.recovered
+    if recovers:
+        LEADERSHIP.after(leadership(partition), Ground.READY)
     elr = eligible(partition, isr, state.min_isr(name))
     changes = isr != partition.isr or recovers or elr != partition.elr
     record = PartitionChangeRecord(
