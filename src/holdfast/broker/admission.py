@@ -7,6 +7,8 @@ with the orders for the old one (H-09). So requests wait in their connections:
 
     starting --(registered: it knows its epoch)--> registered --(told the full metadata)--> open
 
+(the table: START below)
+
     starting     ApiVersions, and what brokers ask of the controller, which this broker may be already
     registered   orders of the controller besides; those for an earlier incarnation are refused by their epoch
     open         everything, with no more cost
@@ -17,8 +19,11 @@ What waits is bounded as everything that a connection has under way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
+from typing import Final
 
 from holdfast.broker.connection import Exchange
+from holdfast.model.transitions import Transitions
 from holdfast.protocol.apis import ApiKey
 
 ALWAYS: frozenset[int] = frozenset(
@@ -33,13 +38,47 @@ ALWAYS: frozenset[int] = frozenset(
 ORDERS: frozenset[int] = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
 
 
+class Stage(Enum):
+    """How far a broker's start is."""
+
+    STARTING = "starting"
+    REGISTERED = "registered"
+    OPEN = "open"
+
+
+class News(Enum):
+    """What it learns."""
+
+    EPOCH = "registered, knows its epoch"
+    METADATA = "told the full metadata"
+
+
+START: Final = Transitions(
+    starts=(Stage.STARTING,),
+    moves={
+        (Stage.STARTING, News.EPOCH): Stage.REGISTERED,
+        (Stage.REGISTERED, News.EPOCH): Stage.REGISTERED,
+        (Stage.REGISTERED, News.METADATA): Stage.OPEN,
+        # A controller that had forgotten it makes it register again: clients are answered meanwhile.
+        (Stage.OPEN, News.EPOCH): Stage.OPEN,
+        (Stage.OPEN, News.METADATA): Stage.OPEN,
+    },
+)
+ADMITTED: Final[dict[Stage, frozenset[int] | None]] = {
+    Stage.STARTING: ALWAYS,
+    Stage.REGISTERED: ALWAYS | ORDERS,
+    Stage.OPEN: None,
+}
+"""None: everything."""
+
+
 class Admission:
     """See the module's docstring."""
 
     def __init__(self, dispatch: Callable[[Exchange], None]) -> None:
         self._dispatch = dispatch
-        self._admitted: frozenset[int] | None = ALWAYS
-        """None: everything."""
+        self.stage = Stage.STARTING
+        self._admitted = ADMITTED[self.stage]
         self._waiting: list[Exchange] = []
 
     @property
@@ -58,14 +97,16 @@ class Admission:
 
     def registered(self) -> None:
         """This broker knows its epoch."""
-        if self._admitted is not None:
-            self._admitted = ALWAYS | ORDERS
-            self._release()
+        self._learn(News.EPOCH)
 
     def open(self) -> None:
         """The controller has told this broker all there is."""
-        if self._admitted is not None:
-            self._admitted = None
+        self._learn(News.METADATA)
+
+    def _learn(self, news: News) -> None:
+        before, self.stage = self.stage, START.after(self.stage, news)
+        if self.stage is not before:
+            self._admitted = ADMITTED[self.stage]
             self._release()
 
     def _release(self) -> None:

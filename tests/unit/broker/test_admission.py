@@ -4,7 +4,9 @@ import asyncio
 import socket
 import struct
 
-from holdfast.broker.admission import Admission
+import pytest
+
+from holdfast.broker.admission import ADMITTED, START, Admission, News, Stage
 from holdfast.broker.connection import BufferPool, Connection, Exchange
 from holdfast.protocol.apis import ApiKey, is_flexible
 from tests.unit.broker.conftest import until
@@ -97,3 +99,27 @@ def test_H_09_orders_wait_until_the_broker_knows_its_epoch() -> None:
         broker.close()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("news", News)
+@pytest.mark.parametrize("stage", Stage)
+def test_a_start_goes_by_its_table(stage: Stage, news: News) -> None:
+    """Every stage, whatever is learned in it; what the table does not have is a bug of the broker."""
+    admission, _ = gate()
+    for learn in (admission.registered, admission.open)[: list(Stage).index(stage)]:
+        learn()
+    assert admission.stage is stage
+    learn = admission.registered if news is News.EPOCH else admission.open
+    if (stage, news) in START.moves:
+        learn()
+        assert admission.stage is START.moves[stage, news]
+    else:
+        with pytest.raises(AssertionError, match="expected no METADATA there"):
+            learn()
+        assert admission.stage is stage
+    assert admission.is_open is (ADMITTED[admission.stage] is None) is (admission.stage is Stage.OPEN)
+
+
+def test_every_stage_is_in_the_table() -> None:
+    assert set(START.states()) == set(Stage) == set(ADMITTED)
+    assert {news for _, news in START.moves} == set(News)
