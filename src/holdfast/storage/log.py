@@ -380,7 +380,7 @@ class Log:
 
     def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
         """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
-        config, segments, end = self.config, self._segments, self.view.end_offset
+        config, segments, end = self.config, self._segments.rested(), self.view.end_offset
         with self.dir.guard():
             count = self._retire_leading(below_start(segments.all, self.view.start_offset), now_ms)
             if config.delete:

@@ -20,7 +20,7 @@ class SegmentList:
     """``all``: in offset order, the last one is active. Replaced on a change, never changed in place: pictures
     that the loop holds keep theirs. ``rolled``: inactive ones that are not known to be synced."""
 
-    __slots__ = ("_files", "_new_names", "_path", "_retired", "_tp", "_warm", "all", "rolled")
+    __slots__ = ("_files", "_new_names", "_path", "_retired", "_seen", "_tp", "_warm", "all", "rolled")
 
     def __init__(
         self, files: FileSystem, path: str, tp: TopicPartition, segments: list[Segment], rolled: list[Segment]
@@ -33,6 +33,7 @@ class SegmentList:
         self._retired: list[tuple[TimestampMs, list[str]]] = []  # renamed to .deleted: when, which
         self._warm: list[Segment] = []
         self._new_names = False  # in the directory, since it was last synced
+        self._seen = (0, 0)  # the active segment when ``rested`` last looked: its offset and size
 
     @property
     def active(self) -> Segment:
@@ -41,6 +42,15 @@ class SegmentList:
     @property
     def has_retired(self) -> bool:
         return bool(self._retired)
+
+    def rested(self) -> "SegmentList":
+        """To be called now and then: an active segment that did not grow since gives its file back. Most logs are
+        idle, and descriptors are few; whoever needs the file opens it again."""
+        active = self.all[-1]
+        seen, self._seen = self._seen, (active.base_offset, active.size)
+        if seen == self._seen:
+            active.close_file()
+        return self
 
     def write(
         self,

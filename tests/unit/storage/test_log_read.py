@@ -122,6 +122,28 @@ def test_a_picture_does_not_change_under_a_reader(open_log, batch):
     assert len(piece.read_nowait()) == len(piece)
 
 
+def test_a_log_that_does_not_grow_gives_its_file_back_until_it_is_needed(open_log, batch):
+    log = open_log()
+    log.append_as_leader(batch(b"a"), 0, NOW_MS)
+    active = log.view.segments[-1]
+    piece = log.read(0, 2**20, 1)
+    log.delete_old_segments(NOW_MS, 1)
+    assert active.is_open, "it has grown since the last look"
+    log.delete_old_segments(NOW_MS, 1)
+    assert not active.is_open
+    assert len(piece.read()) == len(piece), "who reads keeps the file"
+    with pytest.raises(ColdRead):
+        log.read(0, 2**20, 1)
+    assert offsets(log.read(0, 2**20, 1, blocking=True)) == [0]
+    log.delete_old_segments(NOW_MS, 1)
+    log.append_as_leader(batch(b"b"), 0, NOW_MS)
+    log.delete_old_segments(NOW_MS, 2)
+    assert active.is_open
+    assert offsets(log.read(0, 2**20, 2)) == [0, 1]
+    log.flush()
+    assert log.recovery_point == 2
+
+
 def test_the_table_of_the_tail_stays_small(open_log, batch):
     log = open_log(index_interval_bytes=400)
     for _ in range(600):
