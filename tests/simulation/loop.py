@@ -24,7 +24,8 @@ class Process(Protocol):
     alive: bool
     stopped: bool
     held: list[asyncio.Handle]
-    tasks: set[asyncio.Task[Any]]
+    tasks: list[asyncio.Task[Any]]
+    tasks_kept: int
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
@@ -125,8 +126,10 @@ class SimLoop(asyncio.BaseEventLoop):
         task = super().create_task(coro, name=name, context=context)
         process = PROCESS.get() if context is None else context.get(PROCESS)
         if process is not None:
-            process.tasks.add(task)
-            task.add_done_callback(process.tasks.discard)
+            process.tasks.append(task)
+            if len(process.tasks) > process.tasks_kept:
+                process.tasks[:] = [t for t in process.tasks if not t.done()]
+                process.tasks_kept = 1000 + 2 * len(process.tasks)
         return task
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:

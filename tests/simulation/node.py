@@ -37,7 +37,8 @@ class SimProcess:
         self.alive = True
         self.stopped = False
         self.held: list[asyncio.Handle] = []
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.tasks_kept = 1000
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -205,7 +206,7 @@ class Node:
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
-            tick_s=0.2,
+            tick_s=0.5,
         )
         self.ended = self.loop.create_future()
         process.spawn(self._main(process, platform))
