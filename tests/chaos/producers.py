@@ -160,7 +160,8 @@ class AiokafkaLoad(Load):
                 self._recorder.failed(self.number, sequence, type(error).__name__)
             else:
                 sent = future.result()
-                self._recorder.acked(self.number, sequence, (sent.topic, sent.partition), sent.offset)
+                offset = sent.offset if sent.offset >= 0 else None
+                self._recorder.acked(self.number, sequence, (sent.topic, sent.partition), offset)
 
         try:
             key, value = key_of(self.number, sequence), value_of(self.number, sequence)

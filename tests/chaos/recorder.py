@@ -7,7 +7,7 @@ judged again later: ``judge`` replays a file into a new ledger.
             1  1 byte   producer or reader
             2  2 bytes  partition, as in partitions.json
             4  4 bytes  nothing
-            8  8 bytes  offset, or high watermark
+            8  8 bytes  offset, or high watermark; -1 for an ack that does not say where
            16  8 bytes  record, or sequence; -1 for bytes of nobody
            24  8 bytes  when it began, ns of the monotonic clock; 0 where only the end counts
            32  8 bytes  when it was over
@@ -118,11 +118,11 @@ class Recorder:
             self._write(b"S", producer, None, NONE, sequence, now, now)
             return sequence
 
-    def acked(self, producer: int, sequence: int, place: Place, offset: int) -> None:
+    def acked(self, producer: int, sequence: int, place: Place, offset: int | None) -> None:
         with self._lock:
             now = time.monotonic_ns()
             self.ledger.acked(producer, sequence, place_name(place), offset, now)
-            self._write(b"A", producer, place, offset, sequence, 0, now)
+            self._write(b"A", producer, place, NONE if offset is None else offset, sequence, 0, now)
             last = self._last_ack.get(place)
             if last is not None:
                 self._pause(place, now - last)
@@ -259,7 +259,7 @@ def _take(ledger: Ledger, places: list[str], event: tuple[bytes, int, int, int, 
         case b"S":
             ledger.sent(who, now)
         case b"A":
-            ledger.acked(who, record, place, offset, now)
+            ledger.acked(who, record, place, None if offset == NONE else offset, now)
         case b"F":
             ledger.failed(who, record)
         case b"R" | b"G":

@@ -58,6 +58,8 @@ class _Sent:
         self.seen = bytearray()
         """How often it is in the logs, at the end; no more than 255."""
         self.failed: set[int] = set()
+        self.somewhere: dict[int, int] = {}
+        """Sequence -> time of an ack that did not say where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +115,21 @@ class Ledger:
         self._counts["sent"] += 1
         return len(sender.invoked) - 1
 
-    def acked(self, producer: int, sequence: int, partition: Hashable, offset: int, now: int) -> None:
-        """The sender was told that the record is at this offset."""
+    def acked(self, producer: int, sequence: int, partition: Hashable, offset: int | None, now: int) -> None:
+        """The sender was told that the record is at this offset, or only that it is there (None): librdkafka concludes
+        that from the ack of a later record when the answer for this one was lost.
+        """
         sender = self._senders[producer]
         place = self._place(partition)
         if sender.partition[sequence] >= 0:
             self._found("duplicated", f"{name_of(pack(producer, sequence))} was acknowledged twice")
             return
-        sender.partition[sequence], sender.offset[sequence] = place, offset
         self._counts["acked"] += 1
+        sender.partition[sequence] = place
+        if offset is None:
+            sender.somewhere[sequence] = now
+            return
+        sender.offset[sequence] = offset
         self._histories[place].append_acked(offset, pack(producer, sequence), sender.invoked[sequence], now)
 
     def failed(self, producer: int, sequence: int) -> None:
@@ -200,6 +208,10 @@ class Ledger:
             there, unacked = self._take_log(partition, records)
             in_logs += there
             without_ack += unacked
+        for producer, sender in self._senders.items():
+            for sequence in sender.somewhere:
+                where = self._partitions[sender.partition[sequence]]
+                self._found("lost", f"{name_of(pack(producer, sequence))} is not in {where}")
         for text in more:
             self._found("damaged", text)
         for partition in self._partitions:
@@ -248,6 +260,8 @@ class Ledger:
             known = history.value_at(offset)
             if known is None or known == record:
                 history.append_seen(offset, sender.invoked[sequence])
+                if sequence in sender.somewhere and sender.partition[sequence] == place:
+                    history.append_acked(offset, record, sender.invoked[sequence], sender.somewhere.pop(sequence))
             else:
                 is_lost = self._ack_of(known) == (place, offset)
                 kind = "lost" if is_lost else "changed"

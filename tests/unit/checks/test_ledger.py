@@ -177,3 +177,25 @@ def test_the_group_gets_everything() -> None:
 
 def test_what_is_wrong_with_the_form_of_a_log() -> None:
     assert [v.kind for v in filled().verdict(log(0, 1, 2, 3), has_group=False, more=["crc"]).violations] == ["damaged"]
+
+
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        (log(0, 1, 2, 3, 4), []),
+        (log(0, 1, 2, 3), ["lost"]),
+        ({**log(0, 1, 2, 3), "q": [pack(1, 4)]}, ["lost"]),
+        (log(0, 1, 2, 3, 4, 4), ["duplicated"]),
+    ],
+)
+def test_an_ack_that_does_not_say_where(logs: dict[str, list[int | None]], expected: list[str]) -> None:
+    ledger = filled()
+    ledger.acked(1, ledger.sent(1, PAST), "p", None, PAST + 1)
+    assert kinds(ledger, logs) == expected
+
+
+def test_an_ack_that_does_not_say_where_counts_for_the_history() -> None:
+    ledger = filled()
+    ledger.acked(1, ledger.sent(1, PAST), "p", None, PAST + 1)
+    ledger.end("p", 4, PAST + 2, PAST + 3)
+    assert kinds(ledger, log(0, 1, 2, 3, 4)) == ["stale end"]
