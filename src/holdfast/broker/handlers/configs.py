@@ -7,6 +7,7 @@ another (Kafka's does not), and refuses keys that no broker has (Kafka's keeps t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -134,11 +135,12 @@ async def _alter(
     replace_all: bool = False,
 ) -> Any:
     named: list[_Resource] = [(r.resource_type, r.resource_name) for r in request.resources]
+    times = Counter(named)
     results: dict[_Resource, HoldfastError | None] = {}
     changes: list[events.ConfigChange] = []
     for resource, (kind, name) in zip(request.resources, named, strict=True):
         try:
-            if named.count((kind, name)) > 1:
+            if times[kind, name] > 1:
                 raise InvalidRequestError(f"{name!r} is named more than once: expected one change of a resource")
             new = values(kind, name, resource.configs)
             _check_resource(kind, name, new)
