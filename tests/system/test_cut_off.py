@@ -94,7 +94,12 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
     assert old is not None
     others = tuple(broker for broker in brokers.ids if broker != old)
     assert write(brokers, brokers.ids, topic, partition) == [0, 1, 2, 3, 4]
-    assert end_of(brokers.network.advertised(old), topic, partition) == (0, 5)
+
+    def tells(broker: int, end: int) -> None:
+        where = brokers.network.advertised(broker)
+        wait_for(lambda: end_of(where, topic, partition) == (0, end), f"the end {end}", timeout_s=TIMEOUT_S)
+
+    tells(old, 5)
 
     def has_next_leader() -> bool:
         views = [brokers.view(broker, [topic]) for broker in others]
@@ -107,4 +112,4 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
     brokers.network.heal(controller, old)
     again = in_sync(brokers, topic).partitions[topic, partition].leader
     assert again is not None
-    assert end_of(brokers.network.advertised(again), topic, partition) == (0, 10)
+    tells(again, 10)
