@@ -21,7 +21,7 @@ help:
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
-	@echo "make docs    write again what is made from code: docs/status.md"
+	@echo "make docs    write again what is made from code: docs/status.md, the pictures in docs/replication.md"
 	@echo "make clean   remove .venv, caches and what demo, bench, chaos and fuzz wrote"
 
 .PHONY: demo
@@ -61,6 +61,7 @@ sim: $(DEV)
 .PHONY: docs
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
+	$(BIN)/python tools/state_pictures.py
 
 .PHONY: clean
 clean:

@@ -1,0 +1,69 @@
+"""Makes the pictures of state machines in docs/replication.md from the tables that the code goes by.
+
+Usage: state_pictures.py [--check]. With --check nothing is written; exit 1 says that a picture is not up to date.
+A picture stands between <!-- picture: NAME --> and <!-- end -->; what is between them is replaced.
+"""
+
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from holdfast.broker.admission import START
+from holdfast.controller.transitions import BROKER, LEADERSHIP
+from holdfast.model.transitions import Transitions
+from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
+
+PAGE = Path(__file__).parent.parent / "docs/replication.md"
+TABLES: dict[str, Transitions[Any, Any]] = {
+    "replica": REPLICA,
+    "proposal": PROPOSAL,
+    "followed": FETCHING,
+    "broker": BROKER,
+    "start": START,
+    "leadership": LEADERSHIP,
+}
+PLACE = re.compile(r"(<!-- picture: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def identifier(state: Enum) -> str:
+    return state.name.lower()
+
+
+def picture(table: Transitions[Any, Any]) -> str:
+    """The table as a Mermaid diagram: one arrow for each pair of states, with all that leads along it."""
+    lines = ["stateDiagram-v2"]
+    for state in table.states():
+        words = state.value if isinstance(state.value, str) else state.name.lower()
+        if words != identifier(state):
+            lines.append(f'    state "{words}" as {identifier(state)}')
+    lines += [f"    [*] --> {identifier(state)}" for state in table.starts]
+    arrows: dict[tuple[Enum, Enum], list[str]] = {}
+    for (before, event), after in table.moves.items():
+        arrows.setdefault((before, after), []).append(event.value)
+    for (before, after), events in arrows.items():
+        lines.append(f"    {identifier(before)} --> {identifier(after)}: {' / '.join(events)}")
+    return "\n".join(["```mermaid", *lines, "```", ""])
+
+
+def page(text: str) -> str:
+    """The page with its pictures as the tables have them now."""
+    shown = [name for _, name, _ in PLACE.findall(text)]
+    if sorted(shown) != sorted(TABLES):
+        raise SystemExit(f"{PAGE}: pictures {shown}, expected each of {sorted(TABLES)} once")
+    return PLACE.sub(lambda place: place[1] + picture(TABLES[place[2]]) + place[3], text)
+
+
+def main() -> int:
+    text = PAGE.read_text()
+    made = page(text)
+    if "--check" in sys.argv[1:]:
+        return int(text != made)
+    PAGE.write_text(made)
+    print(f"wrote the pictures in {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
