@@ -15,7 +15,7 @@ from holdfast.broker.admission import ORDERS
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.base import Handler, RequestContext, error_response
-from holdfast.model.errors import HoldfastError, UnknownServerError
+from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import ApiKey, is_spoken
 from holdfast.protocol.framing import decode_request, encode_response
 
@@ -63,6 +63,9 @@ HANDLERS: dict[ApiKey, str] = {
 }
 """API -> module of broker/handlers with ``handle_<api name>``."""
 
+MAX_DECODED_BYTES = 8 << 20
+"""Requests other than Produce and Fetch become an object per field: twenty-five times their bytes, and half a second of
+the loop per megabyte. Larger ones are refused, unless the controller sends them."""
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
 
 
@@ -111,6 +114,8 @@ class Dispatcher:
         header = exchange.header
         if header.api_key in ORDERS:
             exchange.connection.is_lasting = True
+        elif exchange.size > MAX_DECODED_BYTES:
+            raise InvalidRequestError(f"{exchange.size} bytes, expected {MAX_DECODED_BYTES} at most for this API")
         body = bytes(exchange.body)
         request = decode_request(header.api_key, header.api_version, body)
         ctx = RequestContext(

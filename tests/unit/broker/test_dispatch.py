@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker import dispatch
 from holdfast.broker.connection import BufferPool, Connection
 from holdfast.broker.dispatch import HANDLERS, Dispatcher
 from holdfast.broker.handlers.entity import build
@@ -98,6 +99,17 @@ async def test_what_is_not_spoken_closes_the_connection(
         await client.send(encode_request_raw(api_key, version, 1, "t", b""))
         assert await client.receive() == b""
     assert f"API key {api_key} version {version} is not spoken here" in caplog.text
+
+
+@on_a_loop
+async def test_a_request_that_would_become_too_many_objects_closes_the_connection(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "MAX_DECODED_BYTES", 5_000)
+    async with served() as client:
+        await client.send(encode_request_raw(3, 9, 1, "t", b"\x91\x4e" + b"\1\0" * 10_000 + bytes(4)))
+        assert await client.receive() == b""
+    assert "expected 5000 at most for this API" in caplog.text
 
 
 @pytest.mark.parametrize(
