@@ -21,8 +21,6 @@ from holdfast.testing import free_port
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
 LOOK_S = 0.05
-LISTENS = "0A"
-"""A socket's state in the kernel's table."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 
 
@@ -47,14 +45,22 @@ class Proxies:
     async def _watch(self) -> None:
         """A proxy listens while its broker does: the port of one that is down must refuse."""
         while True:
-            for broker, port in self._listeners.items():
-                is_up = any(fields[3] == LISTENS and _port(fields[1]) == port for fields in _sockets())
-                if is_up and broker not in self._servers:
+            for broker, pid in list(self._pids.items()):
+                lives = _lives(pid)
+                if lives and broker not in self._servers and await self._listens(broker):
                     accept = functools.partial(self._serve, broker)
                     self._servers[broker] = await asyncio.start_server(accept, HOST, self._advertised[broker])
-                elif not is_up and broker in self._servers:
+                elif not lives and broker in self._servers:
                     self._servers.pop(broker).close()
             await asyncio.sleep(LOOK_S)
+
+    async def _listens(self, broker: int) -> bool:
+        try:
+            _, writer = await asyncio.open_connection(HOST, self._listeners[broker])
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     def listener(self, broker: int) -> tuple[str, int]:
         return HOST, self._listeners[broker]
@@ -149,21 +155,22 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
+def _lives(pid: int) -> bool:
+    """Whether the process runs; one that waits to be reaped does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _inode(port: int, to_port: int) -> str | None:
-    for fields in _sockets():
-        if _port(fields[1]) == port and _port(fields[2]) == to_port:
-            return fields[9]
-    return None
-
-
-def _sockets() -> list[list[str]]:
-    """The kernel's table: local and remote address, state and inode are fields 1, 2, 3 and 9."""
+    """Of the socket from ``port``, in the kernel's table: local and remote address come second and third, the inode
+    tenth. The table may be long: no line is taken apart but the one that is wanted.
+    """
     with open("/proc/net/tcp") as table:
-        return [line.split() for line in table.readlines()[1:]]
-
-
-def _port(address: str) -> int:
-    return int(address.split(":")[1], 16)
+        found = re.search(rf"^ *\d+: \w+:{port:04X} \w+:{to_port:04X}(?: +\S+){{6}} +(\d+)", table.read(), re.MULTILINE)
+    return None if found is None else found[1]
 
 
 def _inodes_of(pid: int) -> set[str]:

@@ -38,10 +38,15 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
         try:
             for broker in started.ids:
                 started.start(broker)
-            wait_for(lambda: started.controller(), "a controller", timeout_s=TIMEOUT_S)
+            wait_for(lambda: is_complete(started), "three brokers that know each other", timeout_s=TIMEOUT_S)
             yield started
         finally:
             started.kill_all()
+
+
+def is_complete(brokers: Brokers) -> bool:
+    views = [brokers.view(broker, []) for broker in brokers.ids]
+    return all(view is not None and len(view.brokers) == len(views) for view in views)
 
 
 def end_of(address: tuple[str, int], topic: str, partition: int) -> tuple[int, int]:
