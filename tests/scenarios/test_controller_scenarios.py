@@ -26,7 +26,7 @@ from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fates import ALL_KEPT, ReplicaFate, ReplicaFates
+from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
@@ -254,6 +254,16 @@ class Scenario:
     def do_replicas_offline(self, broker: str, *partitions: str) -> None:
         self.handle(events.ReplicasOffline(broker_id=int(broker), partitions=tuple(map(where, partitions))))
 
+    def do_ends(self, broker: str, **partitions: str) -> None:
+        """How far its logs go: ``<topic>-<number>=<leader epoch>/<end>``, or ``none/<end>``."""
+        told = []
+        for name, text in partitions.items():
+            epoch, _, end = text.partition("/")
+            at = where(name)
+            current = self.image.topics[at.topic].partitions[at.partition].leader_epoch
+            told.append((at, current, LogEnd(None if epoch == "none" else int(epoch), int(end))))
+        self.handle(events.ReplicaEnds(broker_id=int(broker), ends=tuple(told)))
+
     def do_unregister(self, broker: str) -> None:
         self.handle(events.UnregisterBroker(broker_id=int(broker)))
 
@@ -367,7 +377,8 @@ def check(image: ClusterImage, before: ClusterImage) -> None:
         for number, p in topic.partitions.items():
             assert {*p.isr, *p.elr, *p.last_known_elr} <= set(p.replicas)
             assert not set(p.isr) & set(p.elr)
-            assert not (p.last_known_elr and (p.isr or p.elr)), "somebody has everything"
+            assert not set(p.isr) & set(p.last_known_elr)
+            assert not set(p.elr) & set(p.last_known_elr)
             assert p.isr or p.leader is None
             assert len(set(p.replicas)) == len(p.replicas)
             if p.leader is not None:

@@ -17,6 +17,7 @@ import functools
 import itertools
 import logging
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
@@ -24,10 +25,11 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
-from holdfast.controller.events import BrokerConnectionLost, ReplicasOffline
+from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, ReplicasOffline
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
-from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.model.fates import LogEnd
+from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
@@ -86,6 +88,23 @@ class _Batch:
 def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
     if future is not None and not future.done():
         future.set_result(reply)
+
+
+def _told_ends(request: Any, response: Any) -> Iterator[tuple[TopicPartition, LeaderEpoch, LogEnd]]:
+    """How far logs go, where the answer to LeaderAndIsr says so."""
+    ends = {
+        (topic.topic_id, p.partition_index): p
+        for topic in response.topics
+        for p in topic.partition_errors
+        if p.end_offset >= 0
+    }
+    for topic in request.topic_states if ends else ():
+        for state in topic.partition_states:
+            found = ends.get((topic.topic_id, state.partition_index))
+            if found is not None:
+                epoch = None if found.last_epoch < 0 else int(found.last_epoch)
+                at = TopicPartition(topic.topic_name, int(state.partition_index))
+                yield at, int(state.leader_epoch), LogEnd(epoch, int(found.end_offset))
 
 
 class ControllerLoop:
@@ -287,6 +306,9 @@ class ControllerLoop:
         ]
         if lost:
             self.post(ReplicasOffline(broker_id=broker_id, partitions=tuple(lost)))
+        ends = tuple(_told_ends(request, response))
+        if ends:
+            self.post(ReplicaEnds(broker_id=broker_id, ends=ends))
 
     async def told_everybody(self, timeout_s: float) -> None:
         """Return when every live broker has answered what was sent so far, or the time is up."""

@@ -23,6 +23,7 @@ from holdfast.controller.events import (
     Decision,
     HeartbeatReply,
     Registered,
+    ReplicaEnds,
     ReplicasOffline,
     UnregisterBroker,
 )
@@ -226,6 +227,21 @@ def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: Tim
     return Decision(records=tuple(records))
 
 
+def replica_ends(state: ControllerState, event: ReplicaEnds, now_ms: TimestampMs) -> Decision:
+    """How far a broker's logs go that nobody leads: perhaps it is known of all now, and the longest can lead."""
+    records = []
+    for (name, number), leader_epoch, end in event.ends:
+        topic = state.image.topics.get(name)
+        partition = None if topic is None else topic.partitions.get(number)
+        if topic is None or partition is None or partition.leader is not None or partition.leader_epoch != leader_epoch:
+            continue
+        state.ends.setdefault((topic.topic_id, number), {})[event.broker_id] = end
+        change = _elect_somebody(state, topic, number, partition, state.alive(topic.topic_id, number))
+        if change is not None:
+            records.append(change)
+    return Decision(records=tuple(records))
+
+
 # -- shared ----------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +335,7 @@ def _elect_somebody(
         is_alive,
         min_isr=state.min_isr(topic.name),
         unclean=state.unclean_allowed(topic.name),
+        ends=state.log_ends(topic.topic_id, number),
     )
 
 

@@ -120,7 +120,8 @@ def _consequences(
     for number, partition in topic.numbered():
         is_alive = state.alive(topic.topic_id, number)
         if partition.leader is None and unclean:
-            change = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True)
+            ends = state.log_ends(topic.topic_id, number)
+            change = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True, ends=ends)
             if change is not None:
                 yield change
         elif partition.elr and not eligible(partition, partition.isr, min_isr):

@@ -26,6 +26,7 @@ from holdfast.controller.events import (
     DeleteTopics,
     ElectLeaders,
     Event,
+    ReplicaEnds,
     ReplicasOffline,
     Tick,
     UnregisterBroker,
@@ -74,6 +75,7 @@ class Controller:
         self._state.image, delta = self._state.image.apply(records, base_offset)
         for topic_id in delta.deleted_topics:
             self._state.offline.forget_topic(topic_id)
+        self._state.forget_ends(delta)
         return delta
 
     def due(self, now_ms: TimestampMs) -> list[Event]:
@@ -105,6 +107,7 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     BrokerHeartbeat: brokers.heartbeat,
     BrokerConnectionLost: brokers.connection_lost,
     ReplicasOffline: brokers.replicas_offline,
+    ReplicaEnds: brokers.replica_ends,
     UnregisterBroker: brokers.unregister,
     Tick: _tick,
     AlterPartition: isr.alter_partition,

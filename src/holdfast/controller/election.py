@@ -2,8 +2,8 @@
 
     ISR member alive?         first one in list order leads
     else, eligible one alive? first one in list order leads alone (KIP-966)
-    else, nobody has all data left, and the last one that lost only its end is back? it leads, and recovers (KIP-704)
-    else, unclean allowed?    first live replica leads alone, and recovers
+    else, all that counted lost their ends, and are back?  the longest log leads, and recovers (KIP-704)
+    else, unclean allowed?    a live replica leads alone, and recovers; the longest log where that is known
     none                      no leader; the ISR stays as it is, for it has the data
 
 Every election goes by a table, LEADERSHIP (transitions.py).
@@ -13,11 +13,16 @@ Every election goes by a table, LEADERSHIP (transitions.py).
 The eligible leader replicas are those that left the ISR when that took it below min.insync.replicas, and that
 have kept their data since. Everything committed is on all of them, because a leader raises its high watermark
 neither below min.insync.replicas nor while there are any (replication/partition.py).
+
+``last_known_elr`` are those that left the ISR or the eligible because they were damaged, the last one last. What one of
+them has lost another may have kept. They count when nobody else is left; if the last one is lost altogether they do
+not, for it may have gone on alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from holdfast.controller.transitions import LEADERSHIP, Ground, leadership
 from holdfast.metadata.image import PartitionImage
@@ -27,9 +32,13 @@ from holdfast.metadata.records import (
     PartitionChangeRecord,
     RecoveryState,
 )
+from holdfast.model.fates import LogEnd
 from holdfast.model.types import BrokerId, TopicId
 
 IsAlive: TypeAlias = Callable[[BrokerId], bool]
+Ends: TypeAlias = Mapping[BrokerId, LogEnd]
+"""How far the logs of replicas go, as far as that was told since nobody leads."""
+NO_ENDS: Final[Ends] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +55,27 @@ def elect(partition: PartitionImage, is_alive: IsAlive, *, among: tuple[BrokerId
         if replica in among and is_alive(replica):
             return replica
     return None
+
+
+def longest(candidates: Sequence[BrokerId], ends: Ends) -> BrokerId | None:
+    """Who of these has the longest log; None if that is not known of all. One alone needs no comparison."""
+    if len(candidates) < 2:
+        return next(iter(candidates), None)
+    if not all(candidate in ends for candidate in candidates):
+        return None
+    return max(candidates, key=lambda candidate: ends[candidate].rank)
+
+
+def elect_damaged(last_known: tuple[BrokerId, ...], is_alive: IsAlive, ends: Ends) -> BrokerId | None:
+    """All of them must be back to be compared."""
+    return longest(last_known, ends) if all(map(is_alive, last_known)) else None
+
+
+def elect_unclean(partition: PartitionImage, is_alive: IsAlive, ends: Ends) -> BrokerId | None:
+    """The longest log among the live replicas; the first one in list order where that is not known."""
+    alive = [replica for replica in partition.replicas if is_alive(replica)]
+    found = longest(alive, ends)
+    return next(iter(alive), None) if found is None else found
 
 
 def eligible(partition: PartitionImage, isr: tuple[BrokerId, ...], min_isr: int) -> tuple[BrokerId, ...]:
@@ -70,6 +100,7 @@ def adapt(
     min_isr: int,
     unclean: bool = False,
     loss: Loss | None = None,
+    ends: Ends = NO_ENDS,
 ) -> PartitionChangeRecord | None:
     """What must change of a partition after some of its replicas came or went; None when nothing must.
 
@@ -84,7 +115,7 @@ def adapt(
     if partition.leader is not None and partition.leader in remaining:
         leader: BrokerId | None = partition.leader
     else:
-        leader, ground = _choose(partition, is_alive, after, remaining, unclean=unclean)
+        leader, ground = _choose(partition, is_alive, after, remaining, ends, unclean=unclean)
         LEADERSHIP.after(leadership(partition), ground)
         recovers = ground in (Ground.LAST_KNOWN, Ground.UNCLEAN)
         if leader is not None and leader not in remaining:
@@ -92,7 +123,7 @@ def adapt(
     if recovers:
         after = _Claims(isr=(), elr=(), last_known=())  # whoever had more may have something else now
     elr = _eligible(partition.replicas, isr, min_isr, (*after.isr, *after.elr))
-    last_known = () if isr or elr else after.last_known
+    last_known = tuple(r for r in after.last_known if r not in isr)
     return _change(topic_id, number, partition, leader, isr, elr, last_known, recovers=recovers)
 
 
@@ -106,32 +137,41 @@ class _Claims:
 
 
 def _choose(
-    partition: PartitionImage, is_alive: IsAlive, claims: _Claims, remaining: tuple[BrokerId, ...], *, unclean: bool
+    partition: PartitionImage,
+    is_alive: IsAlive,
+    claims: _Claims,
+    remaining: tuple[BrokerId, ...],
+    ends: Ends,
+    *,
+    unclean: bool,
 ) -> tuple[BrokerId | None, Ground]:
     """Who leads when the leader is gone, and by what right; ``remaining`` are the live members of the ISR."""
-    lost_it_all = not claims.isr and not claims.elr
-    for among, ground in (
-        (remaining, Ground.IN_SYNC),
-        (claims.elr, Ground.ELIGIBLE),
-        (claims.last_known if lost_it_all else (), Ground.LAST_KNOWN),
-        (partition.replicas if unclean else (), Ground.UNCLEAN),
-    ):
+    for among, ground in ((remaining, Ground.IN_SYNC), (claims.elr, Ground.ELIGIBLE)):
         leader = elect(partition, is_alive, among=among)
         if leader is not None:
             return leader, ground
-    return None, Ground.NOBODY
+    if not claims.isr and not claims.elr:
+        leader = elect_damaged(claims.last_known, is_alive, ends)
+        if leader is not None:
+            return leader, Ground.LAST_KNOWN
+    leader = elect_unclean(partition, is_alive, ends) if unclean else None
+    return leader, Ground.NOBODY if leader is None else Ground.UNCLEAN
 
 
 def _claims(partition: PartitionImage, loss: Loss | None) -> _Claims:
     """Who stands for what was committed, after a loss."""
+    last_known = partition.last_known_elr
     if loss is None:
-        return _Claims(isr=partition.isr, elr=partition.elr, last_known=partition.last_known_elr)
+        return _Claims(isr=partition.isr, elr=partition.elr, last_known=last_known)
     gone = loss.broker
     isr = tuple(r for r in partition.isr if r != gone)
     elr = tuple(r for r in partition.elr if r != gone)
-    last_known = tuple(r for r in partition.last_known_elr if r != gone or not loss.total)
-    if not isr and not elr and not loss.total and (gone in partition.isr or gone in partition.elr):
-        last_known = (gone,)
+    stood = gone in partition.isr or gone in partition.elr
+    was_last = not isr and not elr and (stood or last_known[-1:] == (gone,))
+    if loss.total:
+        last_known = () if was_last else tuple(r for r in last_known if r != gone)
+    elif stood:
+        last_known = (*(r for r in last_known if r != gone), gone)
     return _Claims(isr=isr, elr=elr, last_known=last_known)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fates import ALL_KEPT, ReplicaFates
+from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -100,6 +100,17 @@ class ReplicasOffline:
 
     broker_id: BrokerId
     partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaEnds:
+    """A broker told, in its answer to LeaderAndIsr, how far its logs go of partitions of which nobody has everything.
+
+    Each with the leader epoch of the order that it answers: what was told before another order is old.
+    """
+
+    broker_id: BrokerId
+    ends: tuple[tuple[TopicPartition, LeaderEpoch, LogEnd], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +336,7 @@ Event: TypeAlias = (
     | BrokerHeartbeat
     | BrokerConnectionLost
     | ReplicasOffline
+    | ReplicaEnds
     | UnregisterBroker
     | Tick
     | AlterPartition

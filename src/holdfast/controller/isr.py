@@ -74,6 +74,7 @@ def _propose(
     if recovers:
         LEADERSHIP.after(leadership(partition), Ground.READY)
     elr = eligible(partition, isr, state.min_isr(name))
+    last_known = tuple(member for member in partition.last_known_elr if member not in isr)
     changes = isr != partition.isr or recovers or elr != partition.elr
     record = PartitionChangeRecord(
         partition=proposal.partition,
@@ -81,6 +82,7 @@ def _propose(
         isr=None if isr == partition.isr else isr,
         recovery_state=RecoveryState.RECOVERED if recovers else None,
         elr=None if elr == partition.elr else elr,
+        last_known_elr=None if last_known == partition.last_known_elr else last_known,
     )
     return record if changes else None, AlterPartitionResult(
         topic_id=proposal.topic_id,
@@ -187,7 +189,8 @@ def _elect(
     if unclean:
         if partition.leader is not None:
             return None, ElectionNotNeededError(f"{where} has a leader, broker {partition.leader}")
-        record = adapt(topic.topic_id, number, partition, is_alive, min_isr=state.min_isr(name), unclean=True)
+        ends, min_isr = state.log_ends(topic.topic_id, number), state.min_isr(name)
+        record = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True, ends=ends)
         if record is None:
             return None, EligibleLeadersNotAvailableError(f"No replica of {where} is alive")
         return record, None

@@ -9,9 +9,10 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.controller.directories import OfflineReplicas
-from holdfast.controller.election import IsAlive
+from holdfast.controller.election import NO_ENDS, Ends, IsAlive
 from holdfast.controller.settings import ControllerSettings
-from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.image import ClusterDelta, ClusterImage
+from holdfast.model.fates import LogEnd
 from holdfast.model.types import BrokerEpoch, BrokerId, DirectoryId, TimestampMs, TopicId
 
 _UNCLEAN = "unclean.leader.election.enable"
@@ -30,8 +31,8 @@ class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
     __slots__ = (
-        "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions", "settings",
-        "unserved",
+        "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions",
+        "settings", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -39,6 +40,8 @@ class ControllerState:
         self.settings = settings
         self.rng = rng
         self.offline = OfflineReplicas()
+        self.ends: dict[tuple[TopicId, int], dict[BrokerId, LogEnd]] = {}
+        """How far logs go, of partitions of which nobody has everything and that nobody leads."""
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
         self.sessions = Sessions(settings.session_timeout_ms)
         self.next_rebalance_ms: TimestampMs | None = None
@@ -74,6 +77,20 @@ class ControllerState:
         """min.insync.replicas of a topic."""
         value = self.image.topic_configs(topic).get(_MIN_ISR)
         return self.settings.min_insync_replicas if value is None else int(value)
+
+    def log_ends(self, topic_id: TopicId, number: int) -> Ends:
+        """What was told of the ends of logs since nobody leads this partition."""
+        return self.ends.get((topic_id, number), NO_ENDS)
+
+    def forget_ends(self, delta: ClusterDelta) -> None:
+        """What was told of the ends of logs is old once somebody leads, or everybody is told anew."""
+        if not self.ends:
+            return
+        for name, numbers in delta.changed_topics.items():
+            for number in numbers:
+                self.ends.pop((self.image.topics[name].topic_id, number), None)
+        for topic_id, number in [key for key in self.ends if key[0] in delta.deleted_topics]:
+            del self.ends[topic_id, number]
 
     def new_id(self) -> UUID:
         """A random id for a topic."""

@@ -77,8 +77,8 @@ class PartitionImage:
     """One partition. Invariants: the ISR is a subset of the replicas; the leader is in the ISR.
 
     ``elr``: replicas outside the ISR that have everything committed too (KIP-966). The ISR is empty only when the
-    last of its members lost data: then the elr may lead, or, when that is empty too, and it is back, the
-    ``last_known_elr``, which has lost the least.
+    last of its members lost data: then the elr may lead, or, when that is empty too, and they are back, the longest
+    log of the ``last_known_elr``, which left the ISR or the elr because they had lost their ends.
     """
 
     replicas: tuple[BrokerId, ...]

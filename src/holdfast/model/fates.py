@@ -7,8 +7,9 @@ a replica that lost something may no longer stand for records that were acknowle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
-from holdfast.model.types import BrokerEpoch, TopicPartition
+from holdfast.model.types import BrokerEpoch, LeaderEpoch, Offset, TopicPartition
 
 
 class ReplicaFate(Enum):
@@ -39,6 +40,18 @@ class ReplicaFates:
     def of(self, tp: TopicPartition) -> ReplicaFate:
         """What became of one replica."""
         return self.others.get(tp, self.rest)
+
+
+class LogEnd(NamedTuple):
+    """How far a replica's log goes: the leader epoch of its last batch (None: there is none), and its end."""
+
+    leader_epoch: LeaderEpoch | None
+    end_offset: Offset
+
+    @property
+    def rank(self) -> tuple[int, Offset]:
+        """Of two logs the one with the higher rank has more of what was acknowledged last."""
+        return -1 if self.leader_epoch is None else self.leader_epoch, self.end_offset
 
 
 ALL_KEPT = ReplicaFates()

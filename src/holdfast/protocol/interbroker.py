@@ -8,6 +8,7 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
   ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
   its leader must not leave behind (KIP-966).
+* The answer to LeaderAndIsr: ``last_epoch`` and ``end_offset`` of a partition of which nobody has everything.
 * BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py).
 * StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
   apart.
@@ -58,6 +59,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
 _TAG_TOPIC_ID = 0x1000
 _TAG_ELIGIBLE = 0x1000
 _TAG_REST, _TAG_FATES = 0x1000, 0x1001
+_TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
 
 __all__ = ["AlterPartitionRequest", "BrokerRegistrationResponse"]  # with what is defined here
 
@@ -158,8 +160,13 @@ class LeaderAndIsrRequest(_LeaderAndIsrRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAndIsrPartitionError(_LeaderAndIsrResponse):
+    """``last_epoch`` and ``end_offset``: how far the log goes, where that was asked by naming nobody at all; -1: not
+    asked, and for the epoch, that there is no batch."""
+
     partition_index: i32 = field(metadata=_INT32)
     error_code: ErrorCode = field(metadata=_ERROR)
+    last_epoch: i32 = field(metadata={**_INT32, "tag": _TAG_LAST_EPOCH}, default=i32(-1))
+    end_offset: i64 = field(metadata={**_INT64, "tag": _TAG_END_OFFSET}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from holdfast.model.fates import LogEnd
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -296,6 +297,14 @@ class LocalReplicas:
         """The high watermark as far as it is known here."""
         partition = self._partitions.get(tp)
         return None if partition is None or partition.log is None else partition.high_watermark
+
+    def log_end(self, tp: TopicPartition) -> LogEnd | None:
+        """How far the log goes; None when there is none that can be read."""
+        partition = self._partitions.get(tp)
+        if partition is None or partition.log is None or partition.role is Role.OFFLINE:
+            return None
+        view = partition.log.view
+        return LogEnd(view.last_epoch, view.end_offset)
 
     def offset_lag(self, tp: TopicPartition) -> int:
         """How far the local log is behind the high watermark (DescribeLogDirs); never negative."""

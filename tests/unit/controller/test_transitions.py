@@ -44,6 +44,7 @@ class Step(NamedTuple):
     broker: int | None = None
     sign: Sign | None = None
     loses: bool = False
+    loses_all: bool = False
 
 
 def partition_of(image: ClusterImage) -> PartitionImage:
@@ -77,7 +78,7 @@ def of_brokers(image: ClusterImage) -> Iterator[Step]:
     for b in BROKERS:
         for fate in (ReplicaFate.KEPT, ReplicaFate.DAMAGED, ReplicaFate.LOST):
             event = registration(b, image.next_offset + 100, fate)
-            yield Step(event, b, Sign.REGISTERED, loses=fate is not ReplicaFate.KEPT)
+            yield Step(event, b, Sign.REGISTERED, fate is not ReplicaFate.KEPT, fate is ReplicaFate.LOST)
         known = image.brokers.get(b)
         epoch = 0 if known is None else known.epoch
         beat: dict[str, Any] = {"broker_id": b, "broker_epoch": epoch}
@@ -117,7 +118,9 @@ def ground(p: PartitionImage, q: PartitionImage, step: Step) -> Ground | None:
         return Ground.IN_SYNC
     if q.leader in eligible:
         return Ground.ELIGIBLE
-    return Ground.LAST_KNOWN if q.leader in p.last_known_elr and not (in_sync | eligible) else Ground.UNCLEAN
+    # Those that were damaged count when nobody else does, unless one of them has just lost more and is not back yet.
+    counts = not in_sync and not eligible and not (step.loses and step.broker in (*p.isr, *p.elr, *p.last_known_elr))
+    return Ground.LAST_KNOWN if counts and q.leader in p.last_known_elr else Ground.UNCLEAN
 
 
 def cluster(unclean: str) -> ClusterImage:

@@ -51,8 +51,14 @@ async def handle_leader_and_isr(ctx: RequestContext, request: Any) -> Any:
     results = await future
     topics: dict[Any, list[dict[str, Any]]] = {}
     for state in states:
-        tp = state.topic_partition
-        topics.setdefault(state.topic_id, []).append({"partition_index": tp.partition, "error_code": results.get(tp)})
+        tp, error = state.topic_partition, results.get(state.topic_partition)
+        answer: dict[str, Any] = {"partition_index": tp.partition, "error_code": error}
+        if error is None and state.leader is None and not state.isr and not state.eligible:
+            # Nobody has everything: the controller looks for who has the most.
+            end = ctx.broker.replicas.log_end(tp)
+            if end is not None:
+                answer |= {"last_epoch": end.rank[0], "end_offset": end.end_offset}
+        topics.setdefault(state.topic_id, []).append(answer)
     return respond(
         ctx, topics=[{"topic_id": topic_id, "partition_errors": parts} for topic_id, parts in topics.items()]
     )
