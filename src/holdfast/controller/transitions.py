@@ -96,7 +96,7 @@ class Ground(Enum):
 
     IN_SYNC = "one in sync"
     ELIGIBLE = "one eligible"
-    LAST_KNOWN = "the last that counted, damaged"
+    LAST_KNOWN = "the longest that counted, damaged"
     UNCLEAN = "anyone, where allowed"
     NOBODY = "nobody may"
     READY = "leader says ready"
