@@ -35,7 +35,8 @@ TRACE_SHOWN = 60
 def run(seed: int, duration_s: float, planted: str | None, faults: list[Fault] | None = None) -> Outcome:
     """One run in this process."""
     logging.disable(logging.ERROR)
-    gc.freeze()  # what is loaded need not be looked at after every run
+    if not gc.get_freeze_count():  # once: what an earlier run left would never be collected
+        gc.freeze()  # what is loaded need not be looked at after every run
     with PLANTED[planted]() if planted else contextlib.nullcontext():
         return Simulation(seed, duration_s=duration_s, faults=faults, weights=WEIGHTS.get(planted or "")).run()
 
