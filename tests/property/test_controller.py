@@ -27,7 +27,7 @@ from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import PartitionChangeRecord, RecoveryState
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.fates import LogEnd, ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 
 BROKERS = st.integers(1, 4)
@@ -174,6 +174,28 @@ class ControllerMachine(RuleBasedStateMachine):
             )
         )
         self.a_broker_heartbeats(broker, "")
+
+    def live(self) -> set[int]:
+        return {broker.id for broker in self.image.brokers.values() if broker.may_lead}
+
+    @rule(brokers=st.sets(BROKERS, min_size=1), longest=BROKERS)
+    def brokers_tell_how_far_their_logs_go(self, brokers: set[int], longest: int) -> None:
+        for broker in sorted(brokers):
+            before = {
+                TopicPartition(topic.name, number): p
+                for topic in self.image.sorted_topics()
+                for number, p in topic.numbered()
+                if p.leader is None and broker in p.replicas
+            }
+            end = LogEnd(1 if broker == longest else 0, 7)
+            told = tuple((where, p.leader_epoch, end) for where, p in before.items())
+            self.handle(events.ReplicaEnds(broker_id=broker, ends=told))
+            for where, p in before.items():
+                after = self.image.partition(*where)
+                assert after is not None
+                unclean = self.image.topic_configs(where.topic).get("unclean.leader.election.enable") == "true"
+                if after.leader is not None and not (unclean or p.isr or p.elr):
+                    assert set(p.last_known_elr) <= self.live(), "one that is not back was not waited for"
 
     @rule(topic=TOPICS, value=st.sampled_from(("1", "2", "3", None)))
     def min_insync_replicas_is_configured(self, topic: str, value: str | None) -> None:

@@ -107,7 +107,9 @@ def test_our_tagged_fields_are_absent_when_empty_and_there_when_not() -> None:
 
 def test_a_kafka_broker_would_skip_our_tagged_fields() -> None:
     """Their tags are far above Kafka's, and each says its size: reading past them needs no schema."""
-    ours = (ib.LeaderAndIsrPartitionState, ib.BrokerRegistrationRequest, ib.PartitionData)
+    ours = (
+        ib.LeaderAndIsrPartitionState, ib.LeaderAndIsrPartitionError, ib.BrokerRegistrationRequest, ib.PartitionData,
+    )  # fmt: skip
     for kind in (ib.UpdateMetadataRequest, ib.StopReplicaTopicState, *ours):
         tags = [f.metadata["tag"] for f in dataclasses.fields(kind) if "tag" in f.metadata]
         assert all(tag == 0 or tag >= 0x1000 for tag in tags)
@@ -125,6 +127,15 @@ def test_H_07_a_registration_says_what_became_of_replicas() -> None:
     lost = ib.ReplicaFateState(fate=2, topic_name="t", partitions=(0, 5))  # type: ignore[arg-type]
     full = dataclasses.replace(plain, rest=0, fates=(lost,))
     assert decode_request(62, 4, encode_body(full)) == full
+
+
+def test_H_07_an_answer_says_how_far_a_log_goes_that_nobody_leads() -> None:
+    plain = ib.LeaderAndIsrPartitionError(partition_index=1, error_code=ErrorCode.none)  # type: ignore[arg-type]
+    told = dataclasses.replace(plain, last_epoch=4, end_offset=70)  # type: ignore[arg-type]
+    topic = ib.LeaderAndIsrTopicError(topic_id=TOPIC, partition_errors=(plain, told))
+    answer = ib.LeaderAndIsrResponse(error_code=ErrorCode.none, topics=(topic,))
+    assert decode_response(4, 7, encode_body(answer)) == answer
+    assert encode_body(plain) == bytes.fromhex("00000001" "0000" "00")
 
 
 def test_H_07_eligible_replicas_go_with_every_isr() -> None:
