@@ -26,7 +26,7 @@ from tests.fuzz.reader import Reader
 from tests.fuzz.shrink import shrunk
 
 MAX_PARENTS: Final = 4096
-SAMPLE_SHARE: Final = 0.06
+SAMPLE_SHARE: Final = 0.04
 """Part of the time that goes into the slow feedback."""
 STRETCHED: Final = 256 << 10
 SLOW_S: Final = 1.0
@@ -91,7 +91,7 @@ class Hunt:
         self._places: Counter[str] = Counter()
         self._fresh: list[bytes] = []
         self.tally = Tally(reader=reader.name, seed=seed)
-        self._parents = [item[: reader.max_size] for item in reader.corpus()]
+        self._parents = reader.inputs()
         self._seeds = len(self._parents)
         self._tokens, self._token_ends = joined(list(reader.tokens))
         self._began = time.monotonic()

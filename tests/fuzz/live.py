@@ -56,7 +56,7 @@ class Mutants:
     def __init__(self, name: str, seed: int, max_size: int) -> None:
         reader = READERS[name]
         self._reader, self._max_size = reader, max_size
-        self.corpus = [item[:max_size] for item in reader.corpus()]
+        self.corpus = [item for item in reader.corpus() if len(item) <= max_size]
         self._source, self._ends = joined(self.corpus)
         self._tokens, self._token_ends = joined(list(reader.tokens))
         self._state = np.array([seed * 2 + 1], np.uint64)

@@ -35,3 +35,8 @@ class Reader:
     memory_base: int = 64 << 10
     memory_factor: int = 256
     headroom: int = 96 << 20
+
+    def inputs(self) -> list[bytes]:
+        """The corpus, without what is too large to be one input."""
+        corpus = self.corpus()
+        return [item for item in corpus if len(item) <= self.max_size] or [item[: self.max_size] for item in corpus]

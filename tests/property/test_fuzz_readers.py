@@ -29,7 +29,7 @@ short = settings(
 def prepared(name: str) -> tuple[Any, list[bytes]]:
     """The function under test, and its corpus."""
     reader = READERS[name]
-    return reader.make(), [item[: reader.max_size] for item in reader.corpus()]
+    return reader.make(), reader.inputs()
 
 
 @pytest.fixture(autouse=True)

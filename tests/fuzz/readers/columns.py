@@ -182,7 +182,7 @@ READERS = (
         corpus=_kernel_corpus,
         refusals=(),
         fixup=Fixup.BATCHES,
-        max_size=1000,
+        max_size=420,
         headroom=512 << 20,
     ),
     Reader(
@@ -192,7 +192,7 @@ READERS = (
         corpus=_columns_corpus,
         fixup=Fixup.BATCHES,
         prefix=1,
-        max_size=800,
+        max_size=360,
         memory_base=128 << 20,
         headroom=6 << 30,
     ),

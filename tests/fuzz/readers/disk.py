@@ -242,7 +242,7 @@ READERS = (
         refusals=(),
         fixup=Fixup.ARCHIVE,
         tokens=(b"\5\0\3", b"\4\0\x0d0\n1\n0 0\n", b"\6\0\5x.log", b".log", "²".encode(), b"\0\0\x47"),
-        max_size=600,
+        max_size=400,
         memory_base=2 << 20,
     ),
     Reader(

@@ -144,7 +144,7 @@ READERS = (
         corpus=_log_corpus,
         refusals=(HoldfastError,),
         fixup=Fixup.BATCHES,
-        max_size=700,
+        max_size=400,
         memory_base=1 << 20,
         headroom=256 << 20,
     ),

@@ -166,7 +166,14 @@ def _log_corpus() -> list[bytes]:
     one = b"".join(bytes(_batch([record], i, 1, 0)) for i, record in enumerate(records[:4]))
     rest = b"".join(bytes(_batch([record], 4 + i, 1, 0)) for i, record in enumerate(records[4:8]))
     end = b"".join(bytes(_batch([record], 8 + i, 1, 0)) for i, record in enumerate(records[8:14]))
+    single = [archive.pack([(0, bytes(_batch([record], 0, 1, 0)))]) for record in records]
+    pairs = [
+        archive.pack([(0, b""), (2, bytes(_batch([first], 0, 1, 0))), (0, bytes(_batch([second], 4, 1, 0)))])
+        for first, second in zip(records, records[5:], strict=False)
+    ]
     found = [
+        *single,
+        *pairs,
         archive.pack([(0, one)]),
         archive.pack([(0, one + rest)]),
         archive.pack([(0, bytes(_batch(records[:6], 0, 1, 0)))]),
@@ -176,8 +183,8 @@ def _log_corpus() -> list[bytes]:
     ]
     files = samples.recorded_files("__cluster_metadata-0")
     data = next(d for name, d in files.items() if name.endswith(".log"))
-    found.append(archive.pack([(0, data[:580])]))
-    return [item[:600] for item in found]
+    found.append(archive.pack([(0, data[:380])]))
+    return found
 
 
 READERS = (
@@ -198,7 +205,7 @@ READERS = (
         refusals=(HoldfastError,),
         fixup=Fixup.ARCHIVE,
         tokens=(b"\0\0\x60", b"\1\5\2", b"\1\3\2"),
-        max_size=600,
+        max_size=400,
         memory_base=256 << 10,
     ),
 )

@@ -398,7 +398,7 @@ READERS = (
         refusals=(),
         fixup=Fixup.FRAME,
         prefix=1,
-        max_size=600,
+        max_size=300,
         memory_base=4 << 20,
     ),
     Reader(
