@@ -40,7 +40,7 @@ PROPERTIES = {
     "offsets.topic.num.partitions": "1",
     "default.replication.factor": "3",
     "replica.lag.time.max.ms": "5000",
-    "replica.fetch.wait.max.ms": "3000",
+    "replica.fetch.wait.max.ms": "5000",
     "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "2000",
     "leader.imbalance.check.interval.seconds": "20",
@@ -113,7 +113,7 @@ class Simulation:
         self.client = SimProcess(self.loop, "10.0.1.1")
         self.network.up.add(self.client.machine)
         self.workload = Workload(
-            ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.05, 1.5)
+            ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.02, 3.0)
         )
         self._failure: BaseException | None = None
 

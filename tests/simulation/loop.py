@@ -29,12 +29,17 @@ class Process(Protocol):
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
+COLLECT_EVERY = 5
+"""Runs between two looks for what they left: never while one goes on, and a look costs as much as ten idle seconds."""
 _HORIZON_STEPS = 2_000_000
 """Callbacks at one instant after which the cluster counts as spinning."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """See the module's docstring. ``connector`` makes connections; ``after_step`` is called after every callback."""
+
+    ended = 0
+    """Runs of this process that are over."""
 
     def __init__(self, start_s: float = 1_000.0) -> None:
         super().__init__()
@@ -116,7 +121,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 task.cancel()
             self._readers.clear()
             self._graves.clear()
-            gc.collect()
+            SimLoop.ended += 1
+            if SimLoop.ended % COLLECT_EVERY == 0:
+                gc.collect()
         finally:
             logging.disable(silent)
             sys.unraisablehook = hook
