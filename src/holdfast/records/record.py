@@ -51,34 +51,40 @@ def decode_batches(buf: Buffer, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
     """The records of all whole batches, control batches left out."""
     for pos, header in iter_headers(buf):
         if not header.is_control:
-            yield from decode_batch(memoryview(buf)[pos : pos + header.size], limit)
+            yield from iter_batch(memoryview(buf)[pos : pos + header.size], limit)
 
 
 def decode_batch(buf: Buffer, limit: int = DEFAULT_LIMIT) -> list[Record]:
+    """All that ``iter_batch`` gives, for batches that are known to be small."""
+    return list(iter_batch(buf, limit))
+
+
+def iter_batch(buf: Buffer, limit: int = DEFAULT_LIMIT) -> Iterator[Record]:
     """The records of the batch that ``buf`` begins with. InvalidRecordError if they are not what the header says,
-    CorruptRecordError or MessageTooLargeError if they cannot be decompressed to ``limit`` bytes or less."""
+    CorruptRecordError or MessageTooLargeError if they cannot be decompressed to ``limit`` bytes or less.
+
+    One at a time: a batch from a client may be small and hold millions of them."""
     header = parse_header(buf)
     view = memoryview(buf)
     if header.size > len(view):
         raise InvalidRecordError(f"a batch of {header.size} bytes in {len(view)}")
     payload = bytes(decompress(Codec.numbered(header.compression), view[HEADER_SIZE : header.size], limit))
     fixed = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
-    records: list[Record] = []
-    pos = 0
+    pos = number = 0
     try:
-        for _ in range(header.record_count):
+        while number < header.record_count:
             record, pos = _decode_record(payload, pos, header.base_offset, header.base_timestamp, fixed)
-            records.append(record)
+            number += 1
+            yield record
     except (IndexError, ValueError) as e:
         raise InvalidRecordError(
-            f"record {len(records)} of {header.record_count} in the batch at offset {header.base_offset}: {e}"
+            f"record {number} of {header.record_count} in the batch at offset {header.base_offset}: {e}"
         ) from None
     if pos != len(payload):
         raise InvalidRecordError(
             f"{len(payload) - pos} bytes after the {header.record_count} records of the batch at offset "
             f"{header.base_offset}"
         )
-    return records
 
 
 def _decode_record(

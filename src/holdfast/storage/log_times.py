@@ -10,7 +10,7 @@ from typing import NamedTuple
 from holdfast.model.errors import RecordError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.records.batch import BatchHeader
-from holdfast.records.record import decode_batch
+from holdfast.records.record import iter_batch
 from holdfast.storage.log_view import LogView
 from holdfast.storage.segment import Segment
 
@@ -77,10 +77,9 @@ def _first_record(
     """The first record in the batch that is not older than ``timestamp`` nor before the log's start."""
     epoch = header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None
     try:
-        records = decode_batch(segment.handle().pread(header.size, position))
+        for record in iter_batch(segment.handle().pread(header.size, position)):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return TimestampOffset(record.timestamp, record.offset, epoch)
     except RecordError:  # a producer's nonsense, stored as it came: the header is all there is to go by
         return TimestampOffset(header.max_timestamp, max(header.base_offset, start_offset), epoch)
-    for record in records:
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return TimestampOffset(record.timestamp, record.offset, epoch)
     return None

@@ -33,12 +33,14 @@ from holdfast.records.batch import (
     stamp_log_append_time,
 )
 from holdfast.records.compression import Codec
-from holdfast.records.record import decode_batch, recompress
+from holdfast.records.record import iter_batch, recompress
 from holdfast.storage.files import Buffer
 from holdfast.storage.segment import NO_TIMESTAMP, Placed
 
 Writable = bytearray | memoryview
 _ATTRIBUTES_LOW_BYTE: Final = 22
+_MAX_TOLD: Final = 10_000
+"""Records of a batch whose errors are told one by one."""
 
 
 class RejectedRecordsError(InvalidRecordError):
@@ -118,11 +120,17 @@ def _recompressed(
 
 
 def _check_keys(buf: Writable, position: int, header: BatchHeader, tp: TopicPartition) -> None:
-    records = decode_batch(memoryview(buf)[position : position + header.size])
+    records = iter_batch(memoryview(buf)[position : position + header.size])
     why = f"record without a key in compacted topic partition {tp}"
-    keyless = [(i, why) for i, record in enumerate(records) if record.key is None]
+    keyless = 0
+    told: list[tuple[int, str]] = []
+    for i, record in enumerate(records):
+        if record.key is None:
+            keyless += 1
+            if len(told) < _MAX_TOLD:
+                told.append((i, why))
     if keyless:
-        raise RejectedRecordsError(f"{len(keyless)} of {len(records)} records are without a key: {tp}", keyless)
+        raise RejectedRecordsError(f"{keyless} of {header.record_count} records are without a key: {tp}", told)
 
 
 def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted: bool) -> None:

@@ -1,5 +1,6 @@
 """What a log takes, what it refuses, and where it puts it."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from holdfast.model.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from holdfast.records.batch import iter_headers, parse_header, stamp, stamp_crc
+from holdfast.records.batch import HEADER, iter_headers, parse_header, stamp, stamp_crc
+from holdfast.records.compression import Codec, compress
 from holdfast.records.record import decode_batch
+from holdfast.storage.validation import RejectedRecordsError
 
 NOW_MS = 1_700_000_000_000
 
@@ -97,6 +100,24 @@ def test_a_client_cannot_claim_the_brokers_clock(open_log, batch, read_all):
     assert header.attributes == 0
     log.close(clean=False)
     assert open_log(clean=False).view.end_offset == 1  # its CRC is right
+
+
+def test_a_small_batch_of_very_many_records_takes_little_memory(open_log):
+    """Hundreds of thousands of empty records in a few hundred bytes: they are looked at one at a time."""
+    record = b"\x0c\0\0\0\x01\x01\0"  # no key, no value
+    count = 300_000
+    payload = compress(Codec.ZSTD, record * count)
+    head = HEADER.pack(0, 49 + len(payload), -1, 2, 0, Codec.ZSTD, count - 1, NOW_MS, NOW_MS, -1, -1, -1, count)
+    batch = bytearray(head + payload)
+    stamp_crc(batch, 0)
+    log = open_log(cleanup_policy=frozenset({"compact"}))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RejectedRecordsError, match="300000 of 300000"):
+            log.append_as_leader(batch, 1, NOW_MS)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_compacted_topics_need_keys(open_log, batch):
