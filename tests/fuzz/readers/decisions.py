@@ -66,6 +66,9 @@ class _Controller:
 
     async def told_everybody(self, timeout_s: float) -> None: ...
 
+    async def has_told(self, broker_id: int, broker_epoch: int) -> bool:
+        return True
+
 
 def _image() -> Any:
     from holdfast.metadata import records as m
