@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
+from kio.static.primitive import Records
 
 from holdfast.broker import dispatch
 from holdfast.broker.connection import BufferPool, Connection
@@ -99,6 +101,18 @@ async def test_what_is_not_spoken_closes_the_connection(
         await client.send(encode_request_raw(api_key, version, 1, "t", b""))
         assert await client.receive() == b""
     assert f"API key {api_key} version {version} is not spoken here" in caplog.text
+
+
+@on_a_loop
+async def test_a_client_cannot_write_to_the_groups_own_topic() -> None:
+    """A record there that is no group's would keep every later coordinator from loading them (Kafka's answer, 17)."""
+    cache = MetadataCache()
+    cache.topics = {"__consumer_offsets": {}}
+    partition = {"index": 0, "records": Records(bytes(70))}
+    topics = [{"name": "__consumer_offsets", "partition_data": [partition]}]
+    async with served(metadata=cache) as client:
+        answer = await client.ask(0, 9, {"acks": 1, "timeout": 1000, "topic_data": topics})
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.invalid_topic_exception
 
 
 @on_a_loop

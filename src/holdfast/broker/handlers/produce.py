@@ -16,6 +16,7 @@ from uuid import UUID
 
 from holdfast.broker.connection import Exchange
 from holdfast.broker.handlers.leaders import endpoints, leader_of
+from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.model.errors import (
     HoldfastError,
     InvalidRecordError,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ZSTD_VERSION = 7
+ADMIN_CLIENT = "__admin_client"
+"""Kafka's tools have this client id, and may write to internal topics."""
 _NO_OFFSET = -1
 _HEAD = struct.Struct(">8xi4xb4xh")
 """Length, magic and attributes of a batch."""
@@ -74,6 +77,9 @@ class ProduceHandler:
                     pending.fail(place, acks_error)
                 elif name is None:
                     pending.fail(place, UnknownTopicIdError(f"no topic has the id {name_or_id}"))
+                elif name in INTERNAL_TOPICS and exchange.header.client_id != ADMIN_CLIENT:
+                    why = f"{name} is written by brokers alone: its records are groups, and one that is none stops them"
+                    pending.fail(place, InvalidTopicError(why))
                 elif (refused := _refusal(version, records, request.transactional_id)) is not None:
                     pending.fail(place, refused)
                 else:
