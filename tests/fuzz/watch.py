@@ -1,7 +1,7 @@
 """Watches one hunting process per reader: sees it hang or die, saves the input that did it, starts the next.
 
-Owns the processes, their channels and the files of findings. A finding is made smaller here in the same way whatever
-it is: each attempt is another process for what ends or stops one, else all attempts are in one.
+Owns the processes, their channels and the files of findings. Errors come from the hunt, which has made them smaller;
+an input that ended or stopped its process is kept as it was, at most as large as the reader's inputs are.
 """
 
 import json
@@ -142,7 +142,7 @@ class Watched:
         """Everything in one row."""
         counts = ("inputs", "sampled", "stretched", "refused")
         total = {key: sum(row.get(key, 0) for row in self.rows) for key in counts}
-        total |= {key: round(sum(row.get(key, 0) for row in self.rows), 1) for key in ("cpu_s", "seconds")}
+        total |= {key: round(sum(row.get(key, 0) for row in self.rows), 3) for key in ("cpu_s", "seconds")}
         total |= {
             key: max((row.get(key, 0) for row in self.rows), default=0)
             for key in ("parents", "outcomes", "steps", "lines", "max_rss_mib")
