@@ -118,12 +118,12 @@ class Namespaces:
     def cut(self, sender: int | None, receiver: int | None) -> None:
         self._cuts[sender, receiver] += 1
         if self._cuts[sender, receiver] == 1:
-            self._ip(self._router, f"rule add {_selector(sender, receiver)} blackhole")
+            self._ip(self._router, f"rule add pref {_rule(sender, receiver)} {_selector(sender, receiver)} blackhole")
 
     def heal(self, sender: int | None, receiver: int | None) -> None:
         self._cuts[sender, receiver] -= 1
         if self._cuts[sender, receiver] == 0:
-            self._ip(self._router, f"rule del {_selector(sender, receiver)} blackhole")
+            self._ip(self._router, f"rule del pref {_rule(sender, receiver)}")
 
     def close(self) -> None:
         for namespace in (self._home, self._router, *self._namespaces.values()):
@@ -155,6 +155,11 @@ class Namespaces:
 
 def _address(number: int) -> str:
     return f"10.70.{number}.2"
+
+
+def _rule(sender: int | None, receiver: int | None) -> int:
+    """The place of a rule of its own: a rule that is taken away by what it selects may take another one's place."""
+    return 1000 + 100 * (sender or 0) + (receiver or 0)
 
 
 def _selector(sender: int | None, receiver: int | None) -> str:
