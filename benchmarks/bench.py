@@ -151,20 +151,21 @@ def measure(
                 tick(f"{kind.name}: {step.title}")
                 report.take(kind, step.key, step.run)
     if "partitions" in sections:
-        count = size.topics * PARTITIONS_PER_TOPIC
-        tick(f"{kind.name}: {count} partitions")
-        report.take(kind, f"{count} partitions RF3", lambda: many_partitions(kind, folder / "many", size.topics))
+        many_partitions(kind, folder / "many", size.topics, report, tick)
     if "start" in sections:
         tick(f"{kind.name}: start to first record")
         report.take(kind, FIRST_RECORD, lambda: cases.start_to_ack(kind, folder / "start", size.starts))
 
 
-def many_partitions(kind: Kind, data_dir: Path, topics: int) -> cases.Numbers:
-    """A cluster of its own, that of an administrator's worst day."""
+def many_partitions(kind: Kind, data_dir: Path, topics: int, report: Report, tick: Callable[[str], None]) -> None:
+    """A cluster of its own: what it costs to have so many, and to start with them."""
+    count = topics * PARTITIONS_PER_TOPIC
+    tick(f"{kind.name}: {count} partitions")
     with kind.cluster(data_dir, 3) as cluster:
         running = Running(cluster)
-        numbers = partitions.many(running, topics, PARTITIONS_PER_TOPIC)
-        return numbers | partitions.restart(running, topics * PARTITIONS_PER_TOPIC)
+        key = f"{count} partitions RF3"
+        report.take(kind, key, lambda: partitions.many(running, topics, PARTITIONS_PER_TOPIC))
+        report.take(kind, f"{key}, restart", lambda: partitions.restart(running, count))
 
 
 def spark_read(size: Size, with_peer: bool) -> cases.Numbers:
