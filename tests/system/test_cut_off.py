@@ -115,6 +115,17 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
     assert write(brokers, others, topic, partition) == [5, 6, 7, 8, 9]
     assert end_of(brokers.network.advertised(old), topic, partition) == (NOT_LEADER, -1)
     brokers.network.heal(controller, old)
+    answers = set()
+
+    def is_back() -> bool:
+        """The controller counts it as alive and has told it of the next leader."""
+        answers.add(end_of(brokers.network.advertised(old), topic, partition))
+        view = brokers.view(old, [topic])
+        seen = None if view is None else view.partitions[topic, partition]
+        return seen is not None and old in seen.isr and seen.leader in others
+
+    wait_for(is_back, "the return of the old leader", timeout_s=TIMEOUT_S, interval_s=0.002)
     again = in_sync(brokers, topic).partitions[topic, partition].leader
     assert again is not None
     tells(again, 10)
+    assert answers <= {(NOT_LEADER, -1), (0, 10)}, "it was counted as alive before it knew what was decided without it"

@@ -76,9 +76,14 @@ class ControllerChannel:
             self._queue.extend(requests)
         self._work.set()
 
+    @property
+    def is_flushed(self) -> bool:
+        """Everything so far is answered."""
+        return not self._queue and not self._sending and not self._needs_full_state
+
     async def flushed(self) -> None:
         """Return when everything queued so far is answered, or the channel has ended."""
-        if self._task.done() or (not self._queue and not self._sending and not self._needs_full_state):
+        if self._task.done() or self.is_flushed:
             return
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)

@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 MAX_BATCH = 200
 """Events decided between two commits."""
 MAX_WAITING = 10_000
+KNOWS_TIMEOUT_S = 1.0
 PROBE_TIMEOUT_S = 1.0
 PROBE_RETRY_S = 0.001
 _STORAGE_ERROR = code_of(KafkaStorageError)
@@ -321,6 +322,25 @@ class ControllerLoop:
             _, pending = await asyncio.wait(waits, timeout=timeout_s)
             for wait in pending:
                 wait.cancel()
+
+    async def has_told(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a broker that was given up, or is new, knows what was decided without it; waits a moment for that.
+
+        Before it does, it must not count as alive: it may still believe that it leads what others lead by now (H-13).
+        """
+        try:
+            async with asyncio.timeout(KNOWS_TIMEOUT_S):
+                while not self._closed:
+                    registered, channel = self.image.brokers.get(broker_id), self._channels.get(broker_id)
+                    if registered is None or registered.epoch != broker_epoch or not registered.fenced:
+                        break  # the decision says what follows
+                    if channel is None or channel.is_flushed:
+                        break
+                    await channel.flushed()
+                    await asyncio.sleep(0)  # one that was closed is flushed at once
+        except TimeoutError:
+            return False
+        return True
 
     # -- who is alive ------------------------------------------------------------------------------------------
 

@@ -60,7 +60,14 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
 
 
 async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
-    """Versions 0-2."""
+    """Versions 0-2. A fenced broker stays so until it has answered all orders."""
+    controller = ctx.broker.controller
+    if (
+        controller is not None
+        and not request.want_shut_down
+        and not await controller.has_told(request.broker_id, request.broker_epoch)
+    ):
+        return respond(ctx, is_caught_up=False, is_fenced=True, should_shut_down=False)
     reply = await ctx.submit(
         events.BrokerHeartbeat(
             broker_id=request.broker_id,
