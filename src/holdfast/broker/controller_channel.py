@@ -17,6 +17,8 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import ApiKey
+from holdfast.protocol.framing import decode_response
+from holdfast.protocol.orders_codec import encode_order
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +158,7 @@ class ControllerChannel:
             self._sending = True
             while self._queue and not self._lost.is_set():
                 request = self._queue.popleft()
-                response = await connection.request(request, timeout_s=REQUEST_TIMEOUT_S)
+                response = await self._ask(connection, request)
                 self._retry_s = 0.0
                 self._on_answer(self.broker_id, request, response)
             self._sending = False
@@ -167,3 +169,11 @@ class ControllerChannel:
             self.release()
             self._work.clear()
             await self._work.wait()
+
+    @staticmethod
+    async def _ask(connection: BrokerConnection, request: Any) -> Any:
+        api_key, version = request.__api_key__, request.__version__
+        body = encode_order(request)
+        return decode_response(
+            api_key, version, await connection.request_raw(api_key, version, body, timeout_s=REQUEST_TIMEOUT_S)
+        )

@@ -57,7 +57,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
     0x1003,
 )
 _TAG_TOPIC_ID = 0x1000
-_TAG_ELIGIBLE = 0x1000
+TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES = 0x1000, 0x1001
 _TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
 
@@ -127,7 +127,7 @@ class LeaderAndIsrPartitionState(_LeaderAndIsrRequest):
     removing_replicas: tuple[i32, ...] = field(metadata=_INT32, default=())
     is_new: bool = field(metadata=_BOOL, default=False)
     leader_recovery_state: i8 = field(metadata=_INT8, default=i8(0))
-    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": _TAG_ELIGIBLE}, default=())
+    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": TAG_ELIGIBLE}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +340,7 @@ class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionData(alter_partition.PartitionData):
-    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": _TAG_ELIGIBLE}, default=())
+    eligible: tuple[i32, ...] = field(metadata={**_INT32, "tag": TAG_ELIGIBLE}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
