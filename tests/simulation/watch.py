@@ -244,7 +244,7 @@ class Watch:
         for topic in image.topics.values():
             for number, partition in topic.numbered():
                 truth = self.truths.get((topic.topic_id, number))
-                if truth is None or not truth.end or broker_id not in truth.copies:
+                if truth is None or broker_id not in partition.replicas:
                     continue
                 if set(partition.isr) != set(partition.replicas):
                     return False
