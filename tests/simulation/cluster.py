@@ -352,6 +352,8 @@ class Simulation:
         reign = self._reign()
         if reign is None:
             return "there is no controller"
+        if reign._busy:
+            return "the controller is writing: its image is ahead of its records"
         for topic in reign.image.topics.values():
             for number, partition in topic.numbered():
                 name = f"{topic.name}-{number}"
