@@ -68,6 +68,7 @@ class ControllerMachine(RuleBasedStateMachine):
         image, _ = ClusterImage.empty("c").apply(loaded.records, loaded.base_offset)
         self.controller = Controller(image, SETTINGS, self.rng)
         self.controller.begin(self.now_ms)
+        self.heard_of: set[int] = set()
         self.known = {}
         for broker in image.brokers:
             self.tell_all(broker)
@@ -216,6 +217,7 @@ class ControllerMachine(RuleBasedStateMachine):
         )
         assert isinstance(reply, HoldfastError) == (registered is None)
         if registered is not None:
+            self.heard_of.add(broker)
             assert reply.is_fenced == self.image.brokers[broker].fenced
 
     @rule(broker=BROKERS, refused=st.booleans())
@@ -345,7 +347,10 @@ class ControllerMachine(RuleBasedStateMachine):
                     assert self.image.brokers[p.leader].may_lead
                     offline = self.controller.offline_replicas()
                     assert not offline.holds(p.leader, topic.topic_id, number)
-                    assert all(self.image.brokers[member].may_lead for member in p.isr)
+                    live = {m for m in p.isr if m in self.image.brokers and self.image.brokers[m].may_lead}
+                    on_disk = {m for m in live if not offline.holds(m, topic.topic_id, number)}
+                    if self.heard_of & on_disk:  # else whether the others left may be open
+                        assert all(self.image.brokers[member].may_lead for member in p.isr)
                 key = (topic.topic_id, number)
                 epochs = (p.leader_epoch, p.partition_epoch)
                 old = self.epochs.get(key, (0, 0))

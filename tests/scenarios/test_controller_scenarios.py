@@ -69,6 +69,7 @@ class Scenario:
         image, _ = ClusterImage.empty(self.store.cluster_id()).apply(loaded.records, loaded.base_offset)
         self.controller = Controller(image, self.settings, self.rng)
         self.controller.begin(self.now_ms)
+        self.heard_of: set[int] = set()
 
     @property
     def image(self) -> ClusterImage:
@@ -89,7 +90,7 @@ class Scenario:
             base = self.store.commit(decision.records, self.claim.epoch)
             assert base == before.next_offset
             delta = self.controller.replay(decision.records, base)
-            check(self.image, before)
+            check(self.image, before, self.heard_of)
             self._replay_again()
             if not quiet:
                 for offset, record in enumerate(decision.records, base):
@@ -234,6 +235,7 @@ class Scenario:
         quiet: bool = False,
     ) -> None:  # fmt: skip
         registered = self.image.brokers.get(broker)
+        self.heard_of.add(broker)
         self.handle(
             events.BrokerHeartbeat(
                 broker_id=broker,
@@ -368,7 +370,7 @@ class Scenario:
                 )
 
 
-def check(image: ClusterImage, before: ClusterImage) -> None:
+def check(image: ClusterImage, before: ClusterImage, heard_of: set[int]) -> None:
     """What must be true of every image, and between one and the next."""
     for topic in image.topics.values():
         assert image.topic_names[topic.topic_id] == topic.name
@@ -384,8 +386,9 @@ def check(image: ClusterImage, before: ClusterImage) -> None:
             if p.leader is not None:
                 assert p.leader in p.isr
                 assert not image.brokers[p.leader].fenced
-            for member in p.isr if len(p.isr) > 1 else ():
-                assert image.brokers[member].may_lead
+            live = {m for m in p.isr if m in image.brokers and image.brokers[m].may_lead}
+            if live & heard_of:  # else they stay until somebody is heard of
+                assert live == set(p.isr)
             old = None
             if old_topic is not None and old_topic.topic_id == topic.topic_id:
                 old = old_topic.partitions.get(number)

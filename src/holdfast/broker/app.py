@@ -38,7 +38,7 @@ from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata.store import Candidate, Claim, Loaded
 from holdfast.model.config import BrokerConfig, LogConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError, KafkaStorageError
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
 from holdfast.protocol.interbroker import TYPE_FULL
@@ -220,6 +220,11 @@ class Broker:
         self._tasks.append(self.loop.create_task(coroutine))
 
     # -- being the controller ----------------------------------------------------------------------------------
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch:
+        """Of this broker's registration; -1 before it."""
+        return self.membership.broker_epoch
 
     def controller_settings(self) -> ControllerSettings:
         """What the controller goes by, from this broker's configuration."""

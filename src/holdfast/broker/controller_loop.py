@@ -29,7 +29,7 @@ from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, Replic
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
 from holdfast.model.fates import LogEnd
-from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
+from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
@@ -55,6 +55,9 @@ class Host(Protocol):
 
     broker_id: BrokerId
     platform: Platform
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch: ...
 
     def monotonic_ms(self) -> int: ...
 
@@ -138,9 +141,12 @@ class ControllerLoop:
         """Tell every registered broker who the controller is now, and find out who is alive."""
         log.info("broker %d is the controller with epoch %d", self._broker.broker_id, self.epoch)
         now_ms = self._broker.monotonic_ms()
-        self.controller.begin(now_ms)
+        own_epoch = self._broker.broker_epoch
+        self.controller.begin(now_ms, own_epoch=own_epoch)
         for broker in self.image.brokers.values():
             self._open_channel(broker.id)
+            if broker.id == self._broker.broker_id and broker.epoch != own_epoch:
+                self._refused(broker.id, broker.epoch)  # an earlier start of this one
         self._arm()
 
     # -- events ------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ the incarnation that was registered last, or of one before it when the last one 
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.controller.election import IsAlive, Loss, adapt
+from holdfast.controller.election import IsAlive, Loss, adapt, awaits_news
 from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerHeartbeat,
@@ -71,6 +71,7 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
                 )
             )
     fates = _believed(state, event, known)
+    state.settle(event.broker_id)
     records += _partitions_without(state, event.broker_id, fates)
     state.sessions.forget(event.broker_id)
     state.offline.forget_broker(event.broker_id)
@@ -116,7 +117,8 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
     resend = _note_offline_dirs(state, event)
     after = BROKER.after(standing(broker), _said(event))
     records = [*_change(broker, after)]
-    if after is Standing.ACTIVE and broker.fenced:
+    is_news = state.settle(broker.id)
+    if after is Standing.ACTIVE and (broker.fenced or is_news):
         records += _partitions_with(state, broker, now_ms)
     elif records and not broker.fenced:
         records += _partitions_without(state, broker.id)
@@ -169,6 +171,7 @@ def fence(state: ControllerState, broker: BrokerImage) -> tuple[MetadataRecord, 
     """The records that take a broker out of service."""
     after = BROKER.after(standing(broker), Sign.DEAD)
     state.sessions.forget(broker.id)
+    state.settle(broker.id)
     return (*_change(broker, after), *_partitions_without(state, broker.id))
 
 
@@ -189,6 +192,7 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
         return Decision(reply=_not_registered(event.broker_id))
     BROKER.after(standing(broker), Sign.UNREGISTERED)
     state.sessions.forget(broker.id)
+    state.settle(broker.id)
     state.offline.forget_broker(broker.id)
     state.offline_dirs.pop(broker.id, None)
     state.unserved.pop(broker.id, None)
@@ -213,14 +217,10 @@ def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: Tim
     state.offline.add(event.broker_id, ((topic.topic_id, number) for topic, number, _ in lost))
     records: list[MetadataRecord] = []
     for topic, number, partition in lost:
-        change = adapt(
-            topic.topic_id,
-            number,
-            partition,
-            state.alive(topic.topic_id, number),
-            min_isr=state.min_isr(topic.name),
+        change = _adapt_isr(
+            state, topic, number, partition, state.alive(topic.topic_id, number),
             unclean=state.unclean_allowed(topic.name),
-        )
+        )  # fmt: skip
         # Also where it led nothing and was in no ISR, brokers must hear that the replica is offline; a change of
         # nothing but the partition epoch makes them.
         records.append(change or PartitionChangeRecord(partition=number, topic_id=topic.topic_id))
@@ -295,17 +295,38 @@ def _partitions_without(
             concerned = partition.leader is not None and broker_id in partition.isr
         if not concerned:
             continue
-        change = adapt(
-            topic.topic_id,
-            number,
-            partition,
-            state.alive(topic.topic_id, number, without=broker_id),
-            min_isr=state.min_isr(topic.name),
+        change = _adapt_isr(
+            state, topic, number, partition, state.alive(topic.topic_id, number, without=broker_id),
             unclean=partition.leader in (None, broker_id) and state.unclean_allowed(topic.name),
             loss=None if loss is None else Loss(broker=broker_id, total=loss),
-        )
+        )  # fmt: skip
         if change is not None:
             yield change
+
+
+def _adapt_isr(
+    state: ControllerState,
+    topic: TopicImage,
+    number: int,
+    partition: PartitionImage,
+    is_alive: IsAlive,
+    *,
+    unclean: bool,
+    loss: Loss | None = None,
+) -> PartitionChangeRecord | None:
+    """What follows when a replica went away; what cannot be said yet is looked at again with the next sign of life."""
+    if awaits_news(partition, is_alive, state.heard_of):
+        state.awaiting.add((topic.topic_id, number))
+    return adapt(
+        topic.topic_id,
+        number,
+        partition,
+        is_alive,
+        min_isr=state.min_isr(topic.name),
+        unclean=unclean,
+        loss=loss,
+        heard_of=state.heard_of,
+    )
 
 
 _LOSSES: Final = {ReplicaFate.DAMAGED: False, ReplicaFate.LOST: True}
@@ -313,12 +334,17 @@ _LOSSES: Final = {ReplicaFate.DAMAGED: False, ReplicaFate.LOST: True}
 
 
 def _partitions_with(state: ControllerState, broker: BrokerImage, now_ms: TimestampMs) -> Iterator[MetadataRecord]:
-    """What changes when the broker can lead again: partitions without a leader get one."""
+    """What changes when the broker can lead, or is known to: partitions without a leader get one."""
     for topic, number, partition in _hosted(state, broker.id):
-        if partition.leader is not None or state.offline.holds(broker.id, topic.topic_id, number):
+        if state.offline.holds(broker.id, topic.topic_id, number):
+            continue
+        awaited = (topic.topic_id, number) in state.awaiting and broker.id in partition.isr
+        if awaited:
+            state.awaiting.discard((topic.topic_id, number))
+        elif partition.leader is not None:
             continue
         is_alive = _or(broker.id, state.alive(topic.topic_id, number))
-        if _waits_for_preferred(state, partition, is_alive, now_ms):
+        if partition.leader is None and _waits_for_preferred(state, partition, is_alive, now_ms):
             continue
         change = _elect_somebody(state, topic, number, partition, is_alive)
         if change is not None:
@@ -336,6 +362,7 @@ def _elect_somebody(
         min_isr=state.min_isr(topic.name),
         unclean=state.unclean_allowed(topic.name),
         ends=state.log_ends(topic.topic_id, number),
+        heard_of=state.heard_of,
     )
 
 

@@ -121,7 +121,10 @@ def _consequences(
         is_alive = state.alive(topic.topic_id, number)
         if partition.leader is None and unclean:
             ends = state.log_ends(topic.topic_id, number)
-            change = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True, ends=ends)
+            change = adapt(
+                topic.topic_id, number, partition, is_alive,
+                min_isr=min_isr, unclean=True, ends=ends, heard_of=state.heard_of,
+            )  # fmt: skip
             if change is not None:
                 yield change
         elif partition.elr and not eligible(partition, partition.isr, min_isr):

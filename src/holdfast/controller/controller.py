@@ -35,7 +35,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.controller.state import ControllerState, Rng
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import MetadataRecord
-from holdfast.model.types import Offset, TimestampMs
+from holdfast.model.types import BrokerEpoch, Offset, TimestampMs
 
 
 class Controller:
@@ -55,13 +55,18 @@ class Controller:
         """Replicas of live brokers that are on dead log dirs; a live view."""
         return self._state.offline
 
-    def begin(self, now_ms: TimestampMs) -> None:
-        """The reign starts: every broker that the image counts as alive has a whole session to be heard of."""
+    def begin(self, now_ms: TimestampMs, *, own_epoch: BrokerEpoch | None = None) -> None:
+        """The reign starts: every broker that the image counts as alive has a whole session to be heard of.
+
+        ``own_epoch``: of the broker that this runs in, which needs not be heard of.
+        """
         state = self._state
         state.sessions.look(now_ms)
         for broker in state.image.brokers.values():
             if not broker.fenced:
                 state.sessions.touch(broker.id, now_ms)
+                if broker.epoch != own_epoch:
+                    state.unheard.add(broker.id)
         if state.settings.auto_rebalance:
             state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
 

@@ -9,6 +9,8 @@
 Every election goes by a table, LEADERSHIP (transitions.py).
 
 "Alive" is the caller's word: the broker is not fenced, not shutting down, and the replica's log dir is not offline.
+"Heard of" means in this reign: a new controller finds brokers recorded as alive that may all be dead. Such a one leads
+nothing anew, and nobody leaves the ISR in favour of such alone: it may never come back, or come back with less.
 
 The eligible leader replicas are those that left the ISR when that took it below min.insync.replicas, and that
 have kept their data since. Everything committed is on all of them, because a leader raises its high watermark
@@ -39,6 +41,11 @@ IsAlive: TypeAlias = Callable[[BrokerId], bool]
 Ends: TypeAlias = Mapping[BrokerId, LogEnd]
 """How far the logs of replicas go, as far as that was told since nobody leads."""
 NO_ENDS: Final[Ends] = MappingProxyType({})
+
+
+def everybody(broker: BrokerId) -> bool:
+    """All brokers were heard of."""
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,21 +108,24 @@ def adapt(
     unclean: bool = False,
     loss: Loss | None = None,
     ends: Ends = NO_ENDS,
+    heard_of: IsAlive = everybody,
 ) -> PartitionChangeRecord | None:
     """What must change of a partition after some of its replicas came or went; None when nothing must.
 
-    A leader that is alive stays. ISR members that are not alive leave the ISR as long as one member remains; the
-    last ISR is kept when all are gone. A replica with a ``loss`` is in no set any more whose members have
-    everything. The leader epoch grows only with a new leader (C25).
+    A leader that is alive stays. ISR members that are not alive leave the ISR as long as one member remains that is
+    and was heard of; the last ISR is kept when all are gone. A replica with a ``loss`` is in no set any more whose
+    members have everything. The leader epoch grows only with a new leader (C25).
     """
     after = _claims(partition, loss)
     remaining = tuple(r for r in after.isr if is_alive(r))
-    isr = remaining or after.isr
+    isr = remaining if any(map(heard_of, remaining)) else after.isr
     recovers = False
     if partition.leader is not None and partition.leader in remaining:
         leader: BrokerId | None = partition.leader
     else:
-        leader, ground = _choose(partition, is_alive, after, remaining, ends, unclean=unclean)
+        leader, ground = _choose(
+            partition, lambda r: is_alive(r) and heard_of(r), after, remaining, ends, unclean=unclean
+        )
         LEADERSHIP.after(leadership(partition), ground)
         recovers = ground in (Ground.LAST_KNOWN, Ground.UNCLEAN)
         if leader is not None and leader not in remaining:
@@ -125,6 +135,12 @@ def adapt(
     elr = _eligible(partition.replicas, isr, min_isr, (*after.isr, *after.elr))
     last_known = tuple(r for r in after.last_known if r not in isr)
     return _change(topic_id, number, partition, leader, isr, elr, last_known, recovers=recovers)
+
+
+def awaits_news(partition: PartitionImage, is_alive: IsAlive, heard_of: IsAlive) -> bool:
+    """Whether the ISR stays as it is because nobody of it who counts as alive was heard of yet."""
+    remaining = [r for r in partition.isr if is_alive(r)]
+    return bool(remaining) and not any(map(heard_of, remaining))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

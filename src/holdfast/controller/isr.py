@@ -190,7 +190,10 @@ def _elect(
         if partition.leader is not None:
             return None, ElectionNotNeededError(f"{where} has a leader, broker {partition.leader}")
         ends, min_isr = state.log_ends(topic.topic_id, number), state.min_isr(name)
-        record = adapt(topic.topic_id, number, partition, is_alive, min_isr=min_isr, unclean=True, ends=ends)
+        record = adapt(
+            topic.topic_id, number, partition, is_alive,
+            min_isr=min_isr, unclean=True, ends=ends, heard_of=state.heard_of,
+        )  # fmt: skip
         if record is None:
             return None, EligibleLeadersNotAvailableError(f"No replica of {where} is alive")
         return record, None

@@ -31,8 +31,8 @@ class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
     __slots__ = (
-        "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions",
-        "settings", "unserved",
+        "awaiting", "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions",
+        "settings", "unheard", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -44,6 +44,10 @@ class ControllerState:
         """How far logs go, of partitions of which nobody has everything and that nobody leads."""
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
         self.sessions = Sessions(settings.session_timeout_ms)
+        self.unheard: set[BrokerId] = set()
+        """Brokers that the image counts as alive and that were not heard of in this reign."""
+        self.awaiting: set[tuple[TopicId, int]] = set()
+        """Partitions that lost a replica while nobody else of their ISR had been heard of."""
         self.next_rebalance_ms: TimestampMs | None = None
         self.head_start_ends_ms: TimestampMs | None = None
         """Until then partitions without a leader wait for their preferred replica (R-32)."""
@@ -65,6 +69,16 @@ class ControllerState:
             )
 
         return is_alive
+
+    def heard_of(self, broker_id: BrokerId) -> bool:
+        """Whether a broker gave a sign of life in this reign."""
+        return broker_id not in self.unheard
+
+    def settle(self, broker_id: BrokerId) -> bool:
+        """It is known now whether the broker lives; whether that was not known before."""
+        was_unheard = broker_id in self.unheard
+        self.unheard.discard(broker_id)
+        return was_unheard
 
     def unclean_allowed(self, topic: str) -> bool:
         """Whether a replica outside the ISR may lead when nobody else can."""

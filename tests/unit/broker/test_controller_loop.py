@@ -24,6 +24,7 @@ class Surroundings:
     """The broker that the reign is in."""
 
     broker_id = 1
+    broker_epoch = -1
 
     def __init__(self) -> None:
         self.platform = Platform.real()
