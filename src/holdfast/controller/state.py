@@ -31,8 +31,8 @@ class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
     __slots__ = (
-        "awaiting", "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng", "sessions",
-        "settings", "unheard", "unserved",
+        "awaiting", "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng",
+        "sessions", "settings", "unheard", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:

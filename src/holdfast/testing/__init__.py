@@ -1,4 +1,4 @@
-"""For other people's tests: a real cluster as a context manager, and a deadline to wait with.
+"""For other people's tests: a real cluster as a context manager, disks that fail, and a deadline to wait with.
 
 >>> from holdfast.testing import Cluster
 >>> with Cluster(brokers=3) as cluster:              # doctest: +SKIP
@@ -7,7 +7,18 @@
 """
 
 from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, PartitionView
+from holdfast.testing.disks import FAULTS, Disk, DiskFaultUnavailable
 from holdfast.testing.ports import free_port
 from holdfast.testing.waiting import wait_for
 
-__all__ = ["Cluster", "ClusterError", "ClusterView", "PartitionView", "free_port", "wait_for"]
+__all__ = [
+    "FAULTS",
+    "Cluster",
+    "ClusterError",
+    "ClusterView",
+    "Disk",
+    "DiskFaultUnavailable",
+    "PartitionView",
+    "free_port",
+    "wait_for",
+]

@@ -20,7 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from holdfast.testing import mounts
+from holdfast.testing.disks import Disk
 from holdfast.testing.ports import free_port
+from holdfast.testing.users import Reachable
 from holdfast.testing.view import ClusterView, PartitionView, ask
 from holdfast.testing.waiting import wait_for
 
@@ -39,6 +42,10 @@ class Cluster:
     * ``data_dir``: kept afterwards if given; otherwise a temporary directory that is removed.
     * ``settings``: broker settings, Kafka's keys (``{"min.insync.replicas": "2"}``).
     * ``up``: the command that starts a cluster; options as ``holdfast up`` takes them are added to it.
+    * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
+    * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
+
+    With ``disks`` or ``user`` the data directory is a temporary one whatever else is said, as a user must reach it.
     """
 
     def __init__(
@@ -51,18 +58,27 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         up: Sequence[str] | None = None,
         ready_timeout_s: float = 60.0,
+        disks: Mapping[tuple[int, int], type[Disk]] | None = None,
+        user: int | None = None,
     ) -> None:
-        self._temporary = data_dir is None
+        self._scratch = mounts.scratch() if disks or user is not None else None
+        self._temporary = data_dir is None and self._scratch is None
+        if self._scratch is not None:
+            data_dir = self._scratch / "data"
         self.data_dir = Path(tempfile.mkdtemp(prefix="holdfast-") if data_dir is None else data_dir).resolve()
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._wanted_disks, self.user = dict(disks or {}), user
+        self.disks: dict[tuple[int, int], Disk] = {}
         self.brokers, self.log_dirs = brokers, log_dirs
         self.port = free_port(brokers) if port is None else port
         self.settings = dict(settings or {})
-        self._command = list(up or [sys.executable, "-m", "holdfast.cli.main", "up"])
+        self._command = list(up or ["-m", "holdfast.cli.main", "up"])
+        self._is_python = up is None
         self._ready_timeout_s = ready_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log = self.data_dir / "up.log"
         self.bootstrap = ""
+        self._reachable: Reachable | None = None
 
     def __enter__(self) -> Cluster:
         try:
@@ -97,20 +113,55 @@ class Cluster:
         """Starts the whole cluster and waits until it takes writes; returns bootstrap.servers."""
         if self.running:
             raise ClusterError(f"already running as process {self.pid}")
-        command = [*self._command, "--brokers", str(self.brokers), "--log-dirs", str(self.log_dirs)]
+        self._make_disks()
+        command, environment = self._interpreted()
+        command += ["--brokers", str(self.brokers), "--log-dirs", str(self.log_dirs)]
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         (self.data_dir / "pids.json").unlink(missing_ok=True)
         with open(self._log, "ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env=environment,
+                user=self.user,
+                group=self.user,
+                extra_groups=None if self.user is None else [],
             )
         line = self._first_line()
         if not line.startswith(READY):
             raise ClusterError(f"up wrote {line!r}, expected '{READY}...'\n{self.log_tail()}")
         self.bootstrap = line.removeprefix(READY).strip()
         return self.bootstrap
+
+    def _make_disks(self) -> None:
+        """Once: they outlive a stop and a start."""
+        assert self._scratch is not None or not self._wanted_disks
+        for (broker, number), kind in sorted(self._wanted_disks.items()):
+            if (broker, number) not in self.disks and self._scratch is not None:
+                self.disks[broker, number] = kind(self.log_dir(broker, number), self._scratch, user=self.user)
+        if self.user is not None:
+            for path in (self.data_dir, *self.data_dir.glob("*"), *self.data_dir.glob("broker-*/*")):
+                os.chown(path, self.user, self.user)
+
+    def _interpreted(self) -> tuple[list[str], Mapping[str, str] | None]:
+        """The command without options, and its environment where that is not ours."""
+        if not self._is_python:
+            return list(self._command), None
+        if self.user is None or self._scratch is None:
+            return [sys.executable, *self._command], None
+        if self._reachable is None:
+            self._reachable = Reachable(self.user, self._scratch)
+        interpreter, environment = self._reachable.python()
+        return [interpreter, *self._command], environment
+
+    def log_dir(self, broker: int, number: int) -> Path:
+        """Where ``up`` has that log directory."""
+        return self.data_dir / f"broker-{broker}" / f"log-dir-{number}"
 
     def stop(self, *, timeout_s: float = 60.0) -> None:
         """Stops all brokers cleanly (SIGTERM); raises if ``up`` did not end with exit code 0 in time."""
@@ -217,7 +268,11 @@ class Cluster:
             self.kill_all()
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
-        if self._temporary:
+        for disk in self.disks.values():
+            disk.close()
+        if self._scratch is not None:
+            mounts.remove(self._scratch)
+        elif self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 
 
