@@ -26,10 +26,11 @@ class FileContents:
 
     ``data`` may be shorter than ``size``: the rest is a hole. ``_undo`` leads back to the last sync: an int is the
     size before an operation that destroyed nothing (an append, which is nearly all that logs do); a tuple also has
-    the bytes that an operation overwrote or cut off, and where they stood.
+    the bytes that an operation overwrote or cut off, and where they stood. ``device``: what is really there, when that
+    is something else since a flush failed.
     """
 
-    __slots__ = ("_undo", "data", "links", "lock", "mtime_ns", "number", "size")
+    __slots__ = ("_undo", "data", "device", "links", "lock", "mtime_ns", "number", "size")
 
     def __init__(self, number: int, mtime_ns: int) -> None:
         self.number = number
@@ -38,11 +39,12 @@ class FileContents:
         self.size = 0
         self.links = 0
         self.lock: SimLock | None = None
+        self.device: FileContents | None = None
         self._undo: list[int | tuple[int, bytes, int]] = []
 
     @property
     def is_synced(self) -> bool:
-        return not self._undo
+        return not self._undo and self.device is None
 
     def read(self, size: int, offset: int) -> bytearray:
         """Up to ``size`` bytes; fewer at the end of the file."""
@@ -57,6 +59,8 @@ class FileContents:
         size, mine = self.size, self.data
         if not len(data):
             return
+        if self.device is not None:
+            self.device.write(data, offset)
         if offset < size:
             self._undo.append((offset, bytes(self.read(len(data), offset)), size))
         else:
@@ -71,6 +75,8 @@ class FileContents:
 
     def truncate(self, size: int) -> None:
         """Cut, or extend by a hole."""
+        if self.device is not None:
+            self.device.truncate(size)
         if size < self.size:
             self._undo.append((size, bytes(self.data[size:]), self.size))
             del self.data[size:]
@@ -79,11 +85,30 @@ class FileContents:
         self.size = size
 
     def sync(self) -> None:
-        """All of it is on the device."""
+        """All of it is on the device, or what is there since a flush failed."""
+        if self.device is not None:
+            self.device.sync()
         self._undo.clear()
+
+    def fail_to_sync(self, rng: Random) -> None:
+        """A flush failed: the system calls it clean, and the device has any part of it."""
+        if self._undo:
+            device = FileContents(self.number, self.mtime_ns) if self.device is None else self.device
+            if self.device is None:
+                device.data, device.size, device._undo = bytearray(self.data), self.size, list(self._undo)
+            device.lose(rng)
+            self.device = device
+            self._undo.clear()
+
+    def evict(self) -> None:
+        """What processes read comes from the device from now on, but for what was written since."""
+        device, self.device = self.device, None
+        if device is not None:
+            self.data, self.size, self._undo = device.data, device.size, device._undo
 
     def lose(self, rng: Random) -> None:
         """The power went, and came back."""
+        self.evict()
         if self._undo:
             self._lose(rng)
             self._undo.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Hashable, Iterator
 from random import Random
+from typing import Protocol
 
 from holdfast.storage.files import Buffer
 from tests.simulation.contents import DirContents, FileContents, error
@@ -31,6 +32,20 @@ class WouldBlock(BaseException):
     def __init__(self, lock: SimLock) -> None:
         super().__init__(lock.path)
         self.lock = lock
+
+
+class Trouble(Protocol):
+    """What is wrong with a device (trouble.py)."""
+
+    def befall(self, operation: str, path: str) -> None:
+        """Raise what the operation fails with; nothing if it works."""
+
+    def seen(self, path: str, data: bytearray) -> bytearray:
+        """What a read returns in place of ``data``."""
+
+
+class TornWrite(OSError):
+    """A write fails after a part of it."""
 
 
 class Life:
@@ -79,6 +94,8 @@ class Device:
         self.device = device
         self.cold = 0.0
         self.fault: Callable[[str, str], None] | None = None
+        self.trouble: Trouble | None = None
+        self.onlooker: Callable[[str, str], None] | None = None
         self.operations = 0
         self.used = 0
         self.root = DirContents(0)
@@ -127,6 +144,10 @@ class Device:
         """The machine goes down: all processes end, and what was not synced may be lost, as ``rng`` says."""
         for process in list(self._lives):
             self.kill(process)
+        self.lose(rng)
+
+    def lose(self, rng: Random) -> None:
+        """What was not synced may be lost."""
         for directory in self._dirs:
             directory.lose(rng)
         for file in self._files:
@@ -147,12 +168,20 @@ class Device:
 
     def sync(self) -> None:
         """Everything is on the device."""
-        for file in self._files:
-            file.sync()
+        for file in list(self._files):
+            self.sync_file(file)
         for directory in self._dirs:
             directory.sync()
-        self._files.clear()
         self._dirs.clear()
+
+    def fail_to_sync(self, file: FileContents | None = None) -> None:
+        """A flush of one file failed, or of all."""
+        for one in list(self._files) if file is None else (file,):
+            one.fail_to_sync(self.rng)
+
+    def mount_again(self, rng: Random) -> None:
+        """It was repaired, and nothing that was not synced outlived that, or only a part. No process has it open."""
+        self.lose(rng)
 
     def writeback(self, share: float) -> None:
         """As the system does by itself every few seconds: a share of what is unsynced gets to the device."""
@@ -168,8 +197,12 @@ class Device:
         if life.ended is not None:
             raise life.ended(f"{operation} {path}")
         self.operations += 1
+        if self.onlooker is not None:
+            self.onlooker(operation, path)
         if self._dead is not None:
             raise error(self._dead, path)
+        if self.trouble is not None:
+            self.trouble.befall(operation, path)
         if self.fault is not None:
             try:
                 self.fault(operation, path)
@@ -218,7 +251,18 @@ class Device:
 
     def sync_file(self, file: FileContents) -> None:
         file.sync()
-        self._files.pop(file, None)
+        if file.is_synced:
+            self._files.pop(file, None)
+
+    def seen(self, path: str, data: bytearray) -> bytearray:
+        """What a read of the file at ``path`` returns."""
+        return data if self.trouble is None else self.trouble.seen(path, data)
+
+    def from_device(self, file: FileContents) -> FileContents:
+        """A file is looked for: one whose flush failed may not be in memory any more."""
+        if file.device is not None and self.rng.random() < 0.5:
+            file.evict()
+        return file
 
     def sync_dir(self, directory: DirContents) -> None:
         directory.sync()

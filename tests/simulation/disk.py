@@ -6,7 +6,10 @@ Owns the fault model of storage:
     loss of power   keeps what was synced; of the rest any part (contents.py says which)
     a full disk  ENOSPC, after the part that had room
     a dead disk  every operation fails, for good
+    a failed flush   what was not synced may be gone from the device, and later flushes succeed all the same (H-28);
+                 processes read it for as long as it is in memory
     a fault      ``SimDisk.fault`` is asked before every operation and may raise an OSError, or CrashNow
+    trouble      ``SimDisk.trouble`` as well: errors, torn writes, flipped bits (trouble.py)
 
 ``SimDisk`` is the device. ``SimDisk.mount(process)`` is the FileSystem as one process sees it; several may share a
 disk. ``RoutedFiles`` is the FileSystem of a process with several disks. Single-threaded: where a system call would
@@ -21,7 +24,7 @@ from typing import Any
 
 from holdfast.storage.files import Buffer, DiskSpace, FileHandle, FileLock, FileSystem
 from tests.simulation.contents import DirContents, FileContents, error
-from tests.simulation.device import CrashNow, Device, Life, Node, ProcessGone, SimLock, WouldBlock
+from tests.simulation.device import CrashNow, Device, Life, Node, ProcessGone, SimLock, TornWrite, WouldBlock
 
 __all__ = ["CrashNow", "ProcessGone", "RoutedFiles", "SimDisk", "SimFiles", "SimHandle", "SimLock", "WouldBlock"]
 
@@ -63,21 +66,21 @@ class SimHandle:
         return self._file
 
     def pread(self, size: int, offset: int) -> bytes:
-        return bytes(self._step("read").read(size, offset))
+        return bytes(self._disk.seen(self.path, self._step("read").read(size, offset)))
 
     def preadv_nowait(self, size: int, offset: int) -> bytearray | None:
         file = self._step("read")
         if offset + size > file.size or (self._disk.cold and self._disk.rng.random() < self._disk.cold):
             return None
-        return file.read(size, offset)
+        return self._disk.seen(self.path, file.read(size, offset))
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
         data = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         lived = self._life.ended is None
         try:
             file = self._step("write")
-        except CrashNow:
-            if lived:  # it dies in the middle
+        except (CrashNow, TornWrite):
+            if lived:  # it ends in the middle
                 self._disk.write(self._file, data[: self._disk.rng.randint(0, len(data))], offset, self.path)
             raise
         if self._readonly:
@@ -86,7 +89,12 @@ class SimHandle:
         return len(data)
 
     def fsync(self) -> None:
-        self._disk.sync_file(self._step("fsync"))
+        try:
+            file = self._step("fsync")
+        except OSError:
+            self._disk.fail_to_sync(self._file)
+            raise
+        self._disk.sync_file(file)
 
     def truncate(self, size: int) -> None:
         file = self._step("truncate")
@@ -150,7 +158,7 @@ class SimFiles:
         found = self._find(path)
         if isinstance(found, DirContents):
             raise error(errno.EISDIR, path)
-        return found
+        return self.disk.from_device(found)
 
     def _dir(self, path: str) -> DirContents:
         found = self._find(path)
@@ -305,7 +313,11 @@ class SimFiles:
         self.disk.sync_dir(self._dir(path))
 
     def sync_all(self, path: str) -> None:
-        self._step("sync_all", path)
+        try:
+            self._step("sync_all", path)
+        except OSError:
+            self.disk.fail_to_sync()
+            raise
         self._find(path)
         self.disk.sync()
 
@@ -317,7 +329,7 @@ class SimFiles:
     def read_bytes(self, path: str) -> bytes:
         self._step("read", path)
         file = self._file(path)
-        return bytes(file.read(file.size, 0))
+        return bytes(self.disk.seen(path, file.read(file.size, 0)))
 
     def write_atomic(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = path + ".tmp"

@@ -7,6 +7,10 @@
 Owns the files; only the holder of the claim may have one open. What ``append`` returned for is synced. Recovery takes
 the newest whole snapshot and the batches after it, and cuts off what follows the last whole one: it was never
 acknowledged. Knows nothing of claims, epochs are just written down.
+
+A write or a flush that failed is never tried again (H-28): the system may have dropped what it could not write and
+call the next flush a success. The log takes nothing more until it is recovered. Recovery may find in memory the batch
+whose flush failed, whole, so it writes the last batch once more: then the flush after it is true of that one too.
 """
 
 import logging
@@ -38,6 +42,7 @@ class MetadataLog:
         self._clock = clock
         self._segment: FileHandle | None = None
         self._position = 0
+        self._failure: KafkaStorageError | None = None
         self.end_offset: Offset = 0
         """The offset of the next record."""
 
@@ -50,25 +55,31 @@ class MetadataLog:
         """Every record, those before the newest snapshot as it tells them. Cuts off what is not whole."""
         self.close()
         try:
-            return self._recover()
+            records = self._recover()
         except OSError as e:
+            self.close()
             raise KafkaStorageError(f"Metadata log {self._directory} cannot be read: {e}") from e
+        self._failure = None
+        return records
 
     def _recover(self) -> list[MetadataRecord]:
         names = self._files.listdir(self._directory)
         base, records = self._newest_snapshot(names)
         path = self._path(base)
         data = self._files.read_bytes(path) if self._files.exists(path) else b""
-        offset, end = base, 0
+        offset, last, end = base, 0, 0
         for batch in _whole_batches(data, base):
             records += batch.records
-            offset, end = batch.next_offset, batch.end
+            offset, last, end = batch.next_offset, end, batch.end
         self._segment = self._files.open(path, create=True)
         if end < len(data):
             log.warning("%s: %d bytes after offset %d are not whole: cut off", path, len(data) - end, offset)
             self._segment.truncate(end)
+        if data:
+            if last < end:
+                self._segment.pwritev((data[last:end],), last)
             self._segment.fsync()
-        if not data:
+        else:
             self._files.fsync_dir(self._directory)
         self.end_offset, self._position = offset, end
         self._remove_older(names, base)
@@ -87,22 +98,24 @@ class MetadataLog:
         return 0, []
 
     def append(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> Offset:
-        """Write one batch, synced; the offset of its first record. After an error the log is as it was."""
-        assert self._segment is not None, "recover first"
+        """Write one batch, synced; the offset of its first record. After an error nobody knows whether it is there:
+        every further ``append`` is refused until ``recover`` has found out."""
+        segment = self._writable()
         batch = _batch(records, self.end_offset, epoch, self._clock())
         try:
-            self._segment.pwritev((batch,), self._position)
-            self._segment.fsync()
+            segment.pwritev((batch,), self._position)
+            segment.fsync()
         except OSError as e:
-            raise KafkaStorageError(f"Metadata log {self._segment.path}: {e}") from e
+            raise self._failed(f"Metadata log {segment.path}: {e}") from e
         base = self.end_offset
         self.end_offset += len(records)
         self._position += len(batch)
         return base
 
     def snapshot(self, records: Iterable[MetadataRecord], epoch: ControllerEpoch) -> None:
-        """Keep ``records`` in place of everything so far; appending goes on in a new segment."""
-        assert self._segment is not None, "recover first"
+        """Keep ``records`` in place of everything so far; appending goes on in a new segment. After an error as after
+        one of ``append``: the snapshot may count already, and what came after it in the old segment would not."""
+        old = self._writable()
         everything = list(records)
         now_ms = self._clock()
         data = bytearray()
@@ -113,11 +126,22 @@ class MetadataLog:
             segment = self._files.open(self._path(base), create=True)
             self._files.write_atomic(f"{self._directory}/{base:020d}-{epoch:010d}.checkpoint", bytes(data))
             self._files.fsync_dir(self._directory)
+            old.close()
+            self._segment, self._position = segment, 0
+            self._remove_older(self._files.listdir(self._directory), base)
         except OSError as e:
-            raise KafkaStorageError(f"Metadata snapshot in {self._directory}: {e}") from e
-        self._segment.close()
-        self._segment, self._position = segment, 0
-        self._remove_older(self._files.listdir(self._directory), base)
+            raise self._failed(f"Metadata snapshot in {self._directory}: {e}") from e
+
+    def _writable(self) -> FileHandle:
+        if self._failure is not None:
+            raise self._failure
+        assert self._segment is not None, "recover first"
+        return self._segment
+
+    def _failed(self, what: str) -> KafkaStorageError:
+        self.close()
+        self._failure = KafkaStorageError(f"{what}: it takes nothing more before it is recovered")
+        return KafkaStorageError(what)
 
     def close(self) -> None:
         """Close the file."""
