@@ -12,6 +12,7 @@ import signal
 import statistics
 import threading
 import time
+from collections.abc import Mapping
 from itertools import pairwise
 
 import confluent_kafka
@@ -41,12 +42,17 @@ LIMIT_S = 120
 class Writer(threading.Thread):
     """Writes numbered records to one partition until told to stop; a context manager."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partition: int, settings: Mapping[str, str | int | bool] | None = None
+    ) -> None:
         super().__init__(daemon=True)
         self.acked: list[tuple[float, int]] = []
+        """Moment of the acknowledgement, and the offset."""
+        self.sent: list[float] = []
+        """The moment when each of them was given to the client."""
         self.errors = 0
-        settings = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": LIMIT_S * 1000}
-        self._producer = confluent_kafka.Producer({**settings, **IMPATIENT})
+        basic = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": LIMIT_S * 1000}
+        self._producer = confluent_kafka.Producer({**basic, **IMPATIENT, **(settings or {})})
         self._topic, self._partition = topic, partition
         self._over = threading.Event()
 
@@ -63,16 +69,18 @@ class Writer(threading.Thread):
         number = 0
         while not self._over.is_set():
             value, number = f"{id(self)}-{number}", number + 1
+            now = time.perf_counter()
             self._producer.produce(
-                self._topic, value, partition=self._partition, on_delivery=lambda e, m: self._report(e, m)
+                self._topic, value, partition=self._partition, on_delivery=lambda e, m, s=now: self._report(e, m, s)
             )
-            limit = time.perf_counter() + INTERVAL_S
+            limit = now + INTERVAL_S
             while (left := limit - time.perf_counter()) > 0:
                 self._producer.poll(left)
         self._producer.flush(LIMIT_S)
 
-    def _report(self, error: object, message: confluent_kafka.Message) -> None:
+    def _report(self, error: object, message: confluent_kafka.Message, sent: float) -> None:
         if error is None:
+            self.sent.append(sent)
             self.acked.append((time.perf_counter(), message.offset() or 0))
         else:
             self.errors += 1
@@ -87,11 +95,15 @@ class Writer(threading.Thread):
         times = [moment for moment, _ in self.acked]
         return max(b - a for a, b in pairwise(times) if b > since)
 
+    def resumed_s(self, since: float) -> float:
+        """From ``since`` to the first acknowledgement of a record that was sent after it."""
+        return min(moment for (moment, _), sent in zip(self.acked, self.sent, strict=True) if sent > since) - since
+
 
 def leader_goes(running: Running, rounds: int, *, is_controller: bool, how: signal.Signals) -> Numbers:
     """Rounds in which the leader that is written to gets a signal; it is the active controller too, or is not."""
     topic = running.new_topic(PARTITIONS, 3)
-    pauses, errors, lost = [], 0, 0
+    pauses, errors, missing = [], 0, 0
     for _ in range(rounds):
         partition, leader = _victim(running, topic, is_controller)
         with Writer(running.cluster.bootstrap, topic, partition) as writer:
@@ -105,8 +117,8 @@ def leader_goes(running: Running, rounds: int, *, is_controller: bool, how: sign
         wait_for(lambda n=leader: n not in running.cluster.live(), f"the end of broker {leader}", timeout_s=LIMIT_S)  # type: ignore[misc]
         running.cluster.revive(timeout_s=LIMIT_S)
         running.cluster.wait_in_sync([topic], timeout_s=LIMIT_S)
-        lost += _lost(running, topic, partition, writer)
-    return _milliseconds("pause", pauses) | {"errors": errors, "acked but lost": lost, "rounds": rounds}
+        missing += lost(running.cluster.bootstrap, topic, partition, writer)
+    return _milliseconds("pause", pauses) | {"errors": errors, "acked but lost": missing, "rounds": rounds}
 
 
 def _victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int]:
@@ -126,9 +138,9 @@ def _victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int
     return answer
 
 
-def _lost(running: Running, topic: str, partition: int, writer: Writer) -> int:
+def lost(bootstrap: str, topic: str, partition: int, writer: Writer) -> int:
     """Acknowledged records that are not at the offset that their acknowledgement named."""
-    settings = {"bootstrap.servers": running.cluster.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer({**settings, "log_level": 0})
     offsets = {offset for _, offset in writer.acked}
     first = min(offsets)
@@ -136,12 +148,13 @@ def _lost(running: Running, topic: str, partition: int, writer: Writer) -> int:
     _, end = consumer.get_watermark_offsets(place, 30)
     consumer.assign([place])
     reached, mine = first, f"{id(writer)}-".encode()
+    limit = time.perf_counter() + LIMIT_S
     while reached < end:
-        messages = consumer.consume(10_000, 10)
-        if not messages:
+        messages = consumer.consume(10_000, 0.3)
+        if not messages and time.perf_counter() > limit:
             raise TimeoutError(f"{topic}-{partition}: nothing between offset {reached} and {end}")
         offsets -= {m.offset() for m in messages if (m.value() or b"").startswith(mine)}
-        reached = (messages[-1].offset() or 0) + 1
+        reached = max([reached, *((m.offset() or 0) + 1 for m in messages)])
     consumer.close()
     return len(offsets)
 

@@ -135,9 +135,7 @@ class Connection:
         self, names: Sequence[str], partitions: int, copies: int, *, timeout_s: float = 15.0, **configs: str
     ) -> None:
         """Raises Refused unless all topics are there afterwards."""
-        values = tuple(
-            CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
-        )
+        values = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
         topics = tuple(
             CreatableTopic(
                 name=TopicName(name),
@@ -155,9 +153,7 @@ class Connection:
             if code not in (0, TOPIC_ALREADY_EXISTS):
                 raise Refused(f"creating topic {topic.name}", code)
 
-    def create_topic(
-        self, name: str, partitions: int, copies: int, *, timeout_s: float = 15.0, **configs: str
-    ) -> None:
+    def create_topic(self, name: str, partitions: int, copies: int, *, timeout_s: float = 15.0, **configs: str) -> None:
         """Raises Refused unless the topic is there afterwards."""
         self.create_topics([name], partitions, copies, timeout_s=timeout_s, **configs)
 

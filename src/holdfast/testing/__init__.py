@@ -6,7 +6,7 @@
 ...     cluster.kill(cluster.describe().controller_id)
 """
 
-from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, PartitionView
+from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, DirView, PartitionView
 from holdfast.testing.disks import FAULTS, Disk, DiskFaultUnavailable
 from holdfast.testing.ports import free_port
 from holdfast.testing.waiting import wait_for
@@ -16,6 +16,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "ClusterView",
+    "DirView",
     "Disk",
     "DiskFaultUnavailable",
     "PartitionView",

@@ -24,10 +24,10 @@ from holdfast.testing import mounts
 from holdfast.testing.disks import Disk
 from holdfast.testing.ports import free_port
 from holdfast.testing.users import Reachable
-from holdfast.testing.view import ClusterView, PartitionView, ask
+from holdfast.testing.view import ClusterView, DirView, PartitionView, ask, ask_log_dirs
 from holdfast.testing.waiting import wait_for
 
-__all__ = ["Cluster", "ClusterError", "ClusterView", "PartitionView"]
+__all__ = ["Cluster", "ClusterError", "ClusterView", "DirView", "PartitionView"]
 
 READY = "ready: bootstrap.servers="
 
@@ -229,6 +229,21 @@ class Cluster:
             except OSError as error:
                 trouble = error
         raise ConnectionError(f"none of {addresses} answers") from trouble
+
+    def describe_log_dirs(self, broker: int) -> dict[str, DirView]:
+        """The log directories of one broker as it shows them itself, by path."""
+        return ask_log_dirs(*self.addresses()[broker - 1])
+
+    def folder_of(self, broker: int, topic: str, partition: int) -> Path:
+        """The directory of a replica; it has to be in exactly one log directory."""
+        folders = [*self.data_dir.glob(f"broker-{broker}/log-dir-[0-9]*/{topic}-{partition}")]
+        if len(folders) != 1:
+            raise ClusterError(f"{topic}-{partition} on broker {broker}: expected one directory, found {folders}")
+        return folders[0]
+
+    def disk_of(self, broker: int, topic: str, partition: int) -> Disk:
+        """The disk (of ``disks``) that a replica is on."""
+        return self.disks[broker, int(self.folder_of(broker, topic, partition).parent.name.rpartition("-")[2])]
 
     def wait_in_sync(self, topics: Iterable[str] | None = None, *, timeout_s: float = 60.0) -> ClusterView:
         """Until every live broker shows every replica of the topics in its ISR; returns the last view."""

@@ -1,7 +1,7 @@
 """What one broker says about the cluster, asked by a plain blocking socket.
 
-Deliberately not our own client: what a test believes should not come through the code that it tests. One
-Metadata request (version 8, the last one without flexible fields) per call, a new connection each time.
+Deliberately not our own client: what a test believes should not come through the code that it tests. One request
+per call, a new connection each time.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import socket
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
+from kio.schema.describe_log_dirs.v4.response import DescribeLogDirsResponse
 from kio.schema.metadata.v8.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v8.response import MetadataResponse
 from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 
-METADATA, METADATA_VERSION = 3, 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,17 @@ class ClusterView:
         return sorted(place for place, partition in self.partitions.items() if not partition.is_full)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirView:
+    """One log directory as DescribeLogDirs shows it: Kafka's error code, bytes by replica, -1 for bytes of the disk
+    that are not known."""
+
+    error: int
+    replicas: dict[tuple[str, int], int]
+    total_bytes: int
+    usable_bytes: int
+
+
 def ask(host: str, port: int, topics: Iterable[str] | None = None, *, timeout_s: float = 5.0) -> ClusterView:
     """The view of the broker at ``host:port``; all topics when ``topics`` is None. OSError if it does not
     answer."""
@@ -64,17 +77,38 @@ def ask(host: str, port: int, topics: Iterable[str] | None = None, *, timeout_s:
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
+    return _view(exchange(host, port, request, MetadataResponse, timeout_s=timeout_s))
+
+
+def ask_log_dirs(host: str, port: int, *, timeout_s: float = 5.0) -> dict[str, DirView]:
+    """Every log directory of the broker at ``host:port``, by path. OSError if it does not answer."""
+    answer = exchange(host, port, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, timeout_s=timeout_s)
+    return {
+        result.log_dir: DirView(
+            error=int(result.error_code),
+            replicas={(str(t.name), int(p.partition_index)): int(p.partition_size) for t in result.topics
+                      for p in t.partitions if not p.is_future_key},
+            total_bytes=int(result.total_bytes),
+            usable_bytes=int(result.usable_bytes),
+        )
+        for result in answer.results
+    }  # fmt: skip
+
+
+def exchange(host: str, port: int, request: Any, answer_type: type[T], *, timeout_s: float = 5.0) -> T:
+    """One request (an entity of kio) over a connection of its own; its answer. OSError if there is none."""
+    kind, client = type(request), b"holdfast-testing"
     body = io.BytesIO()
-    client = b"holdfast-testing"
-    body.write(struct.pack(">hhih", METADATA, METADATA_VERSION, 1, len(client)) + client)
-    entity_writer(MetadataRequest)(body, request)
+    body.write(struct.pack(">hhih", kind.__api_key__, kind.__version__, 1, len(client)) + client)
+    body.write(b"\0" * kind.__flexible__)
+    entity_writer(kind)(body, request)
     frame = body.getvalue()
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         connection.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", _receive(connection, 4))
         answer = _receive(connection, size)
-    response, _ = entity_reader(MetadataResponse)(answer, 4)
-    return _view(response)
+    entity, _ = entity_reader(answer_type)(answer, 5 if kind.__flexible__ else 4)  # type: ignore[type-var]
+    return entity
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
