@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
@@ -37,7 +38,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata.store import Candidate, Claim, Loaded
 from holdfast.model.config import BrokerConfig, LogConfig, read_properties
-from holdfast.model.errors import ConfigError, HoldfastError, KafkaStorageError
+from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
@@ -45,7 +46,7 @@ from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
-from holdfast.storage.log_manager import LogManager
+from holdfast.storage.log_manager import LogManager, Placement
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Broker:
             new_id=self.platform.new_id,
             clock=lambda: int(self.platform.wall_s() * 1000),
         )
-        self._store_thread = self._thread("metadata")
+        self._store_thread = self.thread("metadata")
         self.cluster_id = await self._in_thread(self._store_thread, self.store.cluster_id)
         await self._load_logs()
         self._wire()
@@ -110,6 +111,7 @@ class Broker:
         advertised = config.advertised_listeners[0]
         host, port = advertised.host or listener.host or "127.0.0.1", advertised.port or port
         self.membership = self._membership(host, port)
+        self.disks.serve()
         self.server.start()
         self._spawn(self._run_for_controller(Candidate(broker_id=self.broker_id, host=host, port=port)))
         self.membership.start()
@@ -121,10 +123,17 @@ class Broker:
             self.metadata.on_next_update(updated.set)
             await updated.wait()
 
-    def _thread(self, name: str) -> WorkThread:
+    def thread(self, name: str) -> WorkThread:
+        """A thread of its own, which ends with the broker."""
         thread = self.platform.thread(name, self.loop)
         self._threads.append(thread)
         return thread
+
+    def end_threads(self, log_dir: LogDir) -> None:
+        """The threads of a directory that is not used any more end when they have done what is queued."""
+        for thread in [t for t in self._threads if t in (log_dir.queue, log_dir.sync_queue)]:
+            thread.close()
+            self._threads.remove(thread)
 
     @staticmethod
     async def _in_thread(thread: WorkThread, work: Any) -> Any:
@@ -138,25 +147,15 @@ class Broker:
         return await future
 
     async def _load_logs(self) -> None:
-        dirs = []
-        for path in self.config.log_dirs:
-            name = f"disk-{os.path.basename(path)}"
-            dirs.append(
-                LogDir(
-                    path,
-                    self.platform.files,
-                    self._thread(name),
-                    sync_queue=self._thread(f"{name}-sync"),
-                    on_offline=self._log_dir_offline,
-                )
-            )
+        self.disks = Disks(self)
         self.logs = LogManager(
-            dirs,
+            [self.disks.make(path) for path in self.config.log_dirs],
             node_id=self.broker_id,
             cluster_id=self.cluster_id,
             config_of=self.log_config,
             new_id=self.platform.new_id,
             boot_id=self.platform.boot_id,
+            placement=Placement(self.config.str("log.dir.placement")),
         )
         loaded: asyncio.Future[HoldfastError | None] = self.loop.create_future()
         self.logs.start(self.now_ms(), loaded.set_result)
@@ -207,10 +206,12 @@ class Broker:
             self.store,
             heartbeat_interval_ms=config.int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.int("broker.session.timeout.ms"),
-            on_fatal=self._fatal,
+            on_fatal=self.fatal,
             on_lost=self.suspect,
             on_registered=self.admission.registered,
             past=self.logs.past,
+            turns=self.disks.turns,
+            on_told=self.disks.told,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),
@@ -236,7 +237,7 @@ class Broker:
         Whatever goes wrong, the claim is given back before the next one: a lock that this process holds would keep
         the whole cluster, and itself, without a controller.
         """
-        thread = self._thread("claim")
+        thread = self.thread("claim")
         while not self.stopping.is_set():
             failed = True
             try:
@@ -294,6 +295,7 @@ class Broker:
             self.replicas.brokers_are_back(back, self.now_ms())
         for broker_id, seen in self.metadata.departed.items():
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
+        self.disks.metadata_changed()
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
             self.replicas.remove_strays(
@@ -329,29 +331,6 @@ class Broker:
         if registered is not None and self.controller is not None:
             self.controller.connection_closed(*registered)
 
-    def _log_dir_offline(self, log_dir: LogDir, error: KafkaStorageError) -> None:
-        """Called on whatever thread found it."""
-        self.loop.call_soon_threadsafe(self._log_dir_failed, log_dir, error)
-
-    def _log_dir_failed(self, log_dir: LogDir, error: KafkaStorageError) -> None:
-        self.logs.past.failed(log_dir)
-        if not any(d.is_online for d in self.logs.dirs):
-            self._fatal(f"Shutdown broker because all log dirs in {', '.join(self.config.log_dirs)} have failed")
-            return
-        self.replicas.log_dir_failed(log_dir, self.now_ms())
-        self.membership.beat()
-        timeout_ms = self.config.int("log.dir.failure.timeout.ms")
-        self.loop.call_later(timeout_ms / 1000, self._check_reported, log_dir, timeout_ms)
-
-    def _check_reported(self, log_dir: LogDir, timeout_ms: int) -> None:
-        """While the controller does not know of a dead directory its partitions have no leader: better none of
-        this broker than that (H-21)."""
-        if log_dir.directory_id is not None and log_dir.directory_id not in self.membership.reported_dirs:
-            self._fatal(
-                f"Shutdown broker because the controller could not be told within {timeout_ms} ms that log directory "
-                f"{log_dir.path} has failed"
-            )
-
     # -- time --------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -367,7 +346,8 @@ class Broker:
 
     # -- stopping ----------------------------------------------------------------------------------------------
 
-    def _fatal(self, reason: str) -> None:
+    def fatal(self, reason: str) -> None:
+        """End the process: it cannot go on."""
         log.critical("%s", reason)
         self.exit_code = EXIT_DISKS_FAILED
         self.stopping.set()

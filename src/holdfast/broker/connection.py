@@ -142,10 +142,10 @@ class SendSlice:
     Errors of the disk are judged by the log directory and leave here as LogReadError.
     """
 
-    __slots__ = ("_dir", "_handle", "_position", "_size", "loading")
+    __slots__ = ("_handle", "_owner", "_position", "_size", "loading")
 
     def __init__(self, piece: FileSlice) -> None:
-        self._dir = piece.dir
+        self._owner = piece.owner
         self._handle = piece.handle
         self._position = piece.position
         self._size = piece.size
@@ -162,7 +162,7 @@ class SendSlice:
         try:
             data = self._handle.preadv_nowait(self._size, self._position)
         except OSError as e:
-            raise self._dir.judge(e, LogReadError) from e
+            raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
         return data if data is not None and len(data) == self._size else None
 
     def is_hot(self) -> bool:
@@ -171,7 +171,7 @@ class SendSlice:
         try:
             return all(peek(1, at) for at in range(self._position, end, _PAGE_STRIDE)) and bool(peek(1, end - 1))
         except OSError as e:
-            raise self._dir.judge(e, LogReadError) from e
+            raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
 
     def sendfile(self, sock: socket.socket) -> int:
         """Bytes that the socket took."""
@@ -179,7 +179,7 @@ class SendSlice:
             sent = os.sendfile(sock.fileno(), self._handle.fileno(), self._position, self._size)
         except OSError as e:
             if e.errno == errno.EIO:  # sockets have no such error: it is the file's (K18-10)
-                raise self._dir.judge(e, LogReadError) from e
+                raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
             raise
         if sent == 0:
             raise LogReadError(f"{self}: the file ends before the slice")
@@ -191,10 +191,10 @@ class SendSlice:
         """Read on the disk's thread."""
 
         def read() -> bytes:
-            with self._dir.guard(LogReadError):
+            with self._owner.guard(LogReadError):
                 return self._handle.pread(self._size, self._position)
 
-        self._dir.queue.submit(read, done)
+        self._owner.dir.queue.submit(read, done)
 
 
 class Connection:

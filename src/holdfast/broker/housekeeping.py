@@ -40,7 +40,7 @@ class Housekeeping:
         self._every("files", OFTEN_MS, self._often)
         self._timers["soon"] = self._broker.loop.call_later(SOON_MS / 1000, self._soon)
         self._every("retention", config.int("log.retention.check.interval.ms"), self._retain)
-        self._every("probe", config.int("log.dir.probe.interval.ms"), self._probe)
+        self._every("probe", config.int("log.dir.probe.interval.ms"), self._broker.disks.probe)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
         def run() -> None:
@@ -72,11 +72,6 @@ class Housekeeping:
         logs.flush_due(now_ms)
         logs.write_indexes()
         logs.purge(now_ms)
-
-    def _probe(self) -> None:
-        for log_dir in self._broker.logs.dirs:
-            if log_dir.is_online:
-                log_dir.queue.submit(log_dir.probe, lambda *_: None)
 
     def close(self) -> None:
         """Stop all timers."""

@@ -18,7 +18,8 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -34,7 +35,8 @@ from holdfast.model.errors import (
     RequestTimedOutError,
     StaleBrokerEpochError,
 )
-from holdfast.model.fates import ReplicaFates
+from holdfast.model.fates import ReplicaFates, ReplicaTurn
+from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.framing import encode_response_raw
@@ -83,7 +85,11 @@ class Membership:
         on_lost: Callable[[int], None],
         on_registered: Callable[[], None],
         past: Past,
+        turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
+        on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
     ) -> None:
+        """``turns``: what the controller is to hear of replicas, asked for with every heartbeat; ``on_told``: it has
+        recorded these."""
         self.identity = identity
         self.broker_epoch = -1
         """The newest that is known; -1 before the first registration."""
@@ -100,6 +106,8 @@ class Membership:
         self._on_lost = on_lost
         self._on_registered = on_registered
         self._past = past
+        self._turns = turns
+        self._on_told = on_told
         self._is_registered = False
         self._connection: BrokerConnection | None = None
         self._connected = asyncio.Event()
@@ -229,12 +237,12 @@ class Membership:
     async def _heartbeat(self) -> bool:
         """One heartbeat. False when this link is of no more use."""
         sent_s = asyncio.get_running_loop().time()
-        offline_dirs = self._offline_dirs()
+        offline_dirs, turns = self._offline_dirs(), dict(self._turns())
         response = await self._ask(
             ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
             broker_id=self.identity.broker_id, broker_epoch=self.broker_epoch,
             current_metadata_offset=max(self.broker_epoch, 0), want_fence=False,
-            want_shut_down=self._want_shutdown, offline_log_dirs=offline_dirs,
+            want_shut_down=self._want_shutdown, offline_log_dirs=offline_dirs, turns=_grouped(turns),
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
@@ -246,6 +254,8 @@ class Membership:
         if error is not None:
             raise error
         self.reported_dirs = frozenset(offline_dirs)
+        if turns:
+            self._on_told(turns)
         if response.is_fenced:
             self._fenced()
         else:
@@ -321,16 +331,19 @@ class Membership:
 
 def _what_became(fates: ReplicaFates) -> dict[str, Any]:
     """The fates of replicas as the registration has them."""
-    groups: dict[tuple[int, str], list[int]] = {}
-    for tp, fate in sorted(fates.others.items()):
-        groups.setdefault((fate.value, tp.topic), []).append(tp.partition)
     return {
         "previous_broker_epoch": -1 if fates.continues is None else fates.continues,
         "rest": fates.rest.value,
-        "fates": [
-            {"fate": fate, "topic_name": topic, "partitions": numbers} for (fate, topic), numbers in groups.items()
-        ],
+        "fates": _grouped(fates.others, "fate"),
     }
+
+
+def _grouped(of: Mapping[TopicPartition, Enum], key: str = "turn") -> list[dict[str, Any]]:
+    """What replicas have in common, by topic."""
+    groups: dict[tuple[Any, str], list[int]] = {}
+    for tp in sorted(of):
+        groups.setdefault((of[tp].value, tp.topic), []).append(tp.partition)
+    return [{key: value, "topic_name": topic, "partitions": numbers} for (value, topic), numbers in groups.items()]
 
 
 class _Lane:

@@ -23,8 +23,6 @@ from holdfast.controller.events import (
     Decision,
     HeartbeatReply,
     Registered,
-    ReplicaEnds,
-    ReplicasOffline,
     UnregisterBroker,
 )
 from holdfast.controller.state import ControllerState
@@ -204,44 +202,6 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
     )
 
 
-def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: TimestampMs) -> Decision:
-    """Replicas of a live broker went away with their log dir: others lead, everybody is told (K112-25, -26)."""
-    lost = []
-    for topic_name, number in event.partitions:
-        topic = state.image.topics.get(topic_name)
-        partition = None if topic is None else topic.partitions.get(number)
-        if topic is None or partition is None or event.broker_id not in partition.replicas:
-            continue
-        if not state.offline.holds(event.broker_id, topic.topic_id, number):
-            lost.append((topic, number, partition))
-    state.offline.add(event.broker_id, ((topic.topic_id, number) for topic, number, _ in lost))
-    records: list[MetadataRecord] = []
-    for topic, number, partition in lost:
-        change = _adapt_isr(
-            state, topic, number, partition, state.alive(topic.topic_id, number),
-            unclean=state.unclean_allowed(topic.name),
-        )  # fmt: skip
-        # Also where it led nothing and was in no ISR, brokers must hear that the replica is offline; a change of
-        # nothing but the partition epoch makes them.
-        records.append(change or PartitionChangeRecord(partition=number, topic_id=topic.topic_id))
-    return Decision(records=tuple(records))
-
-
-def replica_ends(state: ControllerState, event: ReplicaEnds, now_ms: TimestampMs) -> Decision:
-    """How far a broker's logs go that nobody leads: perhaps it is known of all now, and the longest can lead."""
-    records = []
-    for (name, number), leader_epoch, end in event.ends:
-        topic = state.image.topics.get(name)
-        partition = None if topic is None else topic.partitions.get(number)
-        if topic is None or partition is None or partition.leader is not None or partition.leader_epoch != leader_epoch:
-            continue
-        state.ends.setdefault((topic.topic_id, number), {})[event.broker_id] = end
-        change = _elect_somebody(state, topic, number, partition, state.alive(topic.topic_id, number))
-        if change is not None:
-            records.append(change)
-    return Decision(records=tuple(records))
-
-
 # -- shared ----------------------------------------------------------------------------------------------------
 
 
@@ -295,7 +255,7 @@ def _partitions_without(
             concerned = partition.leader is not None and broker_id in partition.isr
         if not concerned:
             continue
-        change = _adapt_isr(
+        change = adapt_isr(
             state, topic, number, partition, state.alive(topic.topic_id, number, without=broker_id),
             unclean=partition.leader in (None, broker_id) and state.unclean_allowed(topic.name),
             loss=None if loss is None else Loss(broker=broker_id, total=loss),
@@ -304,7 +264,7 @@ def _partitions_without(
             yield change
 
 
-def _adapt_isr(
+def adapt_isr(
     state: ControllerState,
     topic: TopicImage,
     number: int,
@@ -346,12 +306,12 @@ def _partitions_with(state: ControllerState, broker: BrokerImage, now_ms: Timest
         is_alive = _or(broker.id, state.alive(topic.topic_id, number))
         if partition.leader is None and _waits_for_preferred(state, partition, is_alive, now_ms):
             continue
-        change = _elect_somebody(state, topic, number, partition, is_alive)
+        change = elect_somebody(state, topic, number, partition, is_alive)
         if change is not None:
             yield change
 
 
-def _elect_somebody(
+def elect_somebody(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, is_alive: IsAlive
 ) -> MetadataRecord | None:
     return adapt(
@@ -383,7 +343,7 @@ def end_head_start(state: ControllerState) -> tuple[MetadataRecord, ...]:
     """Preferred replicas that are not back by now are not waited for."""
     state.head_start_ends_ms = None
     changes = (
-        _elect_somebody(state, topic, number, partition, state.alive(topic.topic_id, number))
+        elect_somebody(state, topic, number, partition, state.alive(topic.topic_id, number))
         for topic in state.image.sorted_topics()
         for number, partition in topic.numbered()
         if partition.leader is None

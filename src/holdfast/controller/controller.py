@@ -11,7 +11,7 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import brokers, configs, isr, topics
+from holdfast.controller import brokers, configs, isr, replicas, topics
 from holdfast.controller.directories import OfflineReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
@@ -28,6 +28,7 @@ from holdfast.controller.events import (
     Event,
     ReplicaEnds,
     ReplicasOffline,
+    ReplicaTurns,
     Tick,
     UnregisterBroker,
 )
@@ -111,8 +112,9 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     BrokerRegister: brokers.register,
     BrokerHeartbeat: brokers.heartbeat,
     BrokerConnectionLost: brokers.connection_lost,
-    ReplicasOffline: brokers.replicas_offline,
-    ReplicaEnds: brokers.replica_ends,
+    ReplicasOffline: replicas.replicas_offline,
+    ReplicaEnds: replicas.replica_ends,
+    ReplicaTurns: replicas.turns,
     UnregisterBroker: brokers.unregister,
     Tick: _tick,
     AlterPartition: isr.alter_partition,

@@ -1,7 +1,8 @@
 """Which replicas of live brokers are offline because their log dir is dead (KIP-112).
 
-Soft state: brokers tell it by KAFKA_STORAGE_ERROR in the answer to LeaderAndIsr, it is never in the metadata log,
-and it ends when the broker registers anew. Which dir a replica is in is the broker's business.
+Soft state: brokers tell it by KAFKA_STORAGE_ERROR in the answer to LeaderAndIsr, or with a heartbeat; it is never in
+the metadata log, and it ends when the broker says so or registers anew. Which dir a replica is in is the broker's
+business.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -38,6 +39,16 @@ class OfflineReplicas(Mapping[BrokerId, Replicas]):
     def add(self, broker: BrokerId, replicas: Iterable[tuple[TopicId, int]]) -> None:
         """These replicas of the broker are offline from now on."""
         self._by_broker.setdefault(broker, set()).update(replicas)
+
+    def discard(self, broker: BrokerId, replica: tuple[TopicId, int]) -> bool:
+        """This replica can be used again; whether it could not before."""
+        replicas = self._by_broker.get(broker)
+        if replicas is None or replica not in replicas:
+            return False
+        replicas.discard(replica)
+        if not replicas:
+            del self._by_broker[broker]
+        return True
 
     def forget_broker(self, broker: BrokerId) -> None:
         """The broker starts anew: nothing is known of its dirs."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
-from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates
+from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates, ReplicaTurn
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -83,6 +83,18 @@ class HeartbeatReply:
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaTurns:
+    """What happened to replicas of a broker that lives.
+
+    Reply: None; StaleBrokerEpochError, BrokerIdNotRegisteredError.
+    """
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    turns: tuple[tuple[TopicPartition, ReplicaTurn], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +348,7 @@ Event: TypeAlias = (
     | BrokerHeartbeat
     | BrokerConnectionLost
     | ReplicasOffline
+    | ReplicaTurns
     | ReplicaEnds
     | UnregisterBroker
     | Tick

@@ -152,9 +152,35 @@ _DIRECTORIES = (
     make_key(
         "log.dir.probe.interval.ms",
         _L,
-        10_000,
+        3_000,
         "How often each log directory is probed by writing, syncing and reading back a small file.",
         1,
+        ours=True,
+    ),
+    make_key(
+        "log.dir.degraded.probe.ms",
+        _L,
+        1_000,
+        "Probes faster than this never make a log directory count as degraded. Slower ones do if they are ten times "
+        "as slow as usual there and as those of the other directories.",
+        1,
+        ours=True,
+    ),
+    make_key(
+        "log.dir.degraded.action",
+        _S,
+        "move",
+        "What follows for a degraded log directory: others lead what is on it, or it is taken offline.",
+        choices=("move", "offline"),
+        ours=True,
+    ),
+    make_key(
+        "log.dir.placement",
+        _S,
+        "partitions",
+        "Where new replicas go: to the log directory with the fewest partitions, the one with the most room relative "
+        "to its size, or the one with the fewest partitions of the same topic.",
+        choices=("partitions", "space", "topic"),
         ours=True,
     ),
     make_key(

@@ -25,6 +25,19 @@ class ReplicaFate(Enum):
     """It cannot be looked at now: a log directory does not answer."""
 
 
+class ReplicaTurn(Enum):
+    """What happens to a replica while its broker lives, as the broker tells the controller; values are the wire's."""
+
+    FAILED = 1
+    """Its log, or its log directory, cannot be used."""
+    STRAINED = 2
+    """Its directory is full, hangs or is slow: others had better lead, and need not wait for it."""
+    BACK_DAMAGED = 3
+    """It can be used again. What was not flushed when it failed may be missing."""
+    BACK_LOST = 4
+    """It can be made again, from nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaFates:
     """The fate of every replica of a broker.

@@ -106,7 +106,7 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.UPDATE_METADATA: VersionRange(8, 8),
     ApiKey.ALTER_PARTITION: VersionRange(3, 3),
     ApiKey.BROKER_REGISTRATION: VersionRange(4, 4),
-    ApiKey.BROKER_HEARTBEAT: VersionRange(0, 2),
+    ApiKey.BROKER_HEARTBEAT: VersionRange(1, 1),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
 }
 """What brokers ask each other for; not advertised."""
@@ -161,7 +161,7 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
 _OURS: Final = frozenset(
     (
         ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.ALTER_PARTITION,
-        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT,
     )
 )  # fmt: skip
 _RANGES: Final[dict[int, VersionRange]] = {int(k): v for m in (SPOKEN, INTERNAL) for k, v in m.items()}

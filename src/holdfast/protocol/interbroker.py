@@ -1,5 +1,5 @@
 """What brokers say to each other and kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8; and what
-Holdfast adds to BrokerRegistration 4 and AlterPartition 3.
+Holdfast adds to BrokerRegistration 4, BrokerHeartbeat 1 and AlterPartition 3.
 
 Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they
 take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
@@ -10,6 +10,7 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
   its leader must not leave behind (KIP-966).
 * The answer to LeaderAndIsr: ``last_epoch`` and ``end_offset`` of a partition of which nobody has everything.
 * BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py).
+* BrokerHeartbeat: ``turns``, what happened to replicas of a broker that lives.
 * StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
   apart.
 
@@ -23,6 +24,8 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3 import response as alter_partition
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
+from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat
+from kio.schema.broker_heartbeat.v1.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4 import request as broker_registration
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 from kio.schema.errors import ErrorCode
@@ -59,9 +62,10 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES = 0x1000, 0x1001
+_TAG_TURNS = 0x1000
 _TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
 
-__all__ = ["AlterPartitionRequest", "BrokerRegistrationResponse"]  # with what is defined here
+__all__ = ["AlterPartitionRequest", "BrokerHeartbeatResponse", "BrokerRegistrationResponse"]  # beside ours
 
 
 class _Message:
@@ -336,6 +340,27 @@ class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
 
     rest: i8 = field(metadata={**_INT8, "tag": _TAG_REST}, default=i8(-1))
     fates: tuple[ReplicaFateState, ...] = field(metadata={"tag": _TAG_FATES}, default=())
+
+
+class _BrokerHeartbeat(_Message):
+    __slots__ = ()
+    __version__ = i16(1)
+    __api_key__ = i16(63)
+    __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaTurnState(_BrokerHeartbeat):
+    """Partitions of one topic to whose replicas the same happened (a ReplicaTurn's value)."""
+
+    turn: i8 = field(metadata=_INT8)
+    topic_name: str = field(metadata=_STRING)
+    partitions: tuple[i32, ...] = field(metadata=_INT32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHeartbeatRequest(broker_heartbeat.BrokerHeartbeatRequest):
+    turns: tuple[ReplicaTurnState, ...] = field(metadata={"tag": _TAG_TURNS}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

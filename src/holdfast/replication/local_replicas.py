@@ -117,6 +117,10 @@ class LocalReplicas:
         """A log directory died: its replicas are offline, and whoever waits for them is answered now."""
         self._orders.log_dir_failed(log_dir)
 
+    def log_failed(self, tp: TopicPartition) -> None:
+        """One log cannot be used any more though its directory can (K18-03)."""
+        self._orders.log_failed(tp)
+
     def resign(self, now_ms: int) -> None:
         """The broker is stopping: stop leading and following everything, answer every waiter."""
         self._orders.resign()

@@ -158,9 +158,18 @@ class Orders:
                 creation.state = state
             creation.wait(result)
         elif partition.role is Role.OFFLINE:
-            result(KafkaStorageError(f"{tp}: its log directory is offline"))
+            if self._may_return(state):
+                del self.partitions[tp]
+                self._create(state, now_ms, result)
+            else:
+                result(KafkaStorageError(f"{tp}: its log directory is offline"))
         else:
             result(self._take_role(partition, state, now_ms))
+
+    def _may_return(self, state: PartitionState) -> bool:
+        """Its disk is back, and the controller knows that it may lack something: else it would be in the ISR."""
+        me = self._around.broker_id
+        return state.topic_partition in self._logs.returned and me not in state.isr and state.leader != me
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
         """The topic was deleted and made again while we did not hear of it: the old replica goes (H-24)."""
@@ -189,7 +198,7 @@ class Orders:
         if (
             existing is not None
             and existing.topic_id not in (None, state.topic_id)
-            and existing.dir.is_online
+            and existing.is_online
         ):
             self._delete_and_create(state, now_ms, result)
             return
@@ -222,7 +231,7 @@ class Orders:
                 self._logs.delete(tp, now_ms=now_ms, done=lambda _: None)
             self._succeed(creation, now_ms)
             return
-        if not made.dir.is_online:
+        if not made.is_online:
             self._drop_offline(partition, KafkaStorageError(f"{tp}: its log directory is offline"))
             creation.end(KafkaStorageError(f"{tp}: its log directory is offline"))
             return
@@ -397,6 +406,12 @@ class Orders:
                 and partition.role is not Role.OFFLINE
             ):
                 self._drop_offline(partition, error)
+
+    def log_failed(self, tp: TopicPartition) -> None:
+        """See LocalReplicas.log_failed."""
+        partition = self.partitions.get(tp)
+        if partition is not None and partition.log is not None and partition.role is not Role.OFFLINE:
+            self._drop_offline(partition, KafkaStorageError(f"{tp}: {partition.log.failure}"))
 
     def _drop_offline(self, partition: Partition, error: HoldfastError) -> None:
         """It stays in the table: clients must hear 56, not 6 (K112-21)."""

@@ -23,12 +23,30 @@ from holdfast.storage.log_dir import LogDir
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedReplica:
+    """A replica that cannot be used though its dir can."""
+
+    dir: LogDir
+    path: str
+    error: HoldfastError
+
+
+@dataclass(slots=True, kw_only=True)
+class _Unloaded:
+    """Whose files an error is of while there is no log yet."""
+
+    topic_partition: TopicPartition
+    failure: KafkaStorageError | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class LoadedDir:
     """What a log dir holds. ``complete``: every replica of it was loaded; only then may a clean stop be marked."""
 
     directory: LogDir
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
+    failed: dict[TopicPartition, FailedReplica] = field(default_factory=dict)
     futures: list[tuple[TopicPartition, int]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     checkpoints: dict[str, dict[TopicPartition, Offset]] = field(default_factory=dict)
@@ -46,7 +64,7 @@ class LoadedDir:
             readable=self.complete and self.directory.is_online,
             clean_epoch=self.broker_epoch,
             incarnation=self.incarnation,
-            replicas=frozenset(self.logs),
+            replicas=frozenset((*self.logs, *self.failed)),
             missing=self.missing,
         )
 
@@ -107,15 +125,24 @@ def _load(
             elif kind is NameKind.FUTURE and tp is not None:
                 found.futures.append((tp, _bytes_in(directory, full)))
             elif kind is NameKind.REPLICA and tp is not None:
-                loaded = _load_log(
-                    directory, tp, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0), starts.get(tp)
-                )
+                suspect = _Unloaded(topic_partition=tp)
+                try:
+                    loaded = _load_log(
+                        directory, suspect, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0),
+                        starts.get(tp),
+                    )  # fmt: skip
+                except HoldfastError as e:
+                    if isinstance(e, KafkaStorageError) and suspect.failure is None:
+                        raise  # not this log's fault
+                    log.error("%s cannot be used, the others of %s can (K18-03): %s", full, path, e)
+                    found.failed[tp] = FailedReplica(dir=directory, path=full, error=e)
+                    continue
                 if loaded.topic_id is None and loaded.view.size and not clean and not recovery_points.get(tp):
                     _set_aside(directory, loaded, new_id)
                 else:
                     found.logs[tp] = loaded
     told = recovery_points.keys() | found.checkpoints[checkpoints.HIGH_WATERMARK].keys()
-    found.missing = frozenset(told - found.logs.keys())
+    found.missing = frozenset(told - found.logs.keys() - found.failed.keys())
     found.complete = True
 
 
@@ -131,13 +158,14 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
 
 def _load_log(
     directory: LogDir,
-    tp: TopicPartition,
+    suspect: _Unloaded,
     config: LogConfig,
     clean: bool,
     now_ms: TimestampMs,
     recovery_point: Offset,
     start: Offset | None,
 ) -> Log:
+    tp = suspect.topic_partition
     try:
         return Log.open(
             directory,
@@ -148,13 +176,15 @@ def _load_log(
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=start,
+            suspect=suspect,
         )
     except KafkaStorageError:
         raise
     except HoldfastError as e:
         # The mark or the checkpoint promised too much: believe nothing but the batches.
         log.warning("%s/%s: %s; all of it is checked", directory.path, tp, e)
-        return Log.open(directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start)
+        return Log.open(directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start,
+                        suspect=suspect)  # fmt: skip
 
 
 def _set_aside(directory: LogDir, loaded: Log, new_id: Callable[[], UUID]) -> None:

@@ -211,6 +211,14 @@ class Past:
         self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
         self._write(online, self._noted, done)
 
+    def healed(self, directory: LogDir) -> None:
+        """It is back, and the controller knows what its replicas lack: from now on it is as good as the others."""
+        noted = self._noted
+        if noted is None or directory.directory_id is None or not directory.is_online:
+            return
+        self._noted = replace(noted, directories={**noted.directories, directory.directory_id: noted.broker_epoch})
+        self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
+
     def epoch_of(self, directory: LogDir, broker_epoch: BrokerEpoch | None) -> BrokerEpoch | None:
         """Whose writes a directory has that is closed clean now: ours, or those of the time before when we never were
         registered (``broker_epoch`` is None or -1)."""

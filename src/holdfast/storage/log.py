@@ -12,16 +12,17 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import LogAppendError, LogReadError, OffsetOutOfRangeError
+from holdfast.model.errors import KafkaStorageError, LogAppendError, LogReadError, OffsetOutOfRangeError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.batch import BatchHeader
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView, read_view
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
@@ -39,12 +40,14 @@ class Log:
     """One replica on one disk. See the module for who may call what."""
 
     __slots__ = (
+        "_guards",
         "_metadata_is_synced",
         "_segments",
         "_snapshot_offset",
         "config",
         "dir",
         "epochs",
+        "failure",
         "last_flush_ms",
         "path",
         "producers",
@@ -67,6 +70,9 @@ class Log:
         self.path = path
         self.topic_partition = topic_partition
         self.topic_id = topic_id
+        self.failure: KafkaStorageError | None = None
+        """Why it is not used any more though its directory works (K18-03)."""
+        self._guards: dict[type[KafkaStorageError], Guard] = {}
         self.config = config
         self.epochs = parts.epochs
         self.producers = parts.producers
@@ -93,11 +99,15 @@ class Log:
         now_ms: TimestampMs,
         recovery_point: Offset = 0,
         log_start_offset: Offset | None = None,
+        suspect: Suspect | None = None,
     ) -> "Log":
-        """The log in its directory, made if it is missing, recovered if the last stop was not clean."""
+        """The log in its directory, made if it is missing, recovered if the last stop was not clean.
+
+        ``suspect``: to whom errors are put down that are not the directory's; None: all are.
+        """
         path = f"{directory.path}/{topic_partition}"
         files = directory.files
-        with directory.guard():
+        with Guard(directory, KafkaStorageError, suspect):
             try:
                 files.mkdir(path)
             except FileExistsError:
@@ -117,9 +127,25 @@ class Log:
                 parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
         return cls(directory, path, topic_partition, topic_id, config, parts)
 
+    @property
+    def is_online(self) -> bool:
+        """It and its directory work."""
+        return self.failure is None and self.dir.failure is None
+
+    def guard(self, error: type[KafkaStorageError] = KafkaStorageError) -> AbstractContextManager[None]:
+        """As LogDir.guard, for work on this log's files: if it alone is to blame, only it goes offline."""
+        found = self._guards.get(error)
+        if found is None:
+            found = self._guards[error] = Guard(self.dir, error, self)
+        return found
+
+    def release(self) -> None:
+        """Give the files back as they are: the directory is offline."""
+        self._segments.release()
+
     def adopt_topic_id(self, topic_id: TopicId) -> None:
         """The log had none (it was made by an older version, or a crash took the file)."""
-        with self.dir.guard():
+        with self.guard():
             partition_metadata.write(self.dir.files, self.path, topic_id)
         self.topic_id = topic_id
 
@@ -153,7 +179,7 @@ class Log:
         placed, max_timestamp = place_produced(batches, checked, base_offset, leader_epoch)
         end = placed[-1].at + placed[-1].size
         offset = placed[-1].last_offset + 1
-        with self.dir.guard(LogAppendError):
+        with self.guard(LogAppendError):
             if leader_epoch != view.last_epoch or self.epochs.is_ahead:
                 self.epochs.assign(leader_epoch, base_offset)
             data = batches if end == len(batches) else memoryview(batches)[:end]
@@ -176,7 +202,7 @@ class Log:
         placed = fetched.placed
         if not placed:
             return None
-        with self.dir.guard(LogAppendError):
+        with self.guard(LogAppendError):
             for epoch, start in fetched.epochs:
                 self.epochs.assign(epoch, start)
             size = placed[-1].at + placed[-1].size
@@ -233,16 +259,17 @@ class Log:
                 f"{self.topic_partition}: offset {offset}: expected {view.start_offset} to {view.end_offset}"
             )
         if not blocking:
-            if self.dir.failure is not None:
-                raise LogReadError(f"log dir {self.dir.path} is offline: {self.dir.failure}")
+            failure = self.dir.failure or self.failure
+            if failure is not None:
+                raise LogReadError(f"{self.topic_partition} in log dir {self.dir.path} is offline: {failure}")
             try:
-                return read_view(self.dir, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=True)
+                return read_view(self, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=True)
             except OSError as e:
-                raise self.dir.judge(e, LogReadError) from e
+                raise self.dir.suspect(e, LogReadError, self) from e
             except IndexError:  # a truncation on the disk's thread changed an index under us
                 raise ColdRead from None
-        with self.dir.guard(LogReadError):
-            found = read_view(self.dir, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=False)
+        with self.guard(LogReadError):
+            found = read_view(self, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=False)
             self._segments.touch(view.segment_for(offset))
             return found
 
@@ -256,12 +283,12 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
         """The first record that is not older than ``timestamp``; blocking."""
-        with self.dir.guard(LogReadError):
+        with self.guard(LogReadError):
             return first_at_or_after(self.view, timestamp, self._segments.touch)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp; blocking."""
-        with self.dir.guard(LogReadError):
+        with self.guard(LogReadError):
             return newest(self.view, self._segments.touch)
 
     # -- roll, flush, close --------------------------------------------------------------------------------
@@ -271,7 +298,7 @@ class Log:
         active = self._segments.active
         if not active.size:
             return False
-        with self.dir.guard():
+        with self.guard():
             if not is_old(active, self.config, now_ms, now_ms):
                 return False
             self._roll(self.view.end_offset, now_ms)
@@ -314,14 +341,14 @@ class Log:
     def sync_batches(self, segments: Sequence[Segment]) -> None:
         """Sync the batches of rolled segments, and nothing else: on any thread. It may take seconds, and appends
         need not wait for it."""
-        with self.dir.guard():
+        with self.guard():
             for segment in segments:
                 segment.sync_batches()
 
     def flush_rolled(self, synced: Sequence[Segment] | None = None) -> None:
         """Sync the segments that were rolled and move the recovery point behind them. ``synced``: only these,
         for which ``sync_batches`` is done."""
-        with self.dir.guard():
+        with self.guard():
             safe = self._flush_rolled(synced)
         self.recovery_point = max(self.recovery_point, safe)
 
@@ -339,7 +366,7 @@ class Log:
         end_offset = self.view.end_offset
         if end_offset == self.recovery_point:
             return
-        with self.dir.guard():
+        with self.guard():
             self._flush_rolled()
             self._segments.active.flush()
         self.recovery_point = end_offset
@@ -356,7 +383,7 @@ class Log:
         """Show in the active segment's index files what is in memory: for people who look at a running log."""
         active = self._segments.active
         if active.index_is_behind():
-            with self.dir.guard():
+            with self.guard():
                 active.write_indexes(preallocate=self.config.segment_index_bytes)
 
     def close(self, *, clean: bool, sync: bool = True) -> None:
@@ -365,7 +392,7 @@ class Log:
         if clean:
             if sync:
                 self.flush()
-            with self.dir.guard():
+            with self.guard():
                 active = self._segments.active
                 if active.changed:
                     active.become_inactive()
@@ -381,7 +408,7 @@ class Log:
     def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
         """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
         config, segments, end = self.config, self._segments.rested(), self.view.end_offset
-        with self.dir.guard():
+        with self.guard():
             count = self._retire_leading(below_start(segments.all, self.view.start_offset), now_ms)
             if config.delete:
                 old = too_old(self.dir.files, segments.all, end, high_watermark, now_ms, config.retention_ms)
@@ -399,14 +426,14 @@ class Log:
         going = self._segments.drop_first(count)
         start_offset = max(self.view.start_offset, self._segments.all[0].base_offset)
         self._publish(start_offset, self.view.end_offset)
+        self._segments.retire(going, now_ms)  # first: on a full disk nothing can be written, and this makes room
         self.epochs.truncate_from_start(start_offset)
-        self._segments.retire(going, now_ms)
         log.info("%s: %d segments deleted, it starts at %d", self.topic_partition, count, start_offset)
         return count
 
     def purge(self, now_ms: TimestampMs) -> int:
         """Remove retired files after file.delete.delay.ms; how many segments still wait."""
-        with self.dir.guard():
+        with self.guard():
             return self._segments.purge(now_ms - self.config.file_delete_delay_ms)
 
     def delete_records_before(self, offset: Offset) -> Offset:
@@ -417,7 +444,7 @@ class Log:
                 f"{self.topic_partition}: new start {offset}: expected {view.start_offset} to {view.end_offset}"
             )
         if offset > view.start_offset:
-            with self.dir.guard():
+            with self.guard():
                 self.epochs.truncate_from_start(offset)
             self._publish(offset, view.end_offset)
         return self.view.start_offset
@@ -430,7 +457,7 @@ class Log:
         view = self.view
         if offset >= view.end_offset:
             # A leader that wrote nothing may have left its epoch here; the next leader never heard of it.
-            with self.dir.guard():
+            with self.guard():
                 if self.epochs.truncate_from_end(view.end_offset):
                     self._publish(view.start_offset, view.end_offset)
             return
@@ -438,7 +465,7 @@ class Log:
         if offset < view.start_offset or offset <= segments.all[0].base_offset:
             self.truncate_fully_and_start_at(offset, now_ms)
             return
-        with self.dir.guard():
+        with self.guard():
             position, base_offset, end_offset = view.segment_for(offset - 1).cut_point(offset)
             if end_offset < view.start_offset:
                 self.truncate_fully_and_start_at(min(offset, base_offset), now_ms)
@@ -464,7 +491,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
-        with self.dir.guard():
+        with self.guard():
             self._lower_recovery_point(offset)
             self._segments.restart(offset, now_ms)
             self.epochs.clear()
@@ -486,7 +513,7 @@ class Log:
     def rename_for_delete(self, unique: str) -> str:
         """Move the directory to ``<topic>-<partition>.<unique>-delete``; the new path. It is no log any more."""
         path = f"{self.dir.path}/{marked_name(self.topic_partition, unique, DELETE_SUFFIX)}"
-        with self.dir.guard():
+        with self.guard():
             self.dir.files.rename(self.path, path)
         self.path = path
         self.epochs.moved(path)
@@ -495,6 +522,6 @@ class Log:
 
     def remove(self) -> None:
         """Delete the directory and all in it."""
-        with self.dir.guard():
+        with self.guard():
             self._segments.release()
             self.dir.files.rmtree(self.path)

@@ -4,14 +4,22 @@ Owns the state online/offline of a log directory, ``guard`` (the one place that 
 it means), the probe, ``.lock`` and ``meta.properties``. Knows nothing of what lies in the directory: that is
 log_manager.py.
 
-    online --(an I/O error, or a probe that fails)--> offline    and never back, until the broker restarts
+    online --(an I/O error of the directory, or a probe that fails)--> offline      for good: one that is repaired is
+      |  ^                                                                          another LogDir (broker/disks.py)
+      |  +--(a probe that finds room)-- full
+      +--------(no space left)-----------^     writes fail, reads and deletes go on
 
-Offline is told once, by ``on_offline``, on whatever thread found it (the dir's own, or the loop by a read). An
-offline directory is not touched again: every guard refuses at once.
+An error of one log is first a question (K18-03): if the directory passes a probe, it is only that log that has failed.
+
+What happens is told on whatever thread found it (the dir's own, or the one for syncs): ``on_offline`` once,
+``on_log_failed`` once a log, ``on_full`` each time it fills or has room again. An offline directory is not touched
+again: every guard refuses at once.
 """
 
 import errno
+import itertools
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -26,7 +34,7 @@ from holdfast.model.errors import (
     InconsistentMetaPropertiesError,
     KafkaStorageError,
 )
-from holdfast.model.types import BrokerId, DirectoryId, TimestampMs
+from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
 from holdfast.storage.files import DiskSpace, FileLock, FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
 
@@ -39,6 +47,11 @@ PROBE = ".probe"
 
 _PROCESS_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The process or the machine is short of something; the disk has done nothing wrong."""
+_SPACE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PROBE_NAMES = 4
+ROOM_BYTES = 64 << 20
+ROOM_PERCENT = 5
+"""A full directory takes writes again when so much is free, whichever is less."""
 _GONE_ERRORS = frozenset({errno.ENOENT, errno.ESTALE})
 """A file that was deleted or renamed under an operation, or a directory that went: the probe tells which."""
 
@@ -68,27 +81,39 @@ class DirState(Enum):
     """What a log directory is good for."""
 
     ONLINE = "online"
+    FULL = "full"
     OFFLINE = "offline"
 
 
-class _Guard:
-    """See LogDir.guard. One per error type and directory, without state: it nests."""
+class Suspect(Protocol):
+    """Whose files an error is of: one log (storage/log.py)."""
 
-    __slots__ = ("_dir", "_error")
+    topic_partition: TopicPartition
+    failure: KafkaStorageError | None
+    """Why it cannot be used any more, while its directory can."""
 
-    def __init__(self, directory: "LogDir", error: type[KafkaStorageError]) -> None:
+
+class Guard:
+    """See LogDir.guard. One per error type and directory, or log, without state: it nests."""
+
+    __slots__ = ("_dir", "_error", "_log")
+
+    def __init__(self, directory: "LogDir", error: type[KafkaStorageError], log: Suspect | None = None) -> None:
         self._dir = directory
         self._error = error
+        self._log = log
 
     def __enter__(self) -> None:
         if self._dir.failure is not None:
             raise self._error(f"log dir {self._dir.path} is offline: {self._dir.failure}")
+        if self._log is not None and self._log.failure is not None:
+            raise self._error(str(self._log.failure))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError):
-            raise self._dir.judge(error, self._error) from error
+            raise self._dir.judge(error, self._error, self._log) from error
 
 
 class LogDir:
@@ -107,26 +132,37 @@ class LogDir:
         *,
         sync_queue: DiskQueue | None = None,
         on_offline: Callable[["LogDir", KafkaStorageError], None] | None = None,
+        on_full: Callable[["LogDir", bool], None] | None = None,
+        on_log_failed: Callable[["LogDir", Suspect], None] | None = None,
     ) -> None:
         self.path = path
         self.files = files
         self.queue = queue
         self.sync_queue = sync_queue
         self.on_offline = on_offline
+        self.on_full = on_full
+        self.on_log_failed = on_log_failed
         self.on_recovery_points_lowered: Callable[[], None] | None = None
         self.cordoned = False
         self.failure: KafkaStorageError | None = None
+        self.full: KafkaStorageError | None = None
+        """The error that told that there is no space left; None when there is."""
         self.directory_id: DirectoryId | None = None
+        self._probes = itertools.cycle(range(_PROBE_NAMES))
+        self._deciding = threading.Lock()
         self._device: int | None = None
         self._lock: FileLock | None = None
-        self._guards: dict[type[KafkaStorageError], _Guard] = {}
+        self._guards: dict[type[KafkaStorageError], Guard] = {}
 
     @property
     def state(self) -> DirState:
-        return DirState.ONLINE if self.failure is None else DirState.OFFLINE
+        if self.failure is not None:
+            return DirState.OFFLINE
+        return DirState.ONLINE if self.full is None else DirState.FULL
 
     @property
     def is_online(self) -> bool:
+        """It works; it may be full."""
         return self.failure is None
 
     def __repr__(self) -> str:
@@ -139,37 +175,85 @@ class LogDir:
         directory offline if it is the directory's fault. Refuses at once when the directory is offline."""
         found = self._guards.get(error)
         if found is None:
-            found = self._guards[error] = _Guard(self, error)
+            found = self._guards[error] = Guard(self, error)
         return found
 
-    def judge(self, error: OSError, kind: type[KafkaStorageError]) -> KafkaStorageError:
-        """What an OSError means: the typed error to raise. Takes the directory offline where it must."""
+    def judge(self, error: OSError, kind: type[KafkaStorageError], of: Suspect | None = None) -> KafkaStorageError:
+        """What an OSError means: the typed error to raise. Takes the directory, or the log ``of`` which it is,
+        offline where it must. May touch the disk: not on the loop."""
         typed = kind(f"log dir {self.path}: {error}")
+        if self.failure is not None:
+            return typed
         if error.errno in _PROCESS_ERRORS:
             log.error("%s: %s (not a failure of the disk)", self.path, error)
-            return typed
-        if error.errno in _GONE_ERRORS and self.failure is None:
-            try:
-                self._probe()
-            except OSError as e:
-                self.mark_offline(kind(f"log dir {self.path}: {e}"))
-                return typed
+        elif error.errno in _SPACE_ERRORS:
+            self._fill(typed)
+        elif of is None and error.errno not in _GONE_ERRORS:
+            self.mark_offline(typed)
+        elif self._is_bad(kind):
+            pass
+        elif of is None or error.errno in _GONE_ERRORS:
             log.warning("%s: %s; the directory itself is fine", self.path, error)
-            return typed
-        self.mark_offline(typed)
+        else:
+            self._fail_log(of, typed)
         return typed
 
-    def mark_offline(self, error: KafkaStorageError) -> None:
-        """The directory is bad. Told once; the listener's own trouble must not keep it from being so."""
-        if self.failure is not None:
+    def suspect(self, error: OSError, kind: type[KafkaStorageError], of: Suspect | None = None) -> KafkaStorageError:
+        """As ``judge`` on the loop: the verdict comes later, from the directory's own thread."""
+        self.queue.submit(lambda: self.judge(error, kind, of), lambda *_: None)
+        return kind(f"log dir {self.path}: {error}")
+
+    def _is_bad(self, kind: type[KafkaStorageError]) -> bool:
+        """Ask the directory. It goes offline if it fails."""
+        try:
+            self._probe()
+        except OSError as e:
+            if e.errno in _SPACE_ERRORS:
+                self._fill(kind(f"log dir {self.path}: {e}"))
+                return False
+            if e.errno not in _PROCESS_ERRORS:
+                self.mark_offline(kind(f"log dir {self.path}: {e}"))
+            return True
+        return False
+
+    def _fail_log(self, of: Suspect, error: KafkaStorageError) -> None:
+        if of.failure is not None:
             return
-        self.failure = error
-        log.error("log dir %s is offline: %s", self.path, error)
-        if self.on_offline is not None:
+        of.failure = error
+        log.error("%s: %s has failed, the directory itself is fine: %s", self.path, of.topic_partition, error)
+        self._tell(self.on_log_failed, of)
+
+    def _fill(self, error: KafkaStorageError) -> None:
+        if self.full is not None:
+            return
+        self.full = error
+        log.error("log dir %s is full: its partitions take no writes until there is room: %s", self.path, error)
+        self._tell(self.on_full, True)
+
+    def _look_for_room(self) -> None:
+        """After a probe that could write: is there enough to go on with?"""
+        space = self.files.statvfs(self.path)
+        if self.full is not None and space.usable >= min(ROOM_BYTES, space.total * ROOM_PERCENT // 100):
+            self.full = None
+            log.warning("log dir %s has room again: %d bytes", self.path, space.usable)
+            self._tell(self.on_full, False)
+
+    def _tell(self, listener: "Callable[[LogDir, Any], None] | None", what: object) -> None:
+        """The listener's own trouble must not keep the directory from being what it is."""
+        if listener is not None:
             try:
-                self.on_offline(self, error)
+                listener(self, what)
             except Exception:
-                log.exception("the listener for the failure of %s failed", self.path)
+                log.exception("a listener of %s failed", self.path)
+
+    def mark_offline(self, error: KafkaStorageError) -> None:
+        """The directory is bad. Told once."""
+        with self._deciding:
+            if self.failure is not None:
+                return
+            self.failure = error
+        log.error("log dir %s is offline: %s", self.path, error)
+        self._tell(self.on_offline, error)
 
     def probe(self) -> None:
         """Create, write, sync, read back and remove a small file; KafkaStorageError (and offline) if that fails.
@@ -179,17 +263,23 @@ class LogDir:
         """
         with self.guard():
             self._probe()
+            if self.full is not None:
+                self._look_for_room()
 
     def _probe(self) -> None:
         if self._device is not None and self.files.device(self.path) != self._device:
             raise OSError(errno.ENODEV, "another file system is mounted here now", self.path)
-        path = f"{self.path}/{PROBE}"
+        path = f"{self.path}/{PROBE}-{next(self._probes)}"  # the thread for syncs may ask at the same time
         handle = self.files.open(path, create=True)
         try:
             data = b"holdfast probe\n"
             handle.pwritev((data,), 0)
             handle.fsync()
             found = handle.pread(len(data), 0)
+        except OSError as e:
+            if e.errno in _SPACE_ERRORS:
+                self.files.unlink(path)
+            raise
         finally:
             handle.close()
         if found != data:

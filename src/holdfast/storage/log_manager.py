@@ -5,12 +5,14 @@ method returns at once, work on files is submitted to the queue of the dir it co
 loop. Never waits for one dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster
 but what it is told. The name is Kafka's.
 
-A log on a dir that went offline stays in the table: its replica is lost until the broker restarts, not unknown.
+A log on a dir that went offline stays in the table: its replica is offline, not unknown, until the dir or another one
+takes its place (dir_changes.py).
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -23,9 +25,10 @@ from holdfast.model.errors import (
     KafkaStorageError,
     StorageError,
 )
+from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
-from holdfast.storage.dir_load import LoadedDir, load_dir
+from holdfast.storage.dir_load import FailedReplica, LoadedDir, load_dir
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
@@ -36,6 +39,17 @@ log = logging.getLogger(__name__)
 Created = Callable[[Log | None, HoldfastError | None], None]
 _LOGS_PER_JOB = 100
 """Logs that one piece of housekeeping looks at: appends to the dir wait for no more than that."""
+
+
+class Placement(Enum):
+    """Which dir a new replica goes to (``log.dir.placement``)."""
+
+    PARTITIONS = "partitions"
+    """The one with the fewest, as Kafka."""
+    SPACE = "space"
+    """The one with the most room relative to its size."""
+    TOPIC = "topic"
+    """The one with the fewest partitions of the same topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +80,10 @@ class LogManager:
         config_of: Callable[[str], LogConfig],
         new_id: Callable[[], UUID] = uuid4,
         boot_id: str | None = None,
+        placement: Placement = Placement.PARTITIONS,
     ) -> None:
         self.dirs = dirs
+        self.placement = placement
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.high_watermarks: dict[TopicPartition, Offset] = {}
@@ -82,6 +98,12 @@ class LogManager:
         self._loaded: set[str] = set()
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
         self._rewriting: set[str] = set()
+        self.failed: dict[TopicPartition, FailedReplica] = {}
+        """Replicas that could not be used though their dir could (K18-03)."""
+        self.avoided: dict[TopicPartition, str] = {}
+        """Replicas that are to be made again, and the dir on which they have failed."""
+        self.returned: dict[TopicPartition, ReplicaFate] = {}
+        """Replicas that may be used, or made, again since their dir is back, and have not been yet."""
         self._space: dict[str, DiskSpace | None] = {d.path: None for d in dirs}
         self.past = Past(dirs, boot_id)
         for directory in dirs:
@@ -95,28 +117,16 @@ class LogManager:
         A dir that cannot be used is offline, the rest goes on. An error means that the broker must not start:
         no dir is usable, one belongs to another broker, or a replica stands in two of them.
         """
-        waiting = {d.path for d in self.dirs}
         found: list[LoadedDir] = []
+        expected = len(self.dirs)
 
-        def loaded(directory: LogDir, result: LoadedDir | None, error: HoldfastError | None) -> None:
-            waiting.discard(directory.path)
-            if result is not None:
-                found.append(result)
-            if not waiting:
+        def loaded(result: LoadedDir) -> None:
+            found.append(result)
+            if len(found) == expected:
                 done(self._adopt(found))
 
-        for directory in self.dirs:
-            work = partial(
-                load_dir,
-                directory,
-                node_id=self.node_id,
-                cluster_id=self.cluster_id,
-                config_of=self._config_of,
-                new_id=self._new_id,
-                now_ms=now_ms,
-                boot_id=self.past.boot_id,
-            )
-            directory.queue.submit(work, partial(loaded, directory))
+        for directory in list(self.dirs):
+            self.load(directory, now_ms, loaded)
 
     def _adopt(self, found: list[LoadedDir]) -> HoldfastError | None:
         """Put what was found in the tables."""
@@ -144,17 +154,36 @@ class LogManager:
                         f"replica {tp} is in {other.path} and in {loaded.path}: expected one; "
                         "remove the copy that is out of date"
                     )
-            self._counts[directory.path] = len(one.logs)
-            self._futures[directory.path] = one.futures
-            self._written[directory.path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
+            self.failed.update(one.failed)
             self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
-            self._space[directory.path] = one.space
-            if one.complete:
-                self._loaded.add(directory.path)
-            for path in one.deleted:
-                self._submit_quietly(directory, partial(_remove_tree, directory, path))
+            self._take_stock(one)
         self.past.adopt(one.history() for one in found)
         return None
+
+    def _take_stock(self, one: LoadedDir) -> None:
+        """Remember of a dir what is no log."""
+        directory, path = one.directory, one.directory.path
+        self._counts[path] = len(one.logs)
+        self._futures[path] = one.futures
+        self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
+        self._space[path] = one.space
+        self._loaded.discard(path)
+        if one.complete:
+            self._loaded.add(path)
+        for gone in one.deleted:
+            self._submit_quietly(directory, partial(_remove_tree, directory, gone))
+
+    def load(self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None]) -> None:
+        """Open one dir and load what is in it, on its own queue. Nothing of it is in any table yet."""
+        work = partial(
+            load_dir, directory, node_id=self.node_id, cluster_id=self.cluster_id, config_of=self._config_of,
+            new_id=self._new_id, now_ms=now_ms, boot_id=self.past.boot_id,
+        )  # fmt: skip
+
+        def loaded(result: LoadedDir | None, error: HoldfastError | None) -> None:
+            done(result or LoadedDir(directory=directory, fatal=error))
+
+        directory.queue.submit(work, loaded)
 
     def close(
         self,
@@ -190,8 +219,11 @@ class LogManager:
             return
         logs = self.logs_in(directory)
         for each in logs:
-            each.close(clean=clean, sync=False)
-        if clean and directory.path in self._loaded:
+            if each.failure is None:
+                each.close(clean=clean, sync=False)
+        # Of one that has failed nobody knows what is on the device (H-28): not clean, then, none of them.
+        is_whole = not any(failed.dir is directory for failed in self.failed.values())
+        if clean and is_whole and directory.path in self._loaded:
             with directory.guard():
                 directory.files.sync_all(directory.path)
             self._write_checkpoints(directory, self._checkpoint_values(directory, high_watermarks))
@@ -213,6 +245,62 @@ class LogManager:
     def logs_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir."""
         return [each for each in list(self._logs.values()) if each.dir is directory]
+
+    def new_id(self) -> UUID:
+        """A random id."""
+        return self._new_id()
+
+    # -- for dir_changes.py ----------------------------------------------------------------------------------
+
+    def adopt(self, loaded: Log) -> None:
+        """A log that was found on a dir that is back."""
+        self._logs[loaded.topic_partition] = loaded
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The log is not here any more."""
+        gone = self._logs.pop(tp, None)
+        if gone is not None:
+            self._counts[gone.dir.path] -= 1
+
+    def retire(self, superseded: Log, now_ms: TimestampMs) -> None:
+        """Remove a log that is in no table: later, like one that was deleted."""
+
+        def renamed(_: str | None, error: HoldfastError | None) -> None:
+            if error is None:
+                self._deleted.append((now_ms, superseded))
+
+        superseded.dir.queue.submit(partial(superseded.rename_for_delete, self._new_id().hex), renamed)
+
+    def dir_of(self, tp: TopicPartition) -> str | None:
+        """Path of the dir that a log is on."""
+        found = self._logs.get(tp)
+        return None if found is None else found.dir.path
+
+    def put_dir(self, old: LogDir | None, found: LoadedDir) -> None:
+        """A dir that was loaded takes the place of one, or is one more."""
+        new = found.directory
+        new.on_recovery_points_lowered = partial(self._write_recovery_points, new)
+        if old is None:
+            self.dirs.append(new)
+        else:
+            new.cordoned = old.cordoned
+            self.dirs[self.dirs.index(old)] = new
+            self._rewriting.discard(old.path)
+            self._deleted = [(when, each) for when, each in self._deleted if each.dir is not old]
+        marks = found.checkpoints.get(checkpoints.HIGH_WATERMARK, {})
+        self.high_watermarks.update({tp: mark for tp, mark in marks.items() if tp in found.logs})
+        self._take_stock(found)
+
+    def drop_dir(self, directory: LogDir) -> None:
+        """The dir is no more of this broker."""
+        self.dirs.remove(directory)
+        self._deleted = [(when, each) for when, each in self._deleted if each.dir is not directory]
+        for table in (self._counts, self._futures, self._written, self._space):
+            table.pop(directory.path, None)
+
+    def space_of(self, directory: LogDir) -> DiskSpace | None:
+        """As of the last checkpoint."""
+        return self._space.get(directory.path)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration changed."""
@@ -236,26 +324,44 @@ class LogManager:
         (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
         is there belongs to an earlier topic of that name.
         """
-        existing = self._logs.get(tp)
+        existing, failed = self._logs.get(tp), self.failed.get(tp)
+        if failed is not None:
+            done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
+            return
         if existing is not None:
             self._reuse(existing, topic_id, config, done)
             return
         if tp in self._creating:
             self._creating[tp].append(done)
             return
-        if not is_new and not all(d.is_online for d in self.dirs):
+        is_known_lost = self.returned.get(tp) is ReplicaFate.LOST
+        if not is_new and not is_known_lost and not all(d.is_online for d in self.dirs):
             offline = ", ".join(d.path for d in self.dirs if not d.is_online)
             done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
             return
         self.high_watermarks.pop(tp, None)
         usable = [d for d in self.dirs if d.is_online and not d.cordoned]
-        usable.sort(key=lambda d: self._counts[d.path])
+        usable.sort(key=lambda d: self._rank(d, tp))
         self._creating[tp] = [done]
         self._create_on(usable, tp, topic_id, config, now_ms)
 
+    def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
+        """Where a new replica goes: the least first. A full dir comes last, as does one on which it has failed."""
+        is_full = float(directory.full is not None) + float(self.avoided.get(tp) == directory.path)
+        count = float(self._counts[directory.path])
+        if self.placement is Placement.TOPIC:
+            same = sum(each.dir is directory and each.topic_partition.topic == tp.topic for each in self._logs.values())
+            return is_full, float(same), count
+        space = self._space[directory.path]
+        if self.placement is Placement.SPACE and space is not None and space.total:
+            return is_full, -round(space.usable / space.total, 2), count
+        return is_full, count
+
     def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
-        if not existing.dir.is_online:
-            done(None, KafkaStorageError(f"log dir {existing.dir.path} is offline: {existing.dir.failure}"))
+        self.returned.pop(existing.topic_partition, None)
+        if not existing.is_online:
+            failure = existing.failure or f"log dir {existing.dir.path} is offline: {existing.dir.failure}"
+            done(None, KafkaStorageError(str(failure)))
         elif topic_id is not None and existing.topic_id is not None and topic_id != existing.topic_id:
             done(
                 None,
@@ -302,6 +408,8 @@ class LogManager:
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         if made is not None:
             self._logs[tp] = made
+            self.returned.pop(tp, None)
+            self.avoided.pop(tp, None)
         for done in self._creating.pop(tp):
             done(made, error)
 
@@ -454,7 +562,7 @@ class LogManager:
         for directory in self.dirs:
             if not directory.is_online:
                 continue
-            logs = [each for each in self.logs_in(directory) if wanted(each)]
+            logs = [each for each in self.logs_in(directory) if each.failure is None and wanted(each)]
             for i in range(0, len(logs), _LOGS_PER_JOB):
                 self._submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
 

@@ -7,13 +7,14 @@ dir's thread appends, rolls or retires meanwhile does not disturb it.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from holdfast.model.errors import LogReadError
+from holdfast.model.errors import KafkaStorageError, LogReadError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileHandle
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import LogDir, Suspect
 from holdfast.storage.segment import ColdRead, Segment
 
 _base_offset = attrgetter("base_offset")
@@ -62,6 +63,15 @@ class LogView(NamedTuple):
                 yield segment, self.end_position if segment is self.segments[-1] else segment.size
 
 
+class Owner(Suspect, Protocol):
+    """The log that a piece is of."""
+
+    dir: LogDir
+
+    def guard(self, error: type[KafkaStorageError] = KafkaStorageError) -> AbstractContextManager[None]:
+        """Around work on its files."""
+
+
 class FileSlice:
     """Whole batches as they lie in a segment's file.
 
@@ -69,10 +79,10 @@ class FileSlice:
     in it begins before that.
     """
 
-    __slots__ = ("base_offset", "dir", "handle", "position", "size")
+    __slots__ = ("base_offset", "handle", "owner", "position", "size")
 
-    def __init__(self, directory: LogDir, handle: FileHandle, position: int, size: int, base_offset: Offset) -> None:
-        self.dir = directory
+    def __init__(self, owner: Owner, handle: FileHandle, position: int, size: int, base_offset: Offset) -> None:
+        self.owner = owner
         self.handle = handle
         self.position = position
         self.size = size
@@ -89,16 +99,16 @@ class FileSlice:
         try:
             return self.handle.preadv_nowait(self.size, self.position)
         except OSError as e:
-            raise self.dir.judge(e, LogReadError) from e
+            raise self.owner.dir.suspect(e, LogReadError, self.owner) from e
 
     def read(self) -> bytes:
         """The bytes; blocking: on the dir's queue. Fewer if the log was truncated meanwhile."""
-        with self.dir.guard(LogReadError):
+        with self.owner.guard(LogReadError):
             return self.handle.pread(self.size, self.position)
 
 
 def read_view(
-    directory: LogDir,
+    owner: Owner,
     view: LogView,
     offset: Offset,
     max_bytes: int,
@@ -140,4 +150,4 @@ def read_view(
             return None
     if nowait and not segment.is_open:
         raise ColdRead
-    return FileSlice(directory, segment.handle(), start, end - start, base_offset)
+    return FileSlice(owner, segment.handle(), start, end - start, base_offset)

@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.broker import connection as connection_module
 from holdfast.broker.connection import MAX_UNSENT_BYTES, BufferPool, Connection, Exchange, SendSlice
+from holdfast.model.errors import KafkaStorageError
+from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -226,11 +228,22 @@ async def test_slices_of_a_file_are_sent_between_other_chunks(tmp_path: object) 
     async with connected() as peer:
         await peer.send(frame(ApiKey.FETCH, 7))
         await peer.until(lambda: len(peer.requests) == 1)
-        small = SendSlice(FileSlice(directory, handle, 100, 50, 0))
-        large = SendSlice(FileSlice(directory, handle, 0, len(content), 0))
+        small = SendSlice(FileSlice(Owner(directory), handle, 100, 50, 0))
+        large = SendSlice(FileSlice(Owner(directory), handle, 0, len(content), 0))
         peer.requests[0].finish([b"head", small, b"between", large, b"tail"])
         expected = b"head" + content[100:150] + b"between" + content + b"tail"
         assert await peer.receive(len(expected)) == expected
+
+
+class Owner:
+    """A log as far as a piece of its files needs it."""
+
+    topic_partition = TopicPartition("t", 0)
+
+    def __init__(self, directory: LogDir) -> None:
+        self.dir = directory
+        self.failure: KafkaStorageError | None = None
+        self.guard = directory.guard
 
 
 @on_a_loop
@@ -242,7 +255,7 @@ async def test_a_slice_beyond_the_file_closes_the_connection(tmp_path: object) -
     async with connected() as peer:
         await peer.send(frame(ApiKey.FETCH, 7))
         await peer.until(lambda: len(peer.requests) == 1)
-        peer.requests[0].finish([b"head", SendSlice(FileSlice(directory, handle, 0, 1000, 0))])
+        peer.requests[0].finish([b"head", SendSlice(FileSlice(Owner(directory), handle, 0, 1000, 0))])
         async with asyncio.timeout(DEADLINE_S):
             await peer.closed.wait()
 

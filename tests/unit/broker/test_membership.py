@@ -33,6 +33,7 @@ class Member:
             identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
+            turns=dict, on_told=lambda turns: None,
         )  # fmt: skip
 
     def elect(self, broker_id: int, listener: Listener) -> None:

@@ -75,7 +75,10 @@ def test_keys_that_kafka_4_dropped_are_as_in_3_9() -> None:
 
 def test_our_own_keys_are_unknown_to_kafka() -> None:
     ours = {name for name, key in KEYS.items() if key.ours}
-    assert ours == {"metadata.store", "log.dir.probe.interval.ms", "leader.election.wait.ms"}
+    assert ours == {
+        "metadata.store", "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
+        "log.dir.placement", "leader.election.wait.ms",
+    }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 
 

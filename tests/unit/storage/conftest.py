@@ -68,6 +68,10 @@ class FailingFiles(OsFiles):
     def fail(self, operation: str, part_of_path: str = "", error: int = errno.EIO) -> None:
         self.rules.append((operation, part_of_path, error))
 
+    def fail_probes(self) -> None:
+        """The disk itself, not only some of its files."""
+        self.fail("create", "/.probe")
+
     def _check(self, operation: str, path: str) -> None:
         self.calls.append((operation, path))
         for rule, part, error in self.rules:

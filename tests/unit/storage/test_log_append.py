@@ -1,5 +1,7 @@
 """What a log takes, what it refuses, and where it puts it."""
 
+import contextlib
+import errno
 import tracemalloc
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from holdfast.model.errors import (
 from holdfast.records.batch import HEADER, iter_headers, parse_header, stamp, stamp_crc
 from holdfast.records.compression import Codec, compress
 from holdfast.records.record import decode_batch
+from holdfast.storage.log_dir import DirState
 from holdfast.storage.validation import RejectedRecordsError
 
 NOW_MS = 1_700_000_000_000
@@ -347,6 +350,7 @@ def test_k112_01_an_error_on_append_takes_the_dir_offline(open_log, batch, files
     failed = []
     log.dir.on_offline = lambda d, e: failed.append((d, e))
     files.fail(operation, ".log")
+    files.fail_probes()
     with pytest.raises(LogAppendError):
         for _ in range(3):
             log.append_as_leader(batch(b"x" * 20), 0, NOW_MS)
@@ -357,3 +361,59 @@ def test_k112_01_an_error_on_append_takes_the_dir_offline(open_log, batch, files
     with pytest.raises(KafkaStorageError):
         log.read(0, 100, 1)
     assert len(failed) == 1
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "create"])
+def test_K18_03_an_error_on_append_of_one_log_is_no_dead_disk(open_log, batch, files, operation):
+    log, other = open_log(segment_bytes=200), open_log(topic="other")
+    failed = []
+    log.dir.on_log_failed = lambda d, each: failed.append((d, each))
+    log.append_as_leader(batch(b"x" * 20), 0, NOW_MS)
+    files.fail(operation, f"{log.path}/")
+    with pytest.raises(LogAppendError):
+        for _ in range(3):
+            log.append_as_leader(batch(b"x" * 20), 0, NOW_MS)
+    assert log.dir.is_online
+    assert failed == [(log.dir, log)]
+    files.rules.clear()
+    for work in (
+        lambda: log.append_as_leader(batch(b"x"), 0, NOW_MS),
+        lambda: log.read(0, 100, 1),
+        lambda: log.read(0, 100, 1, blocking=True),
+        log.flush,
+    ):
+        with pytest.raises(KafkaStorageError):
+            work()
+    other.append_as_leader(batch(b"x"), 0, NOW_MS)
+    assert len(failed) == 1
+
+
+def test_a_full_disk_is_not_a_dead_disk(open_log, batch, files, read_all):
+    log = open_log(segment_bytes=200)
+    told = []
+    log.dir.on_full = lambda d, is_full: told.append(is_full)
+    log.append_as_leader(batch(b"x" * 20), 0, NOW_MS)
+    files.fail("pwritev", error=errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(LogAppendError):
+            log.append_as_leader(batch(b"y" * 20), 0, NOW_MS)
+    log.dir.queue.submit(log.dir.probe, lambda *_: None)  # it cannot write either, and changes nothing
+    assert (log.dir.state, log.failure, told) == (DirState.FULL, None, [True])
+    before = read_all(log)
+    files.rules.clear()
+    log.dir.probe()
+    assert (log.dir.state, told) == (DirState.ONLINE, [True, False])
+    assert log.append_as_leader(batch(b"z" * 20), 0, NOW_MS).base_offset == 1
+    assert read_all(log)[: len(before)] == before
+
+
+def test_a_full_disk_lets_retention_make_room(open_log, batch, files):
+    log = open_log(segment_bytes=200, retention_bytes=300)
+    for _ in range(8):
+        log.append_as_leader(batch(b"x" * 100), 0, NOW_MS)
+    files.fail("write_atomic", error=errno.ENOSPC)
+    with contextlib.suppress(KafkaStorageError):
+        log.delete_old_segments(NOW_MS, 8)
+    files.rules.clear()
+    assert log.has_retired
+    assert log.view.start_offset > 0

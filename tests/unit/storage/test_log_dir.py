@@ -43,7 +43,7 @@ def test_an_io_error_takes_the_dir_offline_once(log_dir, told):
     assert "offline" in repr(log_dir)
 
 
-@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EACCES, errno.ENOTDIR, errno.EPERM])
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.EACCES, errno.ENOTDIR, errno.EPERM])
 def test_every_errno_of_a_bad_disk_counts(log_dir, told, code):
     with pytest.raises(KafkaStorageError), log_dir.guard():
         raise OSError(code, "bad")

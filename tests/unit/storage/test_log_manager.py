@@ -474,6 +474,7 @@ def test_a_sync_aside_that_fails_takes_the_dir_offline(broker, batch, files):
     broker.logs.dirs[0].sync_queue = InlineQueue()
     fill(broker.create(tp(0)), batch, 10)
     files.fail("fsync", ".log")
+    files.fail_probes()
     broker.logs.flush_due(NOW_MS)
     assert broker.offline == [broker.logs.dirs[0]]
     assert broker.logs.get(tp(0)).recovery_point == 0

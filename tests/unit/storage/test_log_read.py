@@ -174,6 +174,7 @@ def test_a_read_error_takes_the_dir_offline(open_log, batch, files):
     piece = log.read(0, 100, 1)
     log.view.segments[-1].tail = None
     files.fail("preadv_nowait")
+    files.fail_probes()
     with pytest.raises(LogReadError):
         log.read(0, 100, 1)
     assert not log.dir.is_online

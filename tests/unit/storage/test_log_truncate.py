@@ -230,6 +230,7 @@ def test_k112_01_errors_of_upkeep_take_the_dir_offline(open_log, batch, files, o
         "write_atomic": lambda: log.append_as_leader(batch(b"x"), 5, NOW_MS),
     }[operation]
     files.fail(operation)
+    files.fail_probes()
     with pytest.raises(KafkaStorageError):
         work()
     assert not log.dir.is_online

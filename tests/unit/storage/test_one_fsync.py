@@ -19,6 +19,7 @@ def test_H_28_a_failed_fsync_is_the_end_of_its_directory(open_log, batch, files,
     for each in (log, other):
         each.append_as_leader(batch(b"x"), 0, NOW_MS)
     files.fail(operation)
+    files.fail_probes()
     with pytest.raises(KafkaStorageError):
         log.flush()
     assert (log.dir.is_online, log.recovery_point) == (False, 0)

@@ -12,7 +12,7 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S
 from holdfast.controller import events
 from holdfast.model.errors import InconsistentClusterIdError, InvalidRequestError
-from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.fates import ReplicaFate, ReplicaFates, ReplicaTurn
 from holdfast.model.types import TopicPartition
 
 
@@ -59,8 +59,21 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
     return respond(ctx, broker_epoch=reply.broker_epoch)
 
 
+def _turns(request: Any) -> tuple[tuple[TopicPartition, ReplicaTurn], ...]:
+    """What the broker tells of its replicas; one that does not know of this tells nothing."""
+    try:
+        return tuple(
+            (TopicPartition(group.topic_name, int(number)), ReplicaTurn(group.turn))
+            for group in request.turns
+            for number in group.partitions
+        )
+    except ValueError as e:
+        known = ", ".join(f"{turn.value} ({turn.name})" for turn in ReplicaTurn)
+        raise InvalidRequestError(f"broker {request.broker_id}: {e}: expected one of {known}") from e
+
+
 async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
-    """Versions 0-2. A fenced broker stays so until it has answered all orders."""
+    """Version 1. A fenced broker stays so until it has answered all orders."""
     controller = ctx.broker.controller
     if (
         controller is not None
@@ -68,13 +81,18 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
         and not await controller.has_told(request.broker_id, request.broker_epoch)
     ):
         return respond(ctx, is_caught_up=False, is_fenced=True, should_shut_down=False)
+    turns = _turns(request)
+    if turns:  # first: who is back with less than it had must not be elected because its broker lives
+        await ctx.submit(
+            events.ReplicaTurns(broker_id=request.broker_id, broker_epoch=request.broker_epoch, turns=turns)
+        )
     reply = await ctx.submit(
         events.BrokerHeartbeat(
             broker_id=request.broker_id,
             broker_epoch=request.broker_epoch,
             want_fence=request.want_fence,
             want_shutdown=request.want_shut_down,
-            offline_dirs=tuple(getattr(request, "offline_log_dirs", ()) or ()),
+            offline_dirs=tuple(request.offline_log_dirs or ()),
             current_metadata_offset=request.current_metadata_offset,
         )
     )

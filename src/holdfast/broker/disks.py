@@ -1,0 +1,409 @@
+"""The log directories of a running broker: their probes, their failures, and how they come back.
+
+Owns what is told to the controller of replicas whose disk fails, fills, hangs or is back (``turns``), the probes, and
+the operator's four wishes: offline, online, add, remove. The tables are the log manager's (storage/dir_changes.py), the
+roles the replicas'; what follows in the cluster is the controller's (controller/replicas.py).
+
+    OSError > LogDir.judge > _failed: partitions stop, whoever waits is answered > heartbeat > others are elected
+    online() > another LogDir, loaded > heartbeat: back, damaged > LeaderAndIsr > it follows, and joins the ISR
+
+A dir that fails has all its files closed, so that it can be unmounted, mended and mounted again while we run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import posixpath
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.dir_health import DirHealth
+from holdfast.model.errors import HoldfastError, InvalidRequestError, KafkaStorageError, LogDirNotFoundError
+from holdfast.model.fates import ReplicaFate, ReplicaTurn
+from holdfast.model.types import DirectoryId, TopicPartition
+from holdfast.replication.types import Role
+from holdfast.storage import dir_changes
+from holdfast.storage.log import Log
+from holdfast.storage.log_dir import DirState, LogDir
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+
+log = logging.getLogger(__name__)
+
+LOAD_TIMEOUT_S = 60.0
+"""How long a directory may take to be loaded when it comes back; one that hangs is left as it was."""
+_BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaStatus:
+    """One replica on a directory. ``size`` in bytes; ``lag`` in records behind, -1 if it is not known."""
+
+    topic_partition: TopicPartition
+    size: int
+    lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskStatus:
+    """One log directory as operators see it. ``state``: online, full, degraded or offline; ``since_ms``: wall clock.
+
+    Bytes are -1 where they are not known. ``replicas`` of an offline directory: what was there.
+    """
+
+    path: str
+    directory_id: DirectoryId | None
+    state: str
+    reason: str | None
+    since_ms: int
+    total_bytes: int
+    usable_bytes: int
+    probe_ms: float | None
+    cordoned: bool
+    replicas: list[ReplicaStatus]
+
+
+class Disks:
+    """See the module's docstring. Everything on the loop, but the callbacks of LogDir."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turns: dict[TopicPartition, ReplicaTurn] = {}
+        self._since: dict[LogDir, int] = {}
+        self._health: dict[LogDir, DirHealth] = {}
+        self._asked: dict[LogDir, float] = {}
+        """Probes under way: when they were queued, by the monotonic clock."""
+        self._giving_up: set[TopicPartition] = set()
+        self._returned: set[LogDir] = set()
+        """Back, and the controller has not heard yet what their replicas lack."""
+        self._changing: set[str] = set()
+        self._serves = False
+
+    def make(self, path: str) -> LogDir:
+        """A LogDir with threads of its own."""
+        name = f"disk-{posixpath.basename(path)}"
+        broker = self._broker
+        return LogDir(
+            path,
+            broker.platform.files,
+            broker.thread(name),
+            sync_queue=broker.thread(f"{name}-sync"),
+            on_offline=self._on_loop(self._failed),
+            on_full=self._on_loop(self._filled),
+            on_log_failed=self._on_loop(self._log_failed),
+        )
+
+    def _on_loop(self, what: Any) -> Any:
+        return lambda *args: self._broker.loop.call_soon_threadsafe(what, *args)
+
+    def serve(self) -> None:
+        """The logs are loaded and the replicas are there: failures have consequences from now on."""
+        self._serves = True
+        for directory in self._broker.logs.dirs:
+            self._since[directory] = self._broker.now_ms()
+            if not directory.is_online:
+                dir_changes.release(self._broker.logs, directory)
+
+    # -- what goes wrong ---------------------------------------------------------------------------------------
+
+    def _failed(self, directory: LogDir, error: KafkaStorageError) -> None:
+        broker = self._broker
+        if not self._serves or directory not in broker.logs.dirs:
+            return
+        self._since[directory] = broker.now_ms()
+        broker.logs.past.failed(directory)
+        if not any(d.is_online for d in broker.logs.dirs):
+            paths = ", ".join(d.path for d in broker.logs.dirs)
+            broker.fatal(f"Shutdown broker because all log dirs in {paths} have failed")
+            return
+        lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
+        broker.replicas.log_dir_failed(directory, broker.now_ms())
+        self._turns.update(dict.fromkeys(lost, ReplicaTurn.FAILED))
+        broker.membership.beat()
+        dir_changes.release(broker.logs, directory)
+        timeout_ms = broker.config.int("log.dir.failure.timeout.ms")
+        broker.loop.call_later(timeout_ms / 1000, self._check_reported, directory, timeout_ms)
+
+    def _check_reported(self, directory: LogDir, timeout_ms: int) -> None:
+        """While the controller does not know of a dead directory its partitions have no leader: better none of
+        this broker than that (H-21)."""
+        broker = self._broker
+        known = directory.directory_id is None or directory.directory_id in broker.membership.reported_dirs
+        if directory in broker.logs.dirs and not known:
+            broker.fatal(
+                f"Shutdown broker because the controller could not be told within {timeout_ms} ms that log directory "
+                f"{directory.path} has failed"
+            )
+
+    def _log_failed(self, directory: LogDir, failed: Log) -> None:
+        """One log, not its directory (K18-03)."""
+        broker, tp = self._broker, failed.topic_partition
+        if not self._serves or not dir_changes.fail_log(broker.logs, failed, failed.failure or KafkaStorageError("")):
+            return
+        broker.logs.past.failed(directory)  # what this directory has of it is not all that was written
+        broker.replicas.log_failed(tp)
+        self._turns[tp] = ReplicaTurn.FAILED
+        broker.membership.beat()
+
+    def _filled(self, directory: LogDir, is_full: bool) -> None:
+        if directory not in self._broker.logs.dirs:
+            return
+        self._since[directory] = self._broker.now_ms()
+        if is_full:
+            self._strain(directory)
+
+    def _strain(self, directory: LogDir) -> None:
+        """Others had better lead what is on a directory that is full or slow, and need not wait for it."""
+        broker, me, news = self._broker, self._broker.broker_id, False
+        if not self._serves:
+            return
+        for tp, partition in broker.replicas.partitions.items():
+            log_ = partition.log
+            if log_ is None or log_.dir is not directory or partition.role is Role.OFFLINE:
+                continue
+            info = broker.metadata.partition(tp)
+            if info is not None and me in info.isr and len(info.isr) > 1:
+                news = self._turns.setdefault(tp, ReplicaTurn.STRAINED) is ReplicaTurn.STRAINED or news
+        if news:
+            broker.membership.beat()
+
+    # -- what the controller hears -----------------------------------------------------------------------------
+
+    def turns(self) -> Mapping[TopicPartition, ReplicaTurn]:
+        """What is to be told with the next heartbeat. That a replica is back is told until it is used again."""
+        logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
+        for tp in list(logs.returned):
+            info = metadata.partition(tp)
+            if info is not None and me in info.replicas:
+                self._turns[tp] = _BACK[logs.returned[tp]]
+            elif metadata.updates:  # its topic was deleted meanwhile
+                del logs.returned[tp]
+        return self._turns
+
+    def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:
+        """The controller has recorded these."""
+        for tp, turn in turns.items():
+            if self._turns.get(tp) is turn:
+                del self._turns[tp]
+        if self._returned and any(turn in _BACK.values() for turn in turns.values()):
+            for directory in self._returned:
+                self._broker.logs.past.healed(directory)
+            self._returned.clear()
+
+    def metadata_changed(self) -> None:
+        """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it."""
+        logs, me = self._broker.logs, self._broker.broker_id
+        for tp, failed in list(logs.failed.items()):
+            info = self._broker.metadata.partition(tp)
+            if info is None or info.leader in (None, -1, me) or me in info.isr or tp in self._giving_up:
+                continue
+            if failed.dir.is_online:
+                self._giving_up.add(tp)
+                dir_changes.give_up(logs, tp, partial(self._gave_up, tp))
+
+    def _gave_up(self, tp: TopicPartition, error: HoldfastError | None) -> None:
+        self._giving_up.discard(tp)
+        if error is not None:
+            log.warning("%s is left as it is: %s", tp, error)
+        self._broker.membership.beat()
+
+    # -- probes ------------------------------------------------------------------------------------------------
+
+    def probe(self) -> None:
+        """Ask every directory that is online whether it works, each on its own thread, and look at those that have
+        not answered the last time."""
+        mono = self._broker.platform.monotonic_s
+        for directory in self._broker.logs.dirs:
+            if not directory.is_online:
+                continue
+            asked_s = self._asked.get(directory)
+            if asked_s is not None:
+                silent_ms = (mono() - asked_s) * 1000
+                self._judge(directory, self._health_of(directory).silent(silent_ms, self._peers(directory)))
+                continue
+            self._asked[directory] = mono()
+            directory.queue.submit(partial(_timed_probe, directory, mono), partial(self._answered, directory))
+            if directory.full is not None or self._health_of(directory).is_degraded:
+                self._strain(directory)
+
+    def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
+        self._asked.pop(directory, None)
+        if took_s is not None and directory in self._broker.logs.dirs:
+            self._judge(directory, self._health_of(directory).answered(took_s * 1000, self._peers(directory)))
+
+    def _health_of(self, directory: LogDir) -> DirHealth:
+        found = self._health.get(directory)
+        if found is None:
+            floor_ms = self._broker.config.int("log.dir.degraded.probe.ms")
+            found = self._health[directory] = DirHealth(floor_ms)
+        return found
+
+    def _peers(self, directory: LogDir) -> Iterable[float]:
+        others = (self._health_of(d) for d in self._broker.logs.dirs if d is not directory and d.is_online)
+        return [each.last_ms for each in others if each.last_ms is not None]
+
+    def _judge(self, directory: LogDir, changed: bool) -> None:
+        if not changed:
+            return
+        self._since[directory] = self._broker.now_ms()
+        health = self._health_of(directory)
+        if not health.is_degraded:
+            log.warning("log dir %s answers as usual again", directory.path)
+            return
+        took = "no end" if directory in self._asked else f"{health.last_ms or 0.0:.0f} ms"
+        usual_ms = health.usual_ms or 0.0
+        log.error("log dir %s is degraded: a probe took %s, usually %.1f ms", directory.path, took, usual_ms)
+        last = sum(d.is_online for d in self._broker.logs.dirs) == 1
+        if self._broker.config.str("log.dir.degraded.action") == "offline" and not last:
+            directory.mark_offline(KafkaStorageError(f"log dir {directory.path} is degraded"))
+        else:
+            self._strain(directory)
+
+    # -- what operators wish -----------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> LogDir:
+        wanted = posixpath.normpath(path)
+        for directory in self._broker.logs.dirs:
+            if posixpath.normpath(directory.path) == wanted:
+                return directory
+        paths = ", ".join(d.path for d in self._broker.logs.dirs)
+        me = self._broker.broker_id
+        raise LogDirNotFoundError(f"{path} is no log directory of broker {me}: expected one of {paths}")
+
+    async def online(self, path: str) -> None:
+        """Use a directory again that has failed and was mended, replaced by an empty one, or taken offline by hand.
+
+        LogDirNotFoundError (57): there is no such directory. KafkaStorageError (56): it is still bad; why.
+        """
+        directory = self._find(path)
+        if not directory.is_online:
+            await self._load(directory, directory.path)
+
+    async def add(self, path: str) -> None:
+        """Use one more directory. ``log.dirs`` of the properties file is the operator's to change as well."""
+        wanted = posixpath.normpath(path)
+        for directory in self._broker.logs.dirs:
+            if posixpath.normpath(directory.path) == wanted:
+                raise InvalidRequestError(f"{path} is a log directory of broker {self._broker.broker_id} already")
+        if not posixpath.isabs(wanted):
+            raise InvalidRequestError(f"log directory {path}: expected an absolute path")
+        await self._load(None, wanted)
+
+    async def _load(self, old: LogDir | None, path: str) -> None:
+        broker = self._broker
+        if path in self._changing:
+            raise InvalidRequestError(f"{path} is being loaded already")
+        self._changing.add(path)
+        new = self.make(path)
+        result: asyncio.Future[HoldfastError | None] = broker.loop.create_future()
+
+        def done(error: HoldfastError | None) -> None:
+            if not result.done():
+                result.set_result(error)
+
+        try:
+            dir_changes.restore(broker.logs, old, new, broker.now_ms(), done)
+            async with asyncio.timeout(LOAD_TIMEOUT_S):
+                error = await result
+        except TimeoutError:
+            error = KafkaStorageError(f"log dir {path} was not loaded within {LOAD_TIMEOUT_S:.0f} s")
+            new.mark_offline(error)
+        finally:
+            self._changing.discard(path)
+        if error is not None:
+            broker.end_threads(new)
+            raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
+        self._since[new] = broker.now_ms()
+        self._returned.add(new)
+        if old is not None:
+            self._forget(old)
+        log.warning("log dir %s is online again", path)
+        broker.membership.beat()
+
+    def _forget(self, directory: LogDir) -> None:
+        for table in (self._since, self._health, self._asked):
+            table.pop(directory, None)
+        self._broker.end_threads(directory)
+
+    async def offline(self, path: str) -> None:
+        """Use a directory no more, as if it had failed. InvalidRequestError for the last good one."""
+        directory = self._find(path)
+        if directory.is_online:
+            self._keep_one(directory)
+            directory.mark_offline(KafkaStorageError(f"log dir {directory.path} was taken offline by hand"))
+
+    def _keep_one(self, directory: LogDir) -> None:
+        if not any(d.is_online for d in self._broker.logs.dirs if d is not directory):
+            raise InvalidRequestError(
+                f"{directory.path} is the last log directory that broker {self._broker.broker_id} can use"
+            )
+
+    async def remove(self, path: str, *, force: bool) -> None:
+        """Have one directory less: an empty one, or one that is offline; its replicas are then made anew on the others
+        (K112-41). InvalidRequestError if it holds replicas that are served, or, without ``force``, if the others have
+        too little room for what it held (K112-43)."""
+        directory = self._find(path)
+        self._keep_one(directory)
+        logs = self._broker.logs
+        held = logs.logs_in(directory)
+        if held and directory.is_online:
+            raise InvalidRequestError(
+                f"{directory.path} holds {len(held)} replicas: move them first, or take it offline and lose this copy"
+            )
+        needed = sum(each.view.size for each in held)
+        rooms = (logs.space_of(d) for d in logs.dirs if d is not directory and d.is_online)
+        usable = sum(room.usable for room in rooms if room is not None)
+        if needed > usable and not force:
+            raise InvalidRequestError(
+                f"the replicas of {directory.path} need {needed} bytes, the other log directories have {usable}"
+            )
+        dir_changes.take_away(logs, directory)
+        self._forget(directory)
+        log.warning("log dir %s is removed", directory.path)
+        self._broker.membership.beat()
+
+    # -- description -------------------------------------------------------------------------------------------
+
+    def describe(self) -> list[DiskStatus]:
+        """All directories."""
+        return [self._describe(directory) for directory in self._broker.logs.dirs]
+
+    def _describe(self, directory: LogDir) -> DiskStatus:
+        logs, replicas = self._broker.logs, self._broker.replicas
+        health = self._health_of(directory)
+        state, reason = directory.state.value, directory.failure or directory.full
+        if directory.state is DirState.ONLINE and health.is_degraded:
+            state, reason = "degraded", KafkaStorageError(f"probes usually took {health.usual_ms or 0.0:.1f} ms")
+        space = logs.space_of(directory)
+        return DiskStatus(
+            path=directory.path,
+            directory_id=directory.directory_id,
+            state=state,
+            reason=None if reason is None else str(reason),
+            since_ms=self._since.get(directory, 0),
+            total_bytes=-1 if space is None else space.total,
+            usable_bytes=-1 if space is None or not directory.is_online else space.usable,
+            probe_ms=health.last_ms,
+            cordoned=directory.cordoned,
+            replicas=[
+                ReplicaStatus(
+                    topic_partition=each.topic_partition,
+                    size=each.view.size,
+                    lag=replicas.offset_lag(each.topic_partition),
+                    is_future=False,
+                )
+                for each in logs.logs_in(directory)
+            ],
+        )
+
+
+def _timed_probe(directory: LogDir, mono: Any) -> float:
+    """Seconds that a probe takes, on the directory's thread."""
+    start_s = mono()
+    directory.probe()
+    return float(mono() - start_s)

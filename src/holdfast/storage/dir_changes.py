@@ -1,0 +1,144 @@
+"""What changes of a running broker's log dirs: one fails, one comes back, one is added or taken away.
+
+Owns the order of things in the tables of the log manager; the work on files is done on the dirs' own queues. Knows
+no controller: that replicas are back is in ``LogManager.returned``, for the broker to tell and to use.
+
+A dir that is back is another LogDir with another queue: the thread of the old one may hang in the kernel for ever, and
+whatever it still does is refused by the guard of the old one.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.model.errors import HoldfastError, InconsistentMetaPropertiesError, KafkaStorageError
+from holdfast.model.fates import ReplicaFate
+from holdfast.model.types import TimestampMs, TopicPartition
+from holdfast.storage.dir_load import FailedReplica, LoadedDir
+from holdfast.storage.dir_scan import STRAY_SUFFIX, marked_name
+from holdfast.storage.log import Log
+from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[HoldfastError | None], None]
+
+
+def release(logs: LogManager, directory: LogDir) -> None:
+    """Give back every file of a dir that is offline, so that it can be unmounted. Later, if its thread hangs."""
+    mine = logs.logs_in(directory)
+
+    def give_back() -> None:
+        for each in mine:
+            each.release()
+        directory.close()
+
+    directory.queue.submit(give_back, lambda *_: None)
+
+
+def fail_log(logs: LogManager, failed: Log, error: HoldfastError) -> bool:
+    """One log cannot be used any more though its dir can; whether it is one that is served."""
+    tp = failed.topic_partition
+    if logs.get(tp) is not failed or tp in logs.failed:
+        return False
+    logs.failed[tp] = FailedReplica(dir=failed.dir, path=failed.path, error=error)
+    failed.dir.queue.submit(failed.release, lambda *_: None)
+    return True
+
+
+def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
+    """Make room for a new copy of a replica that cannot be used: its files are left aside under another name, where
+    they can be. It counts as lost from now on."""
+    failed = logs.failed[tp]
+    directory = failed.dir
+    aside = f"{directory.path}/{marked_name(tp, logs.new_id().hex, STRAY_SUFFIX)}"
+
+    def rename() -> None:
+        with directory.guard():
+            directory.files.rename(failed.path, aside)
+            directory.files.fsync_dir(directory.path)
+        log.warning("%s is left as %s: a new copy will be made", failed.path, aside)
+
+    def renamed(_: None, error: HoldfastError | None) -> None:
+        if logs.failed.get(tp) is failed and error is None:
+            del logs.failed[tp]
+            logs.forget(tp)
+            logs.returned[tp] = ReplicaFate.LOST
+            logs.avoided[tp] = directory.path
+        done(error)
+
+    directory.queue.submit(rename, renamed)
+
+
+def restore(logs: LogManager, old: LogDir | None, new: LogDir, now_ms: TimestampMs, done: Done) -> None:
+    """Load ``new`` and let it take the place of ``old``, which is offline (None: it is one more).
+
+    What lies there counts as damaged: not everything that was written before the failure has to be there. What was
+    made anew on another dir meanwhile is removed here.
+    """
+
+    def loaded(found: LoadedDir) -> None:
+        error = found.fatal or new.failure or _twin(logs, old, new)
+        if error is None and not found.complete:
+            error = KafkaStorageError(f"log dir {new.path} could not be loaded")
+        if error is not None:
+            new.close()
+            done(error)
+            return
+        _replace(logs, old, found, now_ms)
+        done(None)
+
+    logs.load(new, now_ms, loaded)
+
+
+def _twin(logs: LogManager, old: LogDir | None, new: LogDir) -> HoldfastError | None:
+    for other in logs.dirs:
+        if other is not old and other.directory_id is not None and other.directory_id == new.directory_id:
+            return InconsistentMetaPropertiesError(
+                f"{other.path} and {new.path} have the same directory.id: expected one of a kind"
+            )
+    return None
+
+
+def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: TimestampMs) -> None:
+    before: set[TopicPartition] = set()
+    if old is not None:
+        before.update(each.topic_partition for each in logs.logs_in(old))
+        before.update(tp for tp, failed in logs.failed.items() if failed.dir is old)
+    superseded = []
+    for tp in list(found.logs):
+        other = logs.get(tp)
+        if other is not None and other.dir is not old:
+            superseded.append(found.logs.pop(tp))
+    for tp in before:
+        logs.forget(tp)
+        logs.failed.pop(tp, None)
+        logs.returned[tp] = ReplicaFate.LOST
+    for tp, each in found.logs.items():
+        logs.adopt(each)
+        logs.returned[tp] = ReplicaFate.DAMAGED
+    for tp, failed in found.failed.items():
+        logs.failed[tp] = failed
+        logs.returned.pop(tp, None)
+    logs.put_dir(old, found)
+    for each in superseded:
+        log.warning("%s: there is a newer copy in %s: removed", each.path, logs.dir_of(each.topic_partition))
+        logs.retire(each, now_ms)
+
+
+def take_away(logs: LogManager, directory: LogDir) -> None:
+    """The dir is no more of this broker: what it had is gone, and may be made anew on the others."""
+    for each in logs.logs_in(directory):
+        logs.forget(each.topic_partition)
+        logs.returned[each.topic_partition] = ReplicaFate.LOST
+    for tp in [tp for tp, failed in logs.failed.items() if failed.dir is directory]:
+        del logs.failed[tp]
+        logs.returned[tp] = ReplicaFate.LOST
+    logs.drop_dir(directory)
+    if directory.is_online:
+        directory.queue.submit(partial(_close, directory), lambda *_: None)
+
+
+def _close(directory: LogDir) -> None:
+    directory.close()
