@@ -28,6 +28,7 @@ from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
+from holdfast.broker.metrics_server import MetricsServer
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
@@ -122,6 +123,8 @@ class Broker:
             updated = asyncio.Event()
             self.metadata.on_next_update(updated.set)
             await updated.wait()
+        if self.metrics is not None:
+            self.metrics.start()
 
     def thread(self, name: str) -> WorkThread:
         """A thread of its own, which ends with the broker."""
@@ -190,6 +193,8 @@ class Broker:
             max_idle_ms=config.int("connections.max.idle.ms"),
             listen=self.platform.listen,
         )
+        port = config.int("metrics.port")
+        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
     def _membership(self, host: str, port: int) -> Membership:
         config = self.config
@@ -366,6 +371,8 @@ class Broker:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self.housekeeping.close()
+        if self.metrics is not None:
+            self.metrics.close()
         self.server.stop_accepting()
         high_watermarks = dict(self.replicas.high_watermarks())
         self.replicas.resign(now_ms)

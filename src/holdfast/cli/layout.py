@@ -21,10 +21,15 @@ HOST = "127.0.0.1"
 DEFAULT_BROKERS = 3
 DEFAULT_LOG_DIRS = 2
 DEFAULT_PORT = 9092
+METRICS_PORT_AFTER = 100
+"""Broker 1 serves metrics on its port plus this, unless told otherwise."""
 MAX_PORT = 65535
 OWNED_KEYS = frozenset(
-    ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "metadata.log.dir")
-)
+    (
+        "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "metadata.log.dir",
+        "metrics.port",
+    )
+)  # fmt: skip
 """Keys whose values follow from the options of ``up``."""
 _FILE = re.compile(r"broker-([1-9][0-9]*)\.properties")
 
@@ -41,14 +46,17 @@ class Options:
     log_dirs: int | None
     port: int | None
     settings: Mapping[str, str]
+    metrics_port: int | None = None
+    """Of broker 1; 0 is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One broker of the cluster as its properties file has it."""
+    """One broker of the cluster as its properties file has it. ``metrics_port`` 0: it serves no metrics."""
 
     broker_id: int
     port: int
+    metrics_port: int
     log_dirs: tuple[str, ...]
     properties: Mapping[str, str]
 
@@ -72,7 +80,7 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     for key in options.settings:
         if key in OWNED_KEYS:
             raise LayoutError(
-                f"--set {key}: expected a key that --brokers, --log-dirs, --port or --data-dir do not set"
+                f"--set {key}: expected a key that none of the options of `holdfast up` sets"
             )
     found = _existing(data_dir)
     warnings: list[str] = []
@@ -87,11 +95,13 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     port = options.port if options.port is not None else _first_port(found)
     if not 1 <= port <= MAX_PORT - brokers + 1:
         raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
+    metrics = _first_metrics_port(found, options, port, brokers)
     nodes = []
-    for broker_id in range(1, brokers + 1):
-        kept = found.get(broker_id, {})
-        dirs = _log_dirs(data_dir, broker_id, kept, options)
-        nodes.append(_node(data_dir, broker_id, port + broker_id - 1, dirs, brokers, kept, options.settings))
+    for i in range(brokers):
+        kept = found.get(i + 1, {})
+        dirs = _log_dirs(data_dir, i + 1, kept, options)
+        ports = (port + i, metrics and metrics + i)
+        nodes.append(_node(data_dir, i + 1, ports, dirs, brokers, kept, options.settings))
     return nodes, warnings
 
 
@@ -154,6 +164,26 @@ def _first_port(found: Mapping[int, Mapping[str, str]]) -> int:
         raise LayoutError(f"broker-1.properties: {e}") from e
 
 
+def _first_metrics_port(
+    found: Mapping[int, Mapping[str, str]], options: Options, port: int, brokers: int
+) -> int:
+    """Of broker 1: what is asked for, else what it had, else one that follows from its port; 0 is none."""
+    first = options.metrics_port
+    if first is None and options.port is None and "metrics.port" in found.get(1, {}):
+        try:
+            first = BrokerConfig.parse(found[1]).int("metrics.port")
+        except ConfigError as e:
+            raise LayoutError(f"broker-1.properties: {e}") from e
+    if first is None:
+        first = port + METRICS_PORT_AFTER
+        return first if first <= MAX_PORT - brokers + 1 else 0
+    if first > MAX_PORT - brokers + 1:
+        raise LayoutError(f"--metrics-port {first} for {brokers} brokers: expected 0 to {MAX_PORT - brokers + 1}")
+    if first and abs(first - port) < brokers:
+        raise LayoutError(f"--metrics-port {first} for {brokers} brokers: these are ports of brokers, {port} and on")
+    return first
+
+
 def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
     there = tuple(d.strip() for d in kept.get("log.dirs", "").split(",") if d.strip())
     count = options.log_dirs or len(there) or DEFAULT_LOG_DIRS
@@ -169,13 +199,14 @@ def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: O
 def _node(
     data_dir: str,
     broker_id: int,
-    port: int,
+    ports: tuple[int, int],
     log_dirs: tuple[str, ...],
     brokers: int,
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
-    listener = str(Listener("PLAINTEXT", HOST, port))
+    """``ports``: of the listener and of metrics."""
+    listener = str(Listener("PLAINTEXT", HOST, ports[0]))
     properties = {
         "offsets.topic.replication.factor": str(min(3, brokers)),
         **kept,
@@ -184,6 +215,7 @@ def _node(
         "advertised.listeners": listener,
         "log.dirs": ",".join(log_dirs),
         "metadata.log.dir": os.path.join(data_dir, "metadata"),
+        "metrics.port": str(ports[1]),
         **settings,
     }
     try:
@@ -193,6 +225,7 @@ def _node(
     return Node(
         broker_id=broker_id,
         port=config.listeners[0].port,
+        metrics_port=ports[1],
         log_dirs=log_dirs,
         properties=properties,
     )

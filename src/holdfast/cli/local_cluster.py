@@ -64,6 +64,13 @@ def say_ready(addresses: Sequence[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def say_metrics(nodes: Sequence[Node]) -> None:
+    """Where Prometheus finds them; nothing when they are nowhere."""
+    pages = [f"http://{HOST}:{node.metrics_port}/metrics" for node in nodes if node.metrics_port]
+    if pages:
+        say(f"metrics: {', '.join(pages)}")
+
+
 def lock_directory(path: str) -> int:
     """One ``up`` per data directory. The descriptor returned is the lock; children inherit it.
 
@@ -115,6 +122,7 @@ class LocalCluster:
         try:
             self._start_missing()
             if self._wait_ready():
+                say_metrics(self._nodes)
                 say_ready([node.address for node in self._nodes])
                 while not self._stop_asked():
                     self._turn(None)

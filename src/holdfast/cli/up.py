@@ -43,6 +43,11 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="Broker 1 listens on it, broker 2 on the next, and so on.  [default: 9092]",
 )
 @click.option(
+    "--metrics-port",
+    type=click.IntRange(0, MAX_PORT),
+    help="Broker 1 serves metrics for Prometheus on it, broker 2 on the next; 0: none.  [default: --port + 100]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -55,6 +60,7 @@ def up(
     log_dirs: int | None,
     data_dir: str | None,
     port: int | None,
+    metrics_port: int | None,
     settings: dict[str, str],
 ) -> None:
     """Run a local cluster in the foreground.
@@ -74,7 +80,7 @@ def up(
     if temporary:
         say(f"data in {directory}, removed at the end (--data-dir keeps it)")
     try:
-        options = Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings)
+        options = Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings, metrics_port=metrics_port)
         code = _run(directory, options)
     except (LayoutError, StartError) as e:
         say(str(e))

@@ -422,6 +422,15 @@ _NETWORK = (
     make_key("connections.max.idle.ms", _L, 600_000, "A connection without a request is closed after this."),
     make_key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
     make_key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),
+    make_key(
+        "metrics.port",
+        _I,
+        0,
+        "Prometheus' text is served on this port, at /metrics, on the host of the first listener; 0 is nowhere.",
+        0,
+        high=65_535,
+        ours=True,
+    ),
 )
 
 KEYS: Final[Mapping[str, ConfigKey]] = {

@@ -32,6 +32,7 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
         "advertised.listeners": "PLAINTEXT://127.0.0.1:9093",
         "log.dirs": f"{tmp_path}/broker-2/log-dir-1,{tmp_path}/broker-2/log-dir-2",
         "metadata.log.dir": f"{tmp_path}/metadata",
+        "metrics.port": "9193",
         "offsets.topic.replication.factor": "3",
     }
     assert (tmp_path / "broker-3/log-dir-2").is_dir()
@@ -123,3 +124,21 @@ def test_a_log_dir_that_cannot_be_made_is_the_brokers_matter(tmp_path: pathlib.P
 def test_backslashes_survive_the_properties_file(tmp_path: pathlib.Path) -> None:
     made(tmp_path, options(brokers=1, **{"broker.rack": "a\\b"}))
     assert read(tmp_path, 1)["broker.rack"] == "a\\b"
+
+
+def test_ports_of_metrics_follow_the_listener_unless_told(tmp_path: pathlib.Path) -> None:
+    def ports(**more: int) -> list[int]:
+        chosen = Options(brokers=2, log_dirs=None, settings={}, **{"port": None, **more})
+        return [node.metrics_port for node in made(tmp_path, chosen)]
+
+    assert ports(port=19000) == [19100, 19101]
+    assert ports(metrics_port=9500) == [9500, 9501]
+    assert ports() == [9500, 9501]  # as its file says
+    assert ports(port=20000) == [20100, 20101]
+    assert ports(metrics_port=0) == [0, 0]
+    assert ports() == [0, 0]
+    assert ports(port=65_500) == [0, 0]
+    with pytest.raises(LayoutError, match=r"--metrics-port 19001 for 2 brokers: these are ports of brokers"):
+        ports(port=19000, metrics_port=19001)
+    with pytest.raises(LayoutError, match="expected 0 to 65534"):
+        ports(metrics_port=65_535)

@@ -36,7 +36,9 @@ class Up:
         return {int(n): pid for n, pid in json.loads((self.data_dir / "pids.json").read_text()).items()}
 
     def said(self) -> str:
-        return self.errors.read_text()
+        """Without the line that says where the metrics are."""
+        lines = self.errors.read_text().splitlines(keepends=True)
+        return "".join(line for line in lines if not line.startswith("holdfast up: metrics: "))
 
     def wait_said(self, text: str) -> None:
         wait_for(lambda: text in self.said(), f"{text!r} on standard error", timeout_s=20)
@@ -77,7 +79,8 @@ def test_ready_is_one_line_and_a_signal_stops_everything(start: Any) -> None:
     assert up.end() == 0
     assert up.line() == ""
     assert all(map(is_gone, pids.values()))
-    assert up.said() == ""
+    pages = ", ".join(f"http://127.0.0.1:{up.port + 100 + i}/metrics" for i in range(2))
+    assert (up.said(), up.errors.read_text()) == ("", f"holdfast up: metrics: {pages}\n")
     assert (up.data_dir / "broker-2.log").read_text() == "broker 2 serves\n"
 
 

@@ -77,7 +77,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
     ours = {name for name, key in KEYS.items() if key.ours}
     assert ours == {
         "metadata.store", "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
-        "log.dir.placement", "leader.election.wait.ms",
+        "log.dir.placement", "leader.election.wait.ms", "metrics.port",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 

@@ -1,0 +1,140 @@
+"""The port that Prometheus scrapes, on real brokers: what it says, what it refuses, and a directory that dies."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.client.blocking import BlockingClient
+from holdfast.client.views import NewTopic
+from holdfast.testing import Cluster, wait_for
+
+pytestmark = pytest.mark.system
+
+OFFLINE_REPLICAS = "kafka_server_replicamanager_offlinereplicacount"
+OFFLINE_DIRS = "kafka_log_logmanager_offlinelogdirectorycount"
+DIR_OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
+
+
+def scrape(cluster: Cluster, broker: int = 1) -> dict[str, dict[tuple[str, ...], float]]:
+    """Metric -> label values -> value."""
+    url = f"http://127.0.0.1:{cluster.port + 99 + broker}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        page = answer.read().decode()
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(page):
+        found[family.name] = {tuple(s.labels.values()): s.value for s in family.samples}
+    return found
+
+
+def test_every_broker_is_scraped_and_they_add_up(cluster: Cluster, topic: str) -> None:
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name=topic, partitions=6, replication_factor=3))
+        cluster.wait_in_sync([topic])
+
+        def adds_up() -> bool:
+            pages = [scrape(cluster, broker) for broker in (1, 2, 3)]
+            view = cluster.describe()
+
+            def total(name: str) -> float:
+                return sum(page[name][()] for page in pages)
+
+            led = total("kafka_server_replicamanager_leadercount")
+            here = total("kafka_server_replicamanager_partitioncount")
+            return (
+                led == len(view.partitions)
+                and here == sum(len(p.replicas) for p in view.partitions.values())
+                and total("kafka_controller_kafkacontroller_globalpartitioncount") == len(view.partitions)
+                and total("kafka_controller_kafkacontroller_globaltopiccount") == len(view.topics)
+                and total("kafka_controller_kafkacontroller_activecontrollercount") == 1
+                and total("kafka_controller_kafkacontroller_offlinepartitionscount") == 0
+                and total("kafka_server_replicamanager_underreplicatedpartitions") == 0
+                and total("kafka_server_replicamanager_underminisrpartitioncount") == 0
+                and total(OFFLINE_REPLICAS) == total(OFFLINE_DIRS) == 0
+            )
+
+        wait_for(adds_up, "metrics that agree with the metadata", timeout_s=20)
+
+
+def raw(cluster: Cluster, data: bytes) -> bytes:
+    """What is answered to bytes, until the broker closes."""
+    received = bytearray()
+    with socket.create_connection(("127.0.0.1", cluster.port + 100), timeout=10) as connection:
+        connection.sendall(data)
+        while part := connection.recv(4096):
+            received += part
+    return bytes(received)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /metrics HTTP/1.1", b"200"),
+        (b"GET /metrics?name[]=x HTTP/1.0", b"200"),
+        (b"GET / HTTP/1.1", b"404"),
+        (b"POST /metrics HTTP/1.1", b"405"),
+        (b"GET /metrics", b"400"),
+        (b"\x00\xff", b"400"),
+        (b"GET /" + b"x" * 9000 + b" HTTP/1.1", b"431"),
+    ],
+    ids=lambda v: v[:20].decode(errors="replace"),
+)
+def test_what_is_not_a_scrape_is_refused_in_http(cluster: Cluster, request_line: bytes, status: bytes) -> None:
+    assert raw(cluster, request_line + b"\r\nHost: x\r\n\r\n").split(b" ")[:2] == [b"HTTP/1.1", status]
+
+
+def test_head_has_no_body(cluster: Cluster) -> None:
+    head, _, body = raw(cluster, b"HEAD /metrics HTTP/1.1\r\n\r\n").partition(b"\r\n\r\n")
+    assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"")
+
+
+def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[..., Cluster]) -> None:
+    from holdfast.testing import free_port
+
+    port = free_port()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port + 100))
+        other.listen()
+        cluster = own_cluster(brokers=1, port=port)
+        assert "no metrics for now: metrics.port: cannot listen on" in (
+            cluster.data_dir / "broker-1.log"
+        ).read_text()
+
+    def comes() -> bool:
+        try:
+            return bool(scrape(cluster))
+        except (OSError, urllib.error.URLError):
+            return False
+
+    wait_for(comes, "metrics once the port is free", timeout_s=20)
+
+
+def test_K112_95_K112_96_a_directory_that_dies_is_counted_with_its_replicas(
+    own_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = own_cluster(brokers=1, settings={"log.dir.probe.interval.ms": "200"})
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="t", partitions=5, replication_factor=1))
+        cluster.wait_in_sync(["t"])
+        bad, good = client.describe_log_dirs()[1]
+    assert len(bad.replicas) > 0
+    assert scrape(cluster)[OFFLINE_REPLICAS][()] == 0
+    Path(bad.path).rename(f"{bad.path}.gone")
+    Path(bad.path).write_text("a file where a directory was")
+
+    def counted() -> bool:
+        return scrape(cluster)[OFFLINE_DIRS][()] == 1
+
+    wait_for(counted, "one directory to be offline", timeout_s=20)
+    page = scrape(cluster)
+    assert page[OFFLINE_REPLICAS][()] == len(bad.replicas)
+    assert page[DIR_OFFLINE] == {(bad.path,): 1, (good.path,): 0}
+    assert page["holdfast_log_directory_state"][(bad.path, "offline")] == 1
