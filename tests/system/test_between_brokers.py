@@ -39,7 +39,7 @@ def ask(cluster: Cluster, broker: int, *requests: Any) -> list[Any]:
 
 
 def order(topic: str, *, controller_epoch: int, broker_epoch: int) -> Any:
-    """"You lead it", as a controller of that time would have said it to a broker of that time."""
+    """ "You lead it", as a controller of that time would have said it to a broker of that time."""
     state = {
         "partition_index": 0, "controller_epoch": controller_epoch, "leader": 2, "leader_epoch": 99, "isr": (2,),
         "partition_epoch": 99, "replicas": (1, 2), "is_new": False,

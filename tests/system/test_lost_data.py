@@ -89,9 +89,7 @@ def test_H_07_a_machine_that_went_down_does_not_lead_before_those_that_did_not(
     assert produce(cluster, topic, 1, 1) == [acked[-1] + 1]
 
 
-def test_H_07_after_a_power_cut_of_all_the_longest_log_leads(
-    own_cluster: Callable[..., Cluster], topic: str
-) -> None:
+def test_H_07_after_a_power_cut_of_all_the_longest_log_leads(own_cluster: Callable[..., Cluster], topic: str) -> None:
     """What one has flushed another may not have: none of it is lost, whoever comes back first."""
     cluster = own_cluster()
     create(cluster, topic, [[1, 2, 3]], **{"min.insync.replicas": "2"})
