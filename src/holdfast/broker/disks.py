@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 60.0
 """How long a directory may take to be loaded when it comes back; one that hangs is left as it was."""
+_SOON_AFTER_S = 0.01
 _BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
 
 
@@ -221,15 +222,22 @@ class Disks:
         for directory in self._broker.logs.dirs:
             if not directory.is_online:
                 continue
-            asked_s = self._asked.get(directory)
-            if asked_s is not None:
-                silent_ms = (mono() - asked_s) * 1000
-                self._judge(directory, self._health_of(directory).silent(silent_ms, self._peers(directory)))
+            if directory in self._asked:
+                self._look_at(directory)
                 continue
             self._asked[directory] = mono()
+            limit_s = self._health_of(directory).limit_ms(self._peers(directory)) / 1000
+            self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
             directory.queue.submit(partial(_timed_probe, directory, mono), partial(self._answered, directory))
             if directory.full is not None or self._health_of(directory).is_degraded:
                 self._strain(directory)
+
+    def _look_at(self, directory: LogDir) -> None:
+        """Has it not answered for too long?"""
+        asked_s = self._asked.get(directory)
+        if asked_s is not None and directory.is_online:
+            silent_ms = (self._broker.platform.monotonic_s() - asked_s) * 1000
+            self._judge(directory, self._health_of(directory).silent(silent_ms, self._peers(directory)))
 
     def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
         self._asked.pop(directory, None)

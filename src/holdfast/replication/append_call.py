@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class AppendCall:
     """One append as leader: the work for the disk, its completion, and then the wait for the high watermark.
 
-    The buffer belongs to the caller again when ``done`` is called, so that is never before the disk's thread is
-    through with it, except when the disk is dead.
+    The buffer belongs to the caller again when ``done`` is called. That may be before the disk's thread is through
+    with it, when the role ends: then a view of it is still alive (broker/connection.py forgets such a buffer).
     """
 
     __slots__ = (
@@ -87,11 +87,11 @@ class AppendCall:
             if self.finished:
                 return
             if error is not None or info is None:
-                self._refuse(
+                self.refuse(
                     error or KafkaStorageError(f"{partition.topic_partition}: the append has no result")
                 )
             elif partition.leader_epoch != self.leader_epoch or partition.role is not Role.LEADER:
-                self._refuse(partition.not_leader())  # it may be cut again
+                self.refuse(partition.not_leader())  # it may be cut again
             else:
                 if partition.refused and self._batches is not None:
                     partition.refused.appended(self._batches)
@@ -101,7 +101,8 @@ class AppendCall:
         finally:
             partition.disk_work_done()
 
-    def _refuse(self, error: HoldfastError) -> None:
+    def refuse(self, error: HoldfastError) -> None:
+        """Answer with an error, and remember it: what the producer sends next may be out of order because of it."""
         refused, batches, now_ms = self.partition.refused, self._batches, self.partition.around.clock()
         if batches is not None:
             error = refused.explain(batches, error, now_ms)

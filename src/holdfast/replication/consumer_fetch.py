@@ -19,6 +19,9 @@ from holdfast.storage.log import ColdRead, FileSlice
 
 Done = Callable[[list[FetchResult]], None]
 
+COLD_GRACE_MS = 1000
+"""How long after max_wait an answer still waits for a disk that is reading for it."""
+
 
 class FetchWait:
     """See the module's docstring. ``start`` answers or parks."""
@@ -34,6 +37,7 @@ class FetchWait:
         "_queries",
         "_results",
         "_settled",
+        "_settled_late",
         "_sizes",
         "_total",
         "_waiting",
@@ -52,7 +56,7 @@ class FetchWait:
         self._total = 0
         self._cold: set[int] = set()
         """Partitions (by their place) that are being read on their disks."""
-        self._settled = False
+        self._settled = self._settled_late = False
         """A partition failed or diverged: the answer must not wait for more."""
         self._parked = False
         """It stands in the heap of deadlines."""
@@ -180,11 +184,19 @@ class FetchWait:
             self._finish()
 
     def expire(self, now_ms: int) -> None:
-        """max_wait has passed. What a disk is reading now is still waited for: it ends, or the disk is dead."""
+        """max_wait has passed. What a disk is reading now is waited for a while longer; one that hangs then must not
+        hold up what others have read."""
         self._parked = False
+        if self._cold and not self._settled_late:
+            self._settled = self._settled_late = self._parked = True
+            self._around.deadlines.add(now_ms + COLD_GRACE_MS, self)
+            return
         self._settled = True
-        if not self._cold:
-            self._finish()
+        for place in self._cold:
+            partition = self._partitions[place]
+            assert partition is not None, "somebody reads it"
+            self._store(place, partition, None)
+        self._finish()
 
     def flush(self) -> None:
         """Answer now with what there is: another request waits behind this one on its connection."""

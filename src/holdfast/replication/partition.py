@@ -198,18 +198,11 @@ class Partition:
             isr_changes.changed(self, now_ms)
 
     def go_offline(self, error: HoldfastError, *, disk_is_dead: bool) -> None:
-        """Serve nothing more; everybody who waits is told ``error`` now.
-
-        Appends that a living disk has not answered yet are told when it does: it is writing from their buffers.
-        """
+        """Serve nothing more; everybody who waits is told ``error`` now."""
         standing = REPLICA.after(self.standing, Turn.DISK_DIED if disk_is_dead else Turn.CLOSE)
         self._leave_role(error)
         self.role = standing.role
         self.on_settled = None
-        if disk_is_dead:
-            for call in list(self.appends):
-                if not call.finished:
-                    call.fail(error)
 
     def resign(self) -> None:
         """The broker is stopping: neither lead nor follow, until the next epoch."""
@@ -241,6 +234,9 @@ class Partition:
         waiting, self.waiting = self.waiting, deque()
         for call in waiting:
             call.fail(error)
+        for call in list(self.appends):  # whoever waits for a disk that hangs shall ask the next leader now
+            if not call.finished:
+                call.refuse(error)
         for wait in list(self.consumer_waits):
             wait.lost(self, error)
         for entry in list(self.entries.values()):

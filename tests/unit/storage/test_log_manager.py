@@ -19,9 +19,9 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints
-from holdfast.storage.files import OsFiles
+from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
-from holdfast.storage.log_manager import LogManager
+from holdfast.storage.log_manager import LogManager, Placement
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -132,6 +132,28 @@ def test_k113_10_a_new_log_goes_to_the_dir_with_the_fewest(broker):
     assert len(list(broker.logs.logs())) == 5
     again = broker.create(tp(0))
     assert again is broker.logs.get(tp(0))
+
+
+def test_placement_by_room_relative_to_size(broker):
+    logs = broker.logs
+    logs.placement = Placement.SPACE
+    one, two = logs.dirs
+    logs._space[one.path], logs._space[two.path] = DiskSpace(total=1000, usable=300), DiskSpace(total=100, usable=60)
+    for i in range(4):
+        assert broker.create(tp(i)).dir is two
+    two.full = KafkaStorageError("no space left")
+    assert broker.create(tp(9)).dir is one
+
+
+def test_placement_by_topic_spreads_each_topic(broker):
+    logs = broker.logs
+    for i in range(3):
+        broker.create(TopicPartition("other", i))
+    logs.placement = Placement.TOPIC
+    for i in range(4):
+        broker.create(tp(i))
+    per_dir = [sum(t.topic == "t" for t, _, _ in d.replicas) for d in logs.describe()]
+    assert per_dir == [2, 2]
 
 
 def test_placement_counts_logs_that_are_being_made(tmp_path, files):

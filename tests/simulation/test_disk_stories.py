@@ -1,0 +1,111 @@
+"""Disks that fail, fill and come back under a whole cluster in virtual time, as stories."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from tests.simulation.node import Node
+from tests.simulation.test_scenarios import Story, told
+
+
+def failing(code: int, in_path: str = "", operations: tuple[str, ...] = ()) -> Callable[[str, str], None]:
+    """A fault hook."""
+
+    def fault(operation: str, path: str) -> None:
+        if in_path in path and (not operations or operation in operations):
+            raise OSError(code, "injected", path)
+
+    return fault
+
+
+def busy_dir(story: Story) -> tuple[Node, int, str]:
+    """A node that leads something, the index of the log directory it is on, and the name of the partition."""
+    for node in story.nodes:
+        assert node.broker is not None
+        for tp, partition in node.broker.replicas.partitions.items():
+            if partition.is_open and partition.log is not None:
+                return node, int(partition.log.dir.path[-1]), str(tp)
+    raise AssertionError("nobody leads anything")
+
+
+def state_of(node: Node, index: int) -> str:
+    assert node.broker is not None
+    return node.broker.disks.describe()[index].state
+
+
+async def heal(node: Node, index: int) -> None:
+    assert node.broker is not None
+    await node.broker.disks.online(f"/n{node.broker_id}/d{index}")
+
+
+def test_K112_25_a_dir_dies_others_lead_and_it_comes_back_without_a_restart() -> None:
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        node.disks[index].fault = failing(errno.EIO)
+        await story.until(lambda: state_of(node, index) == "offline")
+        reign = story._reign()
+        await story.until(lambda: bool(reign.controller.offline_replicas()))
+        assert state_of(node, 1 - index) == "online"
+        node.disks[index].fault = None
+        await heal(node, index)
+        await story.until(story.isr_is_whole)
+        assert state_of(node, index) == "online"
+
+    told(tell)
+
+
+def test_K18_09_one_log_fails_and_is_made_anew_on_another_dir() -> None:
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, name = busy_dir(story)
+        assert node.broker is not None
+        node.disks[index].fault = failing(errno.EIO, f"{name}/", ("pwritev", "fsync", "pread", "preadv_nowait"))
+        logs = node.broker.logs
+        other = f"/n{node.broker_id}/d{1 - index}"
+        await story.until(lambda: any(f"{each.dir.path}/{each.topic_partition}" == f"{other}/{name}" for each in logs.logs()))
+        assert state_of(node, index) == "online"
+        await story.until(story.isr_is_whole)
+        assert not logs.failed
+
+    told(tell)
+
+
+def test_a_full_dir_gives_its_leaders_away_and_takes_writes_again() -> None:
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        assert node.broker is not None
+        node.disks[index].fault = failing(errno.ENOSPC, "", ("pwritev", "write_atomic", "create"))
+        await story.until(lambda: state_of(node, index) == "full")
+        replicas, me = node.broker.replicas, node.broker_id
+
+        def leads_nothing_there() -> bool:
+            return not any(
+                p.is_open and p.log is not None and p.log.dir.path.endswith(f"d{index}")
+                for p in replicas.partitions.values()
+                if len(p.replicas) > 1 and p.leader == me
+            )
+
+        await story.until(leads_nothing_there)
+        node.disks[index].fault = None
+        await story.until(lambda: state_of(node, index) == "online")
+        await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_K112_41_a_dead_dir_is_taken_away_and_its_replicas_are_made_on_the_others() -> None:
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        assert node.broker is not None
+        node.disks[index].fault = failing(errno.EIO)
+        await story.until(lambda: state_of(node, index) == "offline")
+        await node.broker.disks.remove(f"/n{node.broker_id}/d{index}", force=False)
+        assert len(node.broker.disks.describe()) == 1
+        await story.until(story.isr_is_whole)
+        node.disks[index].fault = None
+
+    told(tell)
