@@ -63,8 +63,8 @@ def test_K18_09_one_log_fails_and_is_made_anew_on_another_dir() -> None:
         assert node.broker is not None
         node.disks[index].fault = failing(errno.EIO, f"{name}/", ("pwritev", "fsync", "pread", "preadv_nowait"))
         logs = node.broker.logs
-        other = f"/n{node.broker_id}/d{1 - index}"
-        await story.until(lambda: any(f"{each.dir.path}/{each.topic_partition}" == f"{other}/{name}" for each in logs.logs()))
+        elsewhere = f"/n{node.broker_id}/d{1 - index}/{name}"
+        await story.until(lambda: any(each.path == elsewhere for each in logs.logs()))
         assert state_of(node, index) == "online"
         await story.until(story.isr_is_whole)
         assert not logs.failed
