@@ -113,12 +113,15 @@ class Hunt:
                 self._adopt()
                 source, ends = joined(self._parents)
             shared.words[ch.PHASE] = ch.BETWEEN
+            # What the hunt itself needs is not the reader's: over millions of inputs its own tables grow.
+            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             mutants(
                 self._state, source, ends, self._tokens, self._token_ends, out, offsets,
                 reader.max_size, reader.prefix, int(reader.fixup),
             )  # fmt: skip
             count = min(ch.CHUNK, inputs - self.tally.inputs)
             blob, places = bytes(shared.data[: offsets[-1]]), offsets.tolist()
+            self._close_memory()
             self._read_chunk(blob, places, count)
             self.tally.inputs += count
             shared.words[ch.DONE] = self.tally.inputs
@@ -208,6 +211,10 @@ class Hunt:
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        self._close_memory()
+
+    def _close_memory(self) -> None:
+        """From here on the process gets no more than the reader may ever need."""
         with open("/proc/self/statm") as f:
             used = int(f.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + self._reader.headroom, resource.RLIM_INFINITY))
