@@ -79,6 +79,8 @@ def api_tables(reasons: dict[str, list[str]]) -> list[str]:
         if versions is None and name not in why:
             raise SystemExit(f"{DATA}: [api] gives no reason why {name} (key {key}) is not spoken")
         state = "spoken" if key in ours else "between brokers" if key in inside else f"not: {why[name]}"
+        if key > max(api_key_map):
+            state = "ours, for operators"
         title = "".join(part.capitalize() for part in name.split("_"))
         lines.append(f"| {key} | {title} | {f'{versions[0]} to {versions[1]}' if versions else '-'} | {state} |")
     return lines

@@ -26,6 +26,8 @@ COMMANDS: Final = {
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
     "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
+    "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, add, remove log directories."),
+    "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),

@@ -191,6 +191,10 @@ class KafkaClient:
         """To this broker."""
         return await ask(self._pool, await self._pool.to_broker(broker_id), request, timeout_s or self.timeout_s)
 
+    async def ask_unlisted(self, broker_id: BrokerId, request: Any, *, timeout_s: float) -> Any:
+        """To this broker, a request that ApiVersions does not tell of. ConnectionLost where it is not known."""
+        return await (await self._pool.to_broker(broker_id)).request(request, timeout_s=timeout_s)
+
     async def ask_controller(self, request: Any, *, timeout_s: float | None = None) -> Any:
         """To the broker that metadata calls the controller; brokers forward what is for another one."""
         view = self._view

@@ -157,6 +157,42 @@ class LogDirView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskView:
+    """One log directory as a Holdfast broker tells its operator. ``state``: online, full, degraded, offline or
+    loading, for ``reason`` and since ``since_ms``. ``replicas`` of one that is offline: what was there."""
+
+    path: str
+    directory_id: UUID | None
+    state: str
+    reason: str | None
+    since_ms: TimestampMs | None
+    total_bytes: int | None
+    usable_bytes: int | None
+    probe_ms: float | None
+    cordoned: bool
+    replicas: tuple[ReplicaOnDisk, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveView:
+    """A replica on its way to another log directory; ``lag``: records that its copy has not got yet."""
+
+    tp: TopicPartition
+    source: str
+    target: str
+    lag: int
+    bytes_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisksView:
+    """All log directories of one broker, and the moves between them."""
+
+    disks: tuple[DiskView, ...]
+    moves: tuple[MoveView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
     group_id: str
     protocol_type: str

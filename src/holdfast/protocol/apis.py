@@ -1,8 +1,9 @@
 """The APIs and versions that Holdfast speaks; nothing else names a version.
 
 ``SPOKEN`` is what clients are told by ApiVersions; every API in it has a handler. ``INTERNAL`` is spoken
-between brokers only. Message classes are kio's (protocol/interbroker.py for what kio lacks) and are
-imported one version at a time, when first used: all of them together would cost a broker its memory limit.
+between brokers, and by operators' commands. Message classes are kio's (interbroker.py and operating.py for what kio
+lacks) and are imported one version at a time, when first used: all of them together would cost a broker its memory
+limit.
 """
 
 from collections.abc import Mapping
@@ -55,6 +56,8 @@ class ApiKey(IntEnum):
     BROKER_HEARTBEAT = 63
     UNREGISTER_BROKER = 64
     ALLOCATE_PRODUCER_IDS = 67
+    MANAGE_LOG_DIRS = 18_502
+    """Ours (protocol/operating.py)."""
 
 
 class VersionRange(NamedTuple):
@@ -108,8 +111,9 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.BROKER_REGISTRATION: VersionRange(4, 4),
     ApiKey.BROKER_HEARTBEAT: VersionRange(1, 1),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
+    ApiKey.MANAGE_LOG_DIRS: VersionRange(0, 0),
 }
-"""What brokers ask each other for; not advertised."""
+"""What brokers ask each other for, and operators one broker; not advertised."""
 
 ADVERTISED_MIN: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 0}
 """Where ApiVersions tells a lower version than is spoken, as Kafka does: librdkafka looks for Produce 0 to
@@ -156,14 +160,20 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.BROKER_HEARTBEAT: 0,
     ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.ALLOCATE_PRODUCER_IDS: 0,
+    ApiKey.MANAGE_LOG_DIRS: 0,
 }
 
-_OURS: Final = frozenset(
-    (
-        ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.ALTER_PARTITION,
-        ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT,
-    )
-)  # fmt: skip
+_OURS: Final[Mapping[ApiKey, str]] = {
+    **dict.fromkeys(
+        (
+            ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.ALTER_PARTITION,
+            ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT,
+        ),
+        "interbroker",
+    ),
+    ApiKey.MANAGE_LOG_DIRS: "operating",
+}  # fmt: skip
+"""API -> module of this package that has its classes."""
 _RANGES: Final[dict[int, VersionRange]] = {int(k): v for m in (SPOKEN, INTERNAL) for k, v in m.items()}
 
 
@@ -212,7 +222,7 @@ def _message_type(api_key: int, version: int, side: str) -> type[Any]:
         raise KeyError(f"API key {api_key} is not known") from None
     name = "".join(word.capitalize() for word in key.name.split("_")) + side
     if key in _OURS:
-        module = "holdfast.protocol.interbroker"
+        module = f"holdfast.protocol.{_OURS[key]}"
         if version not in INTERNAL[key]:
             raise KeyError(f"{key.name} version {version} is not spoken: expected {INTERNAL[key]}")
     else:

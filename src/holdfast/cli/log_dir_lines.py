@@ -1,0 +1,182 @@
+"""Log directories as lines: kafka-log-dirs.sh's JSON, a table for people, and room before a removal. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.kafka_words import PACKAGE, exception_name
+from holdfast.client.views import DisksView, DiskView, LogDirView
+from holdfast.model.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "loading": "cyan", "offline": "red"}
+UNKNOWN = "-"
+
+
+class NoSuchBrokers(Exception):
+    """Kafka's sentence about brokers that are not there."""
+
+
+def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerId]:
+    """The brokers of ``--broker-list``, or all. NoSuchBrokers, ValueError in Kafka's words."""
+    existing = sorted(there)
+    if not asked:
+        return existing
+    brokers = []
+    for part in asked.split(","):
+        try:
+            brokers.append(int(part.strip()))
+        except ValueError:
+            raise ValueError(f'For input string: "{part}"') from None
+    missing = [str(b) for b in dict.fromkeys(brokers) if b not in existing]
+    if missing:
+        raise NoSuchBrokers(
+            f"ERROR: The given brokers do not exist from --broker-list: {','.join(missing)}."
+            f" Current existent brokers: {','.join(map(str, existing))}"
+        )
+    return list(dict.fromkeys(brokers))
+
+
+def kafka_json(dirs: Mapping[BrokerId, Iterable[LogDirView]]) -> str:
+    """The one line of JSON that kafka-log-dirs.sh prints, keys in its order."""
+    brokers: list[dict[str, Any]] = [
+        {
+            "broker": broker,
+            "logDirs": [
+                {
+                    "partitions": [
+                        {
+                            "partition": str(r.tp),
+                            "size": r.size_bytes,
+                            "offsetLag": r.offset_lag,
+                            "isFuture": r.future,
+                        }
+                        for r in each.replicas
+                    ],
+                    "error": None if each.error is None else f"{PACKAGE}.{exception_name(each.error)}",
+                    "logDir": each.path,
+                }
+                for each in found
+            ],
+        }
+        for broker, found in dirs.items()
+    ]
+    return json.dumps({"brokers": brokers, "version": 1}, separators=(",", ":"), ensure_ascii=False)
+
+
+def size(count: int | None) -> str:
+    """Bytes as a person reads them: 1.5 GiB."""
+    if count is None:
+        return UNKNOWN
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):  # noqa: B007 - the unit that it ends at
+        if abs(value) < 1024:
+            break
+        value /= 1024
+    return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def moment(ms: int | None) -> str:
+    """A time as a person reads it, UTC."""
+    return UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def disk_table(views: Mapping[BrokerId, DisksView]) -> Table:
+    """Every directory of the brokers."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="log directories (times in UTC)", title_justify="left")
+    for name, justify in (
+        ("broker", "right"), ("directory", "left"), ("state", "left"), ("since", "left"), ("replicas", "right"),
+        ("they hold", "right"), ("usable", "right"), ("of", "right"), ("probe", "right"), ("coming, lag", "right"),
+    ):  # fmt: skip
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    for broker, view in views.items():
+        for disk in view.disks:
+            state = disk.state + (", cordoned" if disk.cordoned else "")
+            table.add_row(
+                str(broker),
+                Text(disk.path),
+                Text(state, style=COLORS.get(disk.state, "")),
+                moment(disk.since_ms),
+                str(sum(not r.future for r in disk.replicas)),
+                size(sum(r.size_bytes for r in disk.replicas)),
+                size(disk.usable_bytes),
+                size(disk.total_bytes),
+                UNKNOWN if disk.probe_ms is None else f"{disk.probe_ms:.1f} ms",
+                _coming(view, disk),
+            )
+    return table
+
+
+def _coming(view: DisksView, disk: DiskView) -> str:
+    moves = [m for m in view.moves if m.target == disk.path]
+    return f"{len(moves)}, {sum(m.lag for m in moves)}" if moves else ""
+
+
+def reason_lines(views: Mapping[BrokerId, DisksView]) -> list[str]:
+    """Why directories are not simply online."""
+    return [
+        f"broker {broker}: {disk.path} is {disk.state}: {disk.reason}"
+        for broker, view in views.items()
+        for disk in view.disks
+        if disk.reason
+    ]
+
+
+def replica_lines(views: Mapping[BrokerId, DisksView], wanted: Sequence[str] | None) -> list[str]:
+    """What lies where, one replica a line, with moves under way; of an offline directory what was there."""
+    lines = []
+    for broker, view in views.items():
+        moves = {m.tp: m for m in view.moves}
+        for disk in view.disks:
+            for replica in sorted(disk.replicas, key=lambda r: r.tp):
+                if wanted is not None and replica.tp.topic not in wanted:
+                    continue
+                notes = [f"lag {replica.offset_lag}"] if replica.offset_lag > 0 else []
+                move = moves.get(replica.tp)
+                if move is not None and replica.future:
+                    notes.append(f"comes from {move.source}: {move.lag} records behind, {size(move.bytes_per_s)}/s")
+                elif replica.future:
+                    notes.append("a copy that is on its way here")
+                if disk.state == "offline":
+                    notes.append("was there")
+                tail = f"\t{'; '.join(notes)}" if notes else ""
+                lines.append(f"{broker}\t{disk.path}\t{replica.tp}\t{replica.size_bytes}{tail}")
+    return lines
+
+
+def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str], bool]:
+    """What the replicas of ``path`` need and what the broker's other directories have (K112-43); whether it is enough.
+
+    A directory that does not tell its room has none.
+    """
+    going = [d for d in view.disks if same_path(d.path, path)]
+    others = [d for d in view.disks if not same_path(d.path, path)]
+    need = sum(r.size_bytes for d in going for r in d.replicas if not r.future)
+    room = sum(d.usable_bytes or 0 for d in others if d.state != "offline")
+    lines = [f"the replicas of {path} on broker {broker} need {size(need)} ({need} bytes)"]
+    lines += [
+        f"  {d.path}: {size(d.usable_bytes)} usable" if d.state != "offline" else f"  {d.path}: offline" for d in others
+    ]
+    lines.append(f"  in all: {size(room)} ({room} bytes)")
+    return lines, need <= room
+
+
+def same_path(a: str, b: str) -> bool:
+    """Whether two names of a directory differ in a slash at the end only."""
+    return a.rstrip("/") == b.rstrip("/")
+
+
+def parse_replica(text: str) -> TopicPartition:
+    """``flights-0`` -> its topic and partition. ValueError."""
+    topic, dash, partition = text.rpartition("-")
+    if not dash or not topic or not (partition.isascii() and partition.isdigit()):
+        raise ValueError(f"{text!r}: expected TOPIC-PARTITION, like flights-0")
+    return TopicPartition(topic, int(partition))

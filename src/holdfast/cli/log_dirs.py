@@ -1,0 +1,278 @@
+"""``holdfast log-dirs``: the disks of the brokers, and what an operator does with them.
+
+``describe --json`` is kafka-log-dirs.sh with its lines and exit codes, and asks any Kafka broker; the rest asks
+Holdfast brokers what Kafka has no words for. Changes concern one broker and run there; nothing here decides anything.
+"""
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn, TypeVar
+
+import click
+
+from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.kafka_words import qualified, said
+from holdfast.cli.log_dir_lines import (
+    NoSuchBrokers,
+    chosen_brokers,
+    disk_table,
+    kafka_json,
+    parse_replica,
+    reason_lines,
+    replica_lines,
+    room_lines,
+    same_path,
+)
+from holdfast.client.admin import AdminClient
+from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
+from holdfast.client.views import DisksView, DiskView, LogDirView
+from holdfast.model.errors import HoldfastError, LogDirNotFoundError
+from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.protocol.operating import DirAction
+
+T = TypeVar("T")
+
+
+@click.group(name="log-dirs")
+def log_dirs() -> None:
+    """Describe the brokers' log directories, move replicas between them, take them out and in."""
+
+
+def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
+    """One line on standard error and exit code 1 for whatever goes wrong."""
+    try:
+        return with_cluster(bootstrap, work, timeout_s=timeout_s)
+    except NoSuchBrokers as e:
+        fail(str(e))
+    except HoldfastError as e:
+        fail(f"ERROR {qualified(e, said(e))}")
+    except ValueError as e:
+        fail(str(e))
+
+
+def fail(line: str) -> NoReturn:
+    click.echo(line, err=True)
+    sys.exit(1)
+
+
+def broker_option(command: Callable[..., None]) -> Callable[..., None]:
+    """``--broker N``."""
+    return click.option("--broker", type=int, required=True, metavar="ID", help="The broker whose directory it is.")(
+        command
+    )
+
+
+async def known(client: AdminClient, broker: BrokerId) -> None:
+    """NoSuchBrokers for a broker that the cluster has not."""
+    existing = sorted((await client.metadata(())).brokers)
+    if broker not in existing:
+        raise NoSuchBrokers(f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}")
+
+
+# -- describe ------------------------------------------------------------------------------------------------------
+
+
+@log_dirs.command()
+@bootstrap_option
+@click.option("--broker-list", metavar="ID,...", help="Only these brokers.")
+@click.option("--topic-list", metavar="TOPIC,...", help="Only replicas of these topics.")
+@click.option("--json", "as_json", is_flag=True, help="kafka-log-dirs.sh's lines and JSON.")
+@click.option("--replicas", is_flag=True, help="Every replica, one a line: broker, directory, replica, bytes.")
+def describe(
+    bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool, replicas: bool
+) -> None:
+    """Show log directories: state and reason, since when, bytes, replicas, moves."""
+    if as_json and replicas:
+        raise UsageError("--json has every replica already: expected it without --replicas")
+    topics = None if topic_list is None else [t.strip() for t in topic_list.split(",") if t.strip()]
+
+    async def work(client: AdminClient) -> None:
+        view = await client.metadata(topics)
+        brokers = chosen_brokers(broker_list, view.brokers)
+        if as_json:
+            await kafka_lines(client, brokers, topics)
+            return
+        views = {broker: await describe_disks(client, broker) for broker in brokers}
+        if replicas:
+            for line in replica_lines(views, topics):
+                click.echo(line)
+            return
+        show(views, topics)
+
+    run(bootstrap, work)
+
+
+async def kafka_lines(client: AdminClient, brokers: list[BrokerId], topics: list[str] | None) -> None:
+    names = ",".join(map(str, brokers))
+    click.echo("Querying brokers for log directories information")
+    found = await client.describe_log_dirs(brokers)
+    click.echo(f"Received log directory information from brokers {names}")
+    if topics is not None:
+        found = {
+            broker: tuple(
+                type(d)(
+                    path=d.path, error=d.error, total_bytes=d.total_bytes, usable_bytes=d.usable_bytes,
+                    replicas=tuple(r for r in d.replicas if r.tp.topic in topics),
+                )
+                for d in dirs
+            )
+            for broker, dirs in found.items()
+        }  # fmt: skip
+    click.echo(kafka_json(found))
+
+
+def show(views: Mapping[BrokerId, DisksView], topics: list[str] | None = None) -> None:
+    """The table, and below it why directories are as they are."""
+    from rich.console import Console
+
+    if topics is not None:
+        views = {broker: only(view, topics) for broker, view in views.items()}
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+    console.print(disk_table(views))
+    for line in reason_lines(views):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def only(view: DisksView, topics: list[str]) -> DisksView:
+    from dataclasses import replace
+
+    return DisksView(
+        disks=tuple(replace(d, replicas=tuple(r for r in d.replicas if r.tp.topic in topics)) for d in view.disks),
+        moves=tuple(m for m in view.moves if m.tp.topic in topics),
+    )
+
+
+# -- changes -------------------------------------------------------------------------------------------------------
+
+
+def change(
+    bootstrap: str, broker: BrokerId, action: DirAction, path: str, done: str, *, force: bool = False
+) -> None:
+    """Ask for it, and say how the directory is then."""
+
+    async def work(client: AdminClient) -> None:
+        await known(client, broker)
+        view = await change_disk(client, broker, action, path, force=force)
+        disk = find(view, path)
+        state = "" if disk is None else f": {disk.state}, {len(disk.replicas)} replicas"
+        click.echo(f"broker {broker}: {path} {done}{state}")
+
+    run(bootstrap, work, timeout_s=120.0)
+
+
+def find(view: DisksView, path: str) -> DiskView | None:
+    return next((d for d in view.disks if same_path(d.path, path)), None)
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("path")
+def offline(bootstrap: str, broker: int, path: str) -> None:
+    """Use the directory PATH no more, as if its disk had failed: leaders move, its files are closed."""
+    change(bootstrap, broker, DirAction.OFFLINE, path, "is out of use")
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("path")
+def online(bootstrap: str, broker: int, path: str) -> None:
+    """Use the directory PATH again, without a restart: mended, or an empty disk in its place."""
+    change(bootstrap, broker, DirAction.ONLINE, path, "is in use")
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("path")
+def add(bootstrap: str, broker: int, path: str) -> None:
+    """Use one more directory, PATH, for new replicas.
+
+    The broker remembers it until it restarts: put it into log.dirs of its properties file as well.
+    """
+    change(bootstrap, broker, DirAction.ADD, path, "is added (put it into log.dirs as well)")
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("path")
+@click.option("--force", is_flag=True, help="Although the other directories have too little room for what it held.")
+@click.option("--check", is_flag=True, help="Only say what its replicas need and what room there is.")
+def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> None:
+    """Have the directory PATH no more: one that holds nothing, or one that is offline.
+
+    What an offline one held is made anew on the others. Take it out of log.dirs of the properties file as well.
+    """
+
+    async def work(client: AdminClient) -> bool:
+        await known(client, broker)
+        view = await describe_disks(client, broker)
+        if find(view, path) is None:
+            there = ", ".join(d.path for d in view.disks)
+            raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+        lines, enough = room_lines(broker, view, path)
+        click.echo("\n".join(lines))
+        return enough
+
+    enough = run(bootstrap, work)
+    if not enough and not force:
+        fail(f"ERROR: too little room for the replicas of {path}: free some, add a directory, or use --force")
+    if not check:
+        change(bootstrap, broker, DirAction.REMOVE, path, "is removed (take it out of log.dirs as well)", force=force)
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("replicas", nargs=-1, metavar="[TOPIC-PARTITION]...")
+@click.option("--from", "source", metavar="PATH", help="Everything that is in this directory, too.")
+@click.option("--to", "target", required=True, metavar="PATH", help="The directory that they shall be in.")
+@click.option("--no-wait", is_flag=True, help="Only begin.")
+def move(
+    bootstrap: str, broker: int, replicas: tuple[str, ...], source: str | None, target: str, no_wait: bool
+) -> None:
+    """Move replicas of one broker to another of its log directories, while they are in use."""
+    if not replicas and source is None:
+        raise UsageError("nothing to move: expected TOPIC-PARTITION, or --from PATH")
+
+    async def work(client: AdminClient) -> list[TopicPartition]:
+        await known(client, broker)
+        wanted = dict.fromkeys(map(parse_replica, replicas))
+        dirs = (await client.describe_log_dirs([broker]))[broker]
+        if source is not None:
+            wanted |= dict.fromkeys(replicas_in(broker, dirs, source))
+        path = next((d.path for d in dirs if same_path(d.path, target)), target)  # as the broker spells it
+        outcomes = await alter_replica_log_dirs(client, broker, dict.fromkeys(wanted, path)) if wanted else {}
+        refused = {tp: error for tp, error in outcomes.items() if error is not None}
+        for tp, error in refused.items():
+            click.echo(f"ERROR {tp} on broker {broker}: {qualified(error, said(error))}", err=True)
+        begun = [tp for tp in outcomes if tp not in refused]
+        for tp in begun:
+            click.echo(f"Successfully started moving log directory to {target} for replica {tp} with broker {broker}")
+        if not wanted:
+            click.echo(f"{source} on broker {broker} holds nothing to move")
+        failed = list(refused)
+        if begun and not no_wait:
+            from holdfast.cli.log_dir_moves import watch_moves
+
+            failed += await watch_moves(client, broker, begun, target)
+        return failed
+
+    if run(bootstrap, work):
+        sys.exit(1)
+
+
+def replicas_in(broker: BrokerId, dirs: tuple[LogDirView, ...], path: str) -> list[TopicPartition]:
+    """What is in a directory. LogDirNotFoundError, KafkaStorageError."""
+    found = next((d for d in dirs if same_path(d.path, path)), None)
+    if found is None:
+        there = ", ".join(d.path for d in dirs)
+        raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+    if found.error is not None:
+        raise found.error
+    return sorted(r.tp for r in found.replicas if not r.future)

@@ -1,0 +1,122 @@
+"""What an operator asks of one broker's log directories: state, heal, take out, move.
+
+Owns the requests ManageLogDirs (ours) and AlterReplicaLogDirs and what their answers mean. Functions over an
+AdminClient; none of them tries a change again by itself: it may have happened.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.client.admin import AdminClient
+from holdfast.client.errors import ConnectionLost
+from holdfast.client.translate import none_if_negative
+from holdfast.client.views import DisksView, DiskView, MoveView, ReplicaOnDisk
+from holdfast.model.errors import HoldfastError, UnsupportedVersionError
+from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.protocol.error_codes import error_of
+from holdfast.protocol.operating import DirAction, ManageLogDirsRequest
+
+ACTION_TIMEOUT_S = 120.0
+"""A directory that comes back is recovered before the answer."""
+
+
+async def describe_disks(client: AdminClient, broker_id: BrokerId) -> DisksView:
+    """All directories of a broker. UnsupportedVersionError when it is not one of Holdfast's."""
+    return await client.retrying(lambda: ask_disks(client, broker_id, ManageLogDirsRequest(), client.timeout_s))
+
+
+async def change_disk(
+    client: AdminClient, broker_id: BrokerId, action: DirAction, path: str, *, force: bool = False
+) -> DisksView:
+    """Have a directory taken offline, used again, added or removed; how all of them are then.
+
+    LogDirNotFoundError: the broker has no such directory; KafkaStorageError: it is bad; InvalidRequestError: the
+    broker refuses, and says why.
+    """
+    request = ManageLogDirsRequest(action=action, path=path, force=force)  # type: ignore[arg-type]
+    return await ask_disks(client, broker_id, request, ACTION_TIMEOUT_S)
+
+
+async def ask_disks(
+    client: AdminClient, broker_id: BrokerId, request: ManageLogDirsRequest, timeout_s: float
+) -> DisksView:
+    """One request, not retried."""
+    try:
+        answer = await client.ask_unlisted(broker_id, request, timeout_s=timeout_s)
+    except ConnectionLost as e:
+        raise UnsupportedVersionError(
+            f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked this"
+        ) from e
+    error = error_of(answer.error_code.value, answer.error_message)
+    if error is not None:
+        raise error
+    return _view(answer)
+
+
+def _view(answer: Any) -> DisksView:
+    return DisksView(
+        disks=tuple(
+            DiskView(
+                path=d.path,
+                directory_id=d.directory_id,
+                state=d.state,
+                reason=d.reason,
+                since_ms=int(d.since_ms) or None,
+                total_bytes=none_if_negative(d.total_bytes),
+                usable_bytes=none_if_negative(d.usable_bytes),
+                probe_ms=None if d.probe_us < 0 else d.probe_us / 1000,
+                cordoned=d.cordoned,
+                replicas=tuple(
+                    ReplicaOnDisk(
+                        tp=TopicPartition(r.topic_name, int(r.partition_index)),
+                        size_bytes=int(r.size),
+                        offset_lag=int(r.lag),
+                        future=r.is_future,
+                    )
+                    for r in d.replicas
+                ),
+            )
+            for d in answer.log_dirs
+        ),
+        moves=tuple(
+            MoveView(
+                tp=TopicPartition(m.topic_name, int(m.partition_index)),
+                source=m.source,
+                target=m.target,
+                lag=int(m.lag),
+                bytes_per_s=int(m.bytes_per_s),
+            )
+            for m in answer.moves
+        ),
+    )
+
+
+async def alter_replica_log_dirs(
+    client: AdminClient, broker_id: BrokerId, wishes: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, HoldfastError | None]:
+    """Have replicas of a broker on these directories: None when it begins (or is so already), else why not."""
+    from kio.schema.alter_replica_log_dirs.v2 import request as m
+
+    by_path: dict[str, dict[str, list[int]]] = {}
+    for tp, path in wishes.items():
+        by_path.setdefault(path, {}).setdefault(tp.topic, []).append(tp.partition)
+    entity = m.AlterReplicaLogDirsRequest(
+        dirs=tuple(
+            m.AlterReplicaLogDir(
+                path=path,
+                topics=tuple(
+                    m.AlterReplicaLogDirTopic(name=topic, partitions=tuple(partitions))  # type: ignore[arg-type]
+                    for topic, partitions in topics.items()
+                ),
+            )
+            for path, topics in by_path.items()
+        )
+    )
+    answer = await client.ask_broker(broker_id, entity)
+    return {
+        TopicPartition(str(t.topic_name), int(p.partition_index)): error_of(
+            p.error_code.value, f"{t.topic_name}-{p.partition_index}: {p.error_code.name}"
+        )
+        for t in answer.results
+        for p in t.partitions
+    }

@@ -1,0 +1,158 @@
+"""``holdfast log-dirs`` against real brokers: Kafka's lines, a directory taken out, back, added and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from kio.static.primitive import i16
+
+from holdfast.cli import main as entry
+from holdfast.client.admin import AdminClient
+from holdfast.client.blocking import BlockingClient
+from holdfast.client.disks import ask_disks
+from holdfast.client.views import LogDirView, NewTopic
+from holdfast.model.errors import UnsupportedVersionError
+from holdfast.protocol.operating import ManageLogDirsRequest
+from holdfast.testing import Cluster
+
+pytestmark = pytest.mark.system
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/cli/4.3.0/kafka-log-dirs.json"
+RECORDED = json.loads(GOLDEN.read_text())
+
+
+class NewerRequest(ManageLogDirsRequest):
+    """Of a version that nobody speaks yet."""
+
+    __version__ = i16(99)
+
+
+def run(cluster: Cluster, *args: str) -> Result:
+    """``holdfast log-dirs ARGS``."""
+    environment = {"HOLDFAST_BOOTSTRAP_SERVER": cluster.bootstrap, "COLUMNS": "250"}
+    done = CliRunner().invoke(entry.main, ["log-dirs", *args], env=environment)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def outcome(done: Result) -> tuple[int, str, str]:
+    return done.exit_code, done.stdout, done.stderr
+
+
+def dirs_of(cluster: Cluster, broker: int) -> dict[str, LogDirView]:
+    with BlockingClient(cluster.bootstrap) as client:
+        return {d.path: d for d in client.describe_log_dirs([broker])[broker]}
+
+
+def states(cluster: Cluster) -> dict[tuple[str, str], str]:
+    """(broker, directory) -> state, as the table shows it."""
+    rows = [line.split("│") for line in run(cluster, "describe").stdout.splitlines() if "│" in line]
+    return {(row[1].strip(), row[2].strip()): row[3].strip() for row in rows}
+
+
+def test_K113_12_describe_prints_what_kafka_log_dirs_prints(cluster: Cluster, topic: str) -> None:
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name=topic, partitions=3, replication_factor=3))
+    cluster.wait_in_sync([topic])
+    kafkas: dict[str, Any] = json.loads(RECORDED[0]["stdout"].splitlines()[2])
+    code, out, err = outcome(run(cluster, "describe", "--json", "--topic-list", topic))
+    first, second, line = out.splitlines()
+    assert (code, err) == (0, "")
+    assert [first, second] == RECORDED[0]["stdout"].splitlines()[:2]
+    ours = json.loads(line)
+    assert list(ours) == list(kafkas)
+    assert ours["version"] == 1
+    assert [b["broker"] for b in ours["brokers"]] == [1, 2, 3]
+    for broker in ours["brokers"]:
+        assert list(broker) == list(kafkas["brokers"][0])
+        assert [d["logDir"] for d in broker["logDirs"]] == list(dirs_of(cluster, broker["broker"]))
+        assert all(list(d) == list(kafkas["brokers"][0]["logDirs"][0]) for d in broker["logDirs"])
+        found = sorted(p["partition"] for d in broker["logDirs"] for p in d["partitions"])
+        assert found == [f"{topic}-{p}" for p in range(3)]
+    some = run(cluster, "describe", "--json", "--broker-list", "2,1", "--topic-list", "nosuch").stdout.splitlines()
+    assert some[1] == "Received log directory information from brokers 2,1"
+    assert [d["partitions"] for b in json.loads(some[2])["brokers"] for d in b["logDirs"]] == [[], [], [], []]
+
+
+@pytest.mark.parametrize("number", ["7", "abc"])
+def test_K113_12_a_wrong_broker_list_is_refused_as_kafka_does(cluster: Cluster, number: str) -> None:
+    recorded = next(r for r in RECORDED if r["exit"] == 1 and r["command"][-1].endswith(number))
+    code, out, err = outcome(run(cluster, "describe", "--json", "--broker-list", recorded["command"][-1]))
+    assert (code, out, err.splitlines()[0]) == (1, "", recorded["stderr"].splitlines()[0])
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["offline", "--broker", "9", "/d"], 1, "ERROR: broker 9 does not exist. Current existent brokers: [1, 2, 3]"),
+        (["offline", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
+        (["online", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
+        (["remove", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
+        (["add", "--broker", "1", "d"], 1, "InvalidRequestException: log directory d: expected an absolute path"),
+        (["move", "--broker", "1", "--to", "/d"], 1, "nothing to move: expected TOPIC-PARTITION, or --from PATH"),
+        (["move", "t", "--broker", "1", "--to", "/d"], 1, "'t': expected TOPIC-PARTITION, like flights-0"),
+        (["move", "--broker", "1", "--from", "/d", "--to", "/e"], 1, "LogDirNotFoundException: /d is no log directory"),
+        (["describe", "--json", "--replicas"], 1, "--json has every replica already"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_wrong_input_is_told_and_changes_nothing(cluster: Cluster, args: list[str], code: int, said: str) -> None:
+    before = states(cluster)
+    done = run(cluster, *args)
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert states(cluster) == before
+
+
+def test_a_directory_is_taken_out_used_again_added_and_removed(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster(brokers=2, settings={"auto.create.topics.enable": "false"})
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="t", partitions=4, replication_factor=2))
+    cluster.wait_in_sync(["t"])
+    one, two = dirs_of(cluster, 1)
+    held = [str(r.tp) for r in dirs_of(cluster, 1)[one].replicas]
+    assert held
+    done = run(cluster, "offline", "--broker", "1", one + "/")
+    assert outcome(done) == (0, f"broker 1: {one}/ is out of use: offline, {len(held)} replicas\n", "")
+    assert states(cluster)["1", one] == "offline"
+    listed = run(cluster, "describe", "--replicas", "--broker-list", "1").stdout.splitlines()
+    assert [row.split("\t")[2] for row in listed if row.endswith("was there")] == sorted(held)
+    assert "was taken offline by hand" in run(cluster, "describe").stdout
+    last = run(cluster, "offline", "--broker", "1", two)
+    assert (last.exit_code, "is the last log directory" in last.stderr) == (1, True)
+    assert f'"error":"org.apache.kafka.common.errors.KafkaStorageException","logDir":"{one}"' in (
+        run(cluster, "describe", "--json").stdout
+    )
+    done = run(cluster, "online", "--broker", "1", one)
+    assert (done.exit_code, done.stdout) == (0, f"broker 1: {one} is in use: online, {len(held)} replicas\n")
+    cluster.wait_in_sync(["t"])
+    third = str(pathlib.Path(one).with_name("third"))
+    assert run(cluster, "add", "--broker", "1", third).exit_code == 0
+    assert states(cluster)["1", third] == "online"
+    twice = run(cluster, "add", "--broker", "1", third)
+    assert (twice.exit_code, "is a log directory of broker 1 already" in twice.stderr) == (1, True)
+    full = run(cluster, "remove", "--broker", "1", one)
+    assert (full.exit_code, f"{one} holds {len(held)} replicas: move them first" in full.stderr) == (1, True)
+    checked = run(cluster, "remove", "--broker", "1", third, "--check")
+    assert (checked.exit_code, f"{third} on broker 1 need 0 B" in checked.stdout) == (0, True)
+    assert run(cluster, "remove", "--broker", "1", third).exit_code == 0
+    assert ("1", third) not in states(cluster)
+
+
+def test_a_stock_broker_that_closes_the_connection_is_told_so(cluster: Cluster) -> None:
+    """What any other broker does with a request it does not know: this one, with a version that it does not know."""
+
+    async def ask() -> None:
+        async with AdminClient(cluster.bootstrap) as client:
+            with pytest.raises(UnsupportedVersionError, match="or is no Holdfast broker"):
+                await ask_disks(client, 1, NewerRequest(), 10.0)
+
+    asyncio.run(ask())
+    assert set(cluster.live()) == {1, 2, 3}

@@ -1,0 +1,198 @@
+"""Log directories as lines: Kafka's JSON byte for byte, room before a removal, progress of a move, the calculator."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from holdfast.cli import main as entry
+from holdfast.cli.capacity import Plan, change, plans, tolerance
+from holdfast.cli.log_dir_lines import (
+    NoSuchBrokers,
+    chosen_brokers,
+    disk_table,
+    kafka_json,
+    parse_replica,
+    reason_lines,
+    replica_lines,
+    room_lines,
+    size,
+)
+from holdfast.cli.log_dir_moves import THERE, Progress, progress_of
+from holdfast.client.views import DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
+from holdfast.model.errors import KafkaStorageError
+from holdfast.model.types import TopicPartition
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden/cli/4.3.0"
+RECORDED = json.loads((GOLDEN / "kafka-log-dirs.json").read_text())
+DESCRIBED = [r for r in RECORDED if "Received" in r["stdout"]]
+
+
+def views_of(line: str) -> dict[int, tuple[LogDirView, ...]]:
+    """What a broker must have answered for Kafka's tool to print this."""
+    return {
+        broker["broker"]: tuple(
+            LogDirView(
+                path=d["logDir"],
+                error=None if d["error"] is None else KafkaStorageError(""),
+                total_bytes=None,
+                usable_bytes=None,
+                replicas=tuple(
+                    ReplicaOnDisk(
+                        tp=parse_replica(p["partition"]), size_bytes=p["size"], offset_lag=p["offsetLag"],
+                        future=p["isFuture"],
+                    )
+                    for p in d["partitions"]
+                ),
+            )
+            for d in broker["logDirs"]
+        )
+        for broker in json.loads(line)["brokers"]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("record", DESCRIBED, ids=lambda r: " ".join(r["command"][3:]))
+def test_K113_12_the_json_is_kafkas_byte_for_byte(record: dict[str, Any]) -> None:
+    line = record["stdout"].splitlines()[2]
+    assert kafka_json(views_of(line)) == line
+
+
+def test_K113_12_an_offline_directory_has_kafkas_exception() -> None:
+    line = '{"brokers":[{"broker":1,"logDirs":[{"partitions":[],"error":"org.apache.kafka.common.errors.'
+    line += 'KafkaStorageException","logDir":"/kafka/n1/d1"}]}],"version":1}'
+    assert kafka_json(views_of(line)) == line
+
+
+def test_K113_12_unknown_brokers_are_told_in_kafkas_words() -> None:
+    recorded = next(r["stderr"] for r in RECORDED if "do not exist" in r["stderr"])
+    with pytest.raises(NoSuchBrokers) as caught:
+        chosen_brokers("1,7", [3, 1, 2])
+    assert f"{caught.value}\n" == recorded
+    with pytest.raises(ValueError, match='For input string: "abc"'):
+        chosen_brokers("abc", [1])
+    assert chosen_brokers(None, [2, 1]) == [1, 2]
+    assert chosen_brokers("2,2,1", [1, 2]) == [2, 1]
+
+
+# -- for people ----------------------------------------------------------------------------------------------------
+
+
+def replica(name: str, size_bytes: int, *, lag: int = 0, future: bool = False) -> ReplicaOnDisk:
+    return ReplicaOnDisk(tp=parse_replica(name), size_bytes=size_bytes, offset_lag=lag, future=future)
+
+
+def disk(path: str, *replicas: ReplicaOnDisk, state: str = "online", usable: int | None = 1000) -> DiskView:
+    reason = None if state == "online" else "[Errno 5] Input/output error"
+    return DiskView(
+        path=path, directory_id=None, state=state, reason=reason, since_ms=1_700_000_000_000, total_bytes=4096,
+        usable_bytes=usable, probe_ms=1.25, cordoned=False, replicas=replicas,
+    )  # fmt: skip
+
+
+MOVE = MoveView(tp=TopicPartition("t", 1), source="/d1", target="/d2", lag=9, bytes_per_s=2048)
+VIEW = DisksView(
+    disks=(
+        disk("/d1", replica("t-0", 10), replica("t-1", 2038)),
+        disk("/d2", replica("t-1", 5, future=True)),
+        disk("/d3", replica("u-0", 700, lag=-1), state="offline", usable=None),
+    ),
+    moves=(MOVE,),
+)
+
+
+def test_the_table_shows_state_room_and_moves() -> None:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(disk_table({4: VIEW}))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.get().splitlines() if "/d" in line]
+    since = "2023-11-14 22:13:20"
+    assert rows == [
+        ["4", "/d1", "online", since, "2", "2.0 KiB", "1000 B", "4.0 KiB", "1.2 ms", ""],
+        ["4", "/d2", "online", since, "0", "5 B", "1000 B", "4.0 KiB", "1.2 ms", "1, 9"],
+        ["4", "/d3", "offline", since, "1", "700 B", "-", "4.0 KiB", "1.2 ms", ""],
+    ]
+    assert reason_lines({4: VIEW}) == ["broker 4: /d3 is offline: [Errno 5] Input/output error"]
+
+
+def test_replicas_of_a_dead_directory_are_still_listed() -> None:
+    assert replica_lines({4: VIEW}, None) == [
+        "4\t/d1\tt-0\t10",
+        "4\t/d1\tt-1\t2038",
+        "4\t/d2\tt-1\t5\tcomes from /d1: 9 records behind, 2.0 KiB/s",
+        "4\t/d3\tu-0\t700\twas there",
+    ]
+    assert replica_lines({4: VIEW}, ["u"]) == ["4\t/d3\tu-0\t700\twas there"]
+
+
+def test_K112_43_room_is_that_of_the_other_live_directories() -> None:
+    lines, enough = room_lines(4, VIEW, "/d1/")
+    assert not enough
+    assert lines == [
+        "the replicas of /d1/ on broker 4 need 2.0 KiB (2048 bytes)",
+        "  /d2: 1000 B usable",
+        "  /d3: offline",
+        "  in all: 1000 B (1000 bytes)",
+    ]
+    assert room_lines(4, VIEW, "/d3")[1]
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3.0 TiB")])
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize("text", ["t", "-0", "t-", "t-x", "t-²"])
+def test_what_is_no_replica(text: str) -> None:
+    with pytest.raises(ValueError, match="expected TOPIC-PARTITION"):
+        parse_replica(text)
+    assert parse_replica("a-b-3") == TopicPartition("a-b", 3)
+
+
+# -- moves ---------------------------------------------------------------------------------------------------------
+
+
+def on_disk(path: str, *replicas: ReplicaOnDisk, dead: bool = False) -> LogDirView:
+    return LogDirView(
+        path=path, error=KafkaStorageError("") if dead else None, total_bytes=None, usable_bytes=None, replicas=replicas
+    )
+
+
+@pytest.mark.parametrize(
+    ("dirs", "expected"),
+    [
+        ([on_disk("/a", replica("t-0", 9)), on_disk("/b", replica("t-0", 4, future=True))], Progress(4, 9, None)),
+        ([on_disk("/a"), on_disk("/b", replica("t-0", 9))], Progress(9, 9, THERE)),
+        ([on_disk("/a", replica("t-0", 9)), on_disk("/b", dead=True)], Progress(0, 0, "/b is offline")),
+        (
+            [on_disk("/a", replica("t-0", 9)), on_disk("/b")],
+            Progress(0, 9, "the copy is gone, the replica is in /a"),
+        ),
+        ([on_disk("/a"), on_disk("/b")], Progress(0, 0, "the replica is gone")),
+    ],
+)
+def test_progress_of_a_move(dirs: list[LogDirView], expected: Progress) -> None:
+    assert progress_of(TopicPartition("t", 0), dirs, "/b/") == expected
+
+
+# -- capacity ------------------------------------------------------------------------------------------------------
+
+
+def test_K112_98_three_rows_against_raid_10() -> None:
+    was, *rest = plans(2)
+    assert was == Plan("RAID-10, replication factor 2", 2, 4)
+    found = [(change(p.copies, 4), p.brokers_lost, tolerance(p.disks_lost, was.disks_lost)) for p in rest]
+    assert found == [("-50 %", 1, "lower"), ("-25 %", 2, "lower"), ("same", 3, "same")]
+
+
+def test_K112_98_the_calculator_prints_them() -> None:
+    result = CliRunner().invoke(entry.main, ["capacity", "--data", "1T"], env={"COLUMNS": "200"})
+    rows = [line for line in result.stdout.splitlines() if "replication factor" in line and "│" in line]
+    assert (result.exit_code, len(rows)) == (0, 4)
+    assert "3.0 TiB (-25 %)" in rows[2]
+    wrong = CliRunner().invoke(entry.main, ["capacity", "--data", "much"])
+    assert (wrong.exit_code, "expected a size like 500G" in wrong.stderr) == (2, True)
