@@ -8,6 +8,7 @@ Owns the order of a run: start, topics, load with faults, healing, rest, the las
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import random
@@ -21,9 +22,12 @@ from typing import Any
 from holdfast.client.views import NewTopic
 from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.metadata.image import ClusterImage
+from holdfast.model.types import TopicPartition
+from tests.simulation.contents import error
 from tests.simulation.device import CrashNow, ProcessGone
 from tests.simulation.disk import SimDisk
-from tests.simulation.faults import WEIGHTS, Fault, Kind, schedule
+from tests.simulation.disk_faults import WRONG, DiskFaults
+from tests.simulation.faults import DISK_WEIGHTS, WEIGHTS, Fault, Kind, schedule
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import OUTSIDE, Network
 from tests.simulation.node import Node, SimProcess
@@ -97,11 +101,13 @@ class Simulation:
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._print = 0
         chance = self._rng["faults"]
-        drawn = schedule(chance, BROKERS, duration_s, chance.choice((3.0, 8.0, 15.0)), weights or WEIGHTS)
-        self.faults = list(drawn if faults is None else faults)
-        self.power = weights is not None or self._rng["faults"].random() < 0.4
+        self.power = weights is not None or chance.random() < 0.5
         """Whether disks lose data in this run, and not only processes their lives. What one replica had is then on
         another only where min.insync.replicas says so."""
+        usual = {**WEIGHTS, **DISK_WEIGHTS} if self.power else WEIGHTS
+        drawn = schedule(chance, BROKERS, duration_s, chance.choice((3.0, 8.0, 15.0)), weights or usual)
+        self.faults = list(drawn if faults is None else faults)
+        self.disk_faults = DiskFaults(self)
         self.topics = [t for t in TOPICS if not self.power or (t.configs or {})["min.insync.replicas"] == "2"]
         self.store_disk = SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000))
         self.nodes = [
@@ -116,6 +122,10 @@ class Simulation:
             ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.02, 3.0)
         )
         self._failure: BaseException | None = None
+        self.healing = False
+        """Nothing befalls it any more."""
+        self._late: dict[str, float] = {}
+        self._kill_when_made: tuple[str, float] | None = None
 
     # -- a run -------------------------------------------------------------------------------------------------
 
@@ -165,13 +175,15 @@ class Simulation:
         await self._as_client(self.workload.create(self.topics))
         self.note("load begins")
         load = self._rng["load"]
-        names = list(self.workload.ledgers)
+        names = self.workload.names
         writers = [self._as_client(self.workload.producer(f"p{i}", names)) for i in range(load.randint(1, 3))]
-        readers = [self._as_client(self.workload.reader(f"r{i}", tp)) for i, tp in enumerate(names)]
+        readers = [self._as_client(self.workload.reader(f"r{i}", tp)) for i, tp in enumerate(list(names))]
         for task in (*writers, *readers):
             task.add_done_callback(self._client_done)
         await self._faults()
         self._heal()
+        await self._until_whole()
+        self.disk_faults.mend_all()
         await self._until_whole()
         self.workload.stopping = True
         await asyncio.wait(writers)
@@ -196,6 +208,10 @@ class Simulation:
             self._fail(task.exception())
 
     # -- what is noticed ---------------------------------------------------------------------------------------
+
+    def rng(self, name: str) -> random.Random:
+        """One of the streams of chance."""
+        return self._rng[name]
 
     def note(self, line: str) -> None:
         """One line of the trace."""
@@ -230,6 +246,7 @@ class Simulation:
 
     def _look_at(self, node: Node) -> None:
         try:
+            node.dirs.step()
             self.watch.step(node)
         except Violation as e:
             self._fail(e)
@@ -240,6 +257,8 @@ class Simulation:
             node = self._by_machine.get(process.machine)
             if node is not None:
                 self._look_at(node)
+        if self._kill_when_made is not None:
+            self._kill_controller()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -258,28 +277,28 @@ class Simulation:
         later = self.network.later
         match fault.kind:
             case Kind.KILL:
-                self._down(node, fault.for_s)
+                self.down(node, fault.for_s)
             case Kind.KILL_ALL:
                 for one in self.nodes:
-                    self._down(one, fault.for_s)
+                    self.down(one, fault.for_s)
             case Kind.POWER:
                 # Fewer than min.insync.replicas lose data before all are whole again; one more is a mere kill.
-                if self.power and self.watch.may_lose(node.broker_id):
+                if self._may_lose(node):
                     self._power_off([node], fault.for_s)
                 else:
-                    self._down(node, fault.for_s)
+                    self.down(node, fault.for_s)
             case Kind.WIPE:
-                if self.power and self.watch.may_lose(node.broker_id):
+                if self._may_lose(node):
                     node.wipe()
                     self.watch.ended(node, power=True)
-                self._down(node, fault.for_s)
+                self.down(node, fault.for_s)
             case Kind.STOP:
                 if node.process is not None and node.alive:
                     node.process.stop()
                     later(fault.for_s, self._go_on, node.process)
             case Kind.RESTART:
                 node.terminate()
-                later(fault.for_s + 4, self._down, node, 0.1)
+                later(fault.for_s + 4, self.down, node, 0.1)
             case Kind.ISOLATE:
                 for one in (*(n.machine for n in self.nodes), self.client.machine):
                     if one != node.machine:
@@ -297,13 +316,53 @@ class Simulation:
                 node.hang_disk(fault.other % 2, fault.for_s)
             case Kind.CRASH_IN_IO:
                 node.crash_after(1 + int(fault.for_s * 20))
-                later(fault.for_s, self._down, node, 0.2)
+                later(fault.for_s, self.down, node, 0.2)
             case Kind.CLOCK:
                 node.clock_offset_s += (fault.for_s - 5) * 600
             case Kind.ELECT:
                 pass
+            case Kind.STORE_FLUSH:
+                self._fail_a_flush()
+            case Kind.NEW_TOPIC | Kind.NEW_TOPIC_KILL:
+                self._new_topic(fault.for_s if fault.kind is Kind.NEW_TOPIC_KILL else None)
+            case kind if kind in WRONG:
+                self.disk_faults.befall(fault, node)
 
-    def _down(self, node: Node, for_s: float) -> None:
+    def _may_lose(self, node: Node) -> bool:
+        return self.power and self.disk_faults.allowed and self.watch.may_lose(node.broker_id)
+
+    def _fail_a_flush(self) -> None:
+        """The next flush in the metadata directory fails, whoever asks for it; the one after it succeeds."""
+
+        def fault(operation: str, path: str) -> None:
+            if operation == "fsync":
+                self.store_disk.fault = None
+                self.note(f"fsync {path} fails")
+                raise error(errno.EIO, path)
+
+        self.store_disk.fault = fault
+
+    def _new_topic(self, kill_for_s: float | None) -> None:
+        """Somebody makes one more topic; ``kill_for_s``: the controller dies when it has recorded it, for this long."""
+        name = f"late-{len(self._late)}"
+        self._late[name] = self.loop.time()
+        self._kill_when_made = None if kill_for_s is None else (name, kill_for_s)
+        topic = NewTopic(name=name, partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+        self._as_client(self.workload.create([topic])).add_done_callback(self._client_done)
+
+    def _kill_controller(self) -> None:
+        assert self._kill_when_made is not None
+        name, for_s = self._kill_when_made
+        for node in self.nodes:
+            reign = node.broker.controller if node.alive and node.broker is not None else None
+            if reign is not None and name in reign._durable.topics:
+                self._kill_when_made = None
+                self.note(f"{name} is recorded: broker {node.broker_id}, the controller, is killed")
+                self.network.later(0, self.down, node, for_s)
+                return
+
+    def down(self, node: Node, for_s: float) -> None:
+        """kill -9, and a start ``for_s`` later."""
         node.kill()
         self.network.later(for_s, self._start, node)
 
@@ -326,6 +385,8 @@ class Simulation:
 
     def _heal(self) -> None:
         self.note("healing")
+        self.healing = True
+        self._kill_when_made = self.store_disk.fault = None
         self.network.mend()
         self.network.delay_s = (0.0001, 0.002)
         for node in self.nodes:
@@ -359,11 +420,14 @@ class Simulation:
                 name = f"{topic.name}-{number}"
                 if partition.leader is None:
                     return f"{name} has no leader: {partition}"
-                if set(partition.isr) != set(partition.replicas):
-                    return f"{name}: ISR {partition.isr} of {partition.replicas}"
+                tp = TopicPartition(topic.name, number)
+                created_s = self._late.get(topic.name)
+                served = [b for b in partition.replicas if not self.nodes[b - 1].dirs.excuses(tp, created_s)]
+                if set(partition.isr) != set(served):
+                    return f"{name}: ISR {partition.isr} of {partition.replicas}, {served} can serve it"
                 truth = self.watch.truths.get((topic.topic_id, number))
                 if truth is not None:
-                    ends = {b: truth.copies[b].end for b in partition.replicas if b in truth.copies}
+                    ends = {b: truth.copies[b].end for b in served if b in truth.copies}
                     if set(ends.values()) != {truth.end}:
                         return f"{name}: logs end at {ends}, committed is {truth.end}"
         return None

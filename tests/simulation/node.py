@@ -21,6 +21,7 @@ from holdfast.broker.platform import Platform
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from tests.simulation.device import CrashNow, ProcessGone, WouldBlock
+from tests.simulation.dir_watch import DirWatch
 from tests.simulation.disk import RoutedFiles, SimDisk
 from tests.simulation.loop import PROCESS, SimLoop
 from tests.simulation.network import Network
@@ -155,6 +156,8 @@ class Node:
         self.broker: Broker | None = None
         self.threads: list[SimThread] = []
         self.ended: asyncio.Future[int] | None = None
+        self.started_s = 0.0
+        self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
         self._properties = properties
         network.up.add(self.machine)
 
@@ -185,6 +188,9 @@ class Node:
         if self.machine not in self.network.up:
             self.network.machine_up(self.machine)
         self.incarnations += 1
+        self.broker = None
+        self.started_s = self.loop.time()
+        self.dirs.started()
         process = self.process = SimProcess(self.loop, self.machine)
         self.threads = []
         files = RoutedFiles(
@@ -289,12 +295,14 @@ class Node:
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
         """What is read in here is read by an onlooker: no fault befalls it."""
-        before = [disk.fault for disk in self.disks]
+        before = [(disk, disk.fault, disk.trouble, disk.onlooker) for disk in self.disks]
         for disk in self.disks:
-            disk.fault = None
-        yield
-        for disk, fault in zip(self.disks, before, strict=True):
-            disk.fault = fault
+            disk.fault = disk.trouble = disk.onlooker = None
+        try:
+            yield
+        finally:
+            for disk, fault, trouble, onlooker in before:
+                disk.fault, disk.trouble, disk.onlooker = fault, trouble, onlooker
 
     def hang_disk(self, index: int, seconds: float) -> None:
         """One log directory answers nothing for a while."""

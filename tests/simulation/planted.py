@@ -10,8 +10,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
+from holdfast.coordination.metadata_log import MetadataLog
+from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication import partition as partitions
+from holdfast.replication.local_replicas import LocalReplicas
+from holdfast.storage import checkpoints
+from holdfast.storage.segment import Segment
 from tests.simulation.faults import Kind
 
 
@@ -71,9 +77,67 @@ def ack_before_the_isr() -> Iterator[None]:
         yield
 
 
+class _Stubborn:
+    """A file that flushes again when that failed."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def fsync(self) -> None:
+        try:
+            self._handle.fsync()
+        except OSError:
+            self._handle.fsync()
+
+
+@contextlib.contextmanager
+def flushes_again() -> Iterator[None]:
+    """H-28: a flush that failed is tried again, and what the second one says is believed."""
+    of_metadata, of_segment = MetadataLog._writable, Segment.handle
+    with (
+        _replaced(MetadataLog, "_writable", lambda self: _Stubborn(of_metadata(self))),
+        _replaced(Segment, "handle", lambda self: _Stubborn(of_segment(self))),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def new_replicas_forgotten() -> Iterator[None]:
+    """H-20: a controller that comes to power does not know which replicas were never made."""
+    before = broadcast._Builder.leader_and_isr
+
+    def leader_and_isr(self: Any, broker: Any, roles: Any, kind: Any) -> Any:
+        if kind == TYPE_FULL:
+            roles = [(topic, number, partition, False) for topic, number, partition, _ in roles]
+        return before(self, broker, roles, kind)
+
+    with _replaced(broadcast._Builder, "leader_and_isr", leader_and_isr):
+        yield
+
+
+@contextlib.contextmanager
+def checkpoint_of_the_dead() -> Iterator[None]:
+    """H-19: what is done about a bad directory begins with a last checkpoint on it."""
+    before = LocalReplicas.log_dir_failed
+
+    def log_dir_failed(self: Any, log_dir: Any, *rest: Any) -> None:
+        path = f"{log_dir.path}/{checkpoints.HIGH_WATERMARK}"
+        checkpoints.write_offsets(log_dir.files, path, self.high_watermarks())
+        before(self, log_dir, *rest)
+
+    with _replaced(LocalReplicas, "log_dir_failed", log_dir_failed):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-01": truncation_to_high_watermark,
     "H-06": isr_without_broker_epochs,
+    "H-19": checkpoint_of_the_dead,
+    "H-20": new_replicas_forgotten,
+    "H-28": flushes_again,
     "early-ack": ack_before_the_isr,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
@@ -81,5 +145,8 @@ WEIGHTS: dict[str, dict[Kind, int]] = {
         Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
         Kind.STOP: 3,
     },
+    "H-19": {Kind.DISK_CALL: 3, Kind.DISK_READ_ONLY: 3, Kind.DISK_DEAD: 3, Kind.KILL: 1},
+    "H-20": {Kind.DISK_DEAD: 4, Kind.NEW_TOPIC_KILL: 8},
+    "H-28": {Kind.STORE_FLUSH: 10, Kind.KILL: 6, Kind.KILL_ALL: 3, Kind.RESTART: 4},
 }  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

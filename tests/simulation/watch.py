@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
 from holdfast.replication.types import Role
@@ -99,6 +100,10 @@ class Watch:
             log = partition.log
             if log is None:
                 continue
+            if partition.role is Role.OFFLINE:
+                if seen.pop((node.broker_id, tp), None) is not None:
+                    self._offline((partition.topic_id, tp.partition), node.broker_id)
+                continue
             view = log.view
             old = seen.get((node.broker_id, tp))
             if (
@@ -118,6 +123,20 @@ class Watch:
         if controller is not None and controller._durable is not self._image:
             self._image = controller._durable
             self._check_isr(self._image)
+
+    def _offline(self, key: Key, broker_id: int) -> None:
+        """Its directory failed: whatever comes back there is read anew."""
+        truth = self.truths.get(key)
+        copy = None if truth is None else truth.copies.get(broker_id)
+        if copy is not None:
+            copy.view = None
+
+    def lost(self, node: Node, logs: Iterable[Any]) -> None:
+        """A directory that failed was repaired, and these logs of it may have lost what was not flushed."""
+        for log in logs:
+            truth = self.truths.get((log.topic_id, log.topic_partition.partition))
+            if truth is not None and node.broker_id in truth.copies:
+                truth.copies[node.broker_id].lost_power = True
 
     def ended(self, node: Node, *, power: bool) -> None:
         """The process is gone; its logs lie on its disks."""
@@ -174,9 +193,12 @@ class Watch:
         copy.view = view
         while copy.end < view.end_offset:
             begin = max(copy.end, view.start_offset)
-            with node.undisturbed():
-                piece = partition.log.read(begin, 1 << 20, view.end_offset, blocking=True)
-                data = b"" if piece is None else piece.read()
+            try:
+                with node.undisturbed():
+                    piece = partition.log.read(begin, 1 << 20, view.end_offset, blocking=True)
+                    data = b"" if piece is None else piece.read()
+            except KafkaStorageError:  # its directory failed in this very moment: nobody else can read it either
+                return
             if piece is None:
                 raise Violation(f"{truth.name}: broker {node.broker_id} has nothing to read at {begin} of {view}")
             marks = list(marks_of(data))

@@ -15,6 +15,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.views import NewTopic, OffsetSpec
 from holdfast.model.errors import (
+    CorruptRecordError,
     HoldfastError,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
@@ -22,7 +23,7 @@ from holdfast.model.errors import (
     UnknownProducerIdError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.records.batch import split
+from holdfast.records.batch import crc_ok, parse_header, split
 from holdfast.records.record import Record, decode_batch, encode_batch
 from tests.simulation.watch import Key, Violation, Watch
 
@@ -92,6 +93,8 @@ class Workload:
         self.watch = watch
         self.pause_s = pause_s
         self.ledgers: dict[TopicPartition, Ledger] = {}
+        self.names: list[TopicPartition] = []
+        """Partitions that producers write to; grows."""
         self.stopping = False
         self.broken: list[str] = []
         """Refusals that no client should ever see."""
@@ -110,6 +113,7 @@ class Workload:
             for p in view.partitions:
                 tp = TopicPartition(topic.name, p.partition)
                 self.ledgers[tp] = Ledger((view.topic_id, p.partition), str(tp))
+                self.names.append(tp)
         client.close()
 
     async def _create(self, client: AdminClient, topic: NewTopic) -> None:
@@ -128,13 +132,13 @@ class Workload:
         """Writes until told to stop; one record batch after the other, each until it is acknowledged."""
         client, rng = self.client(name), random.Random(self.rng.getrandbits(64))
         producer_id, epoch = await self._patiently(client.init_producer_id)
-        sequences = dict.fromkeys(partitions, 0)
+        sequences: dict[TopicPartition, int] = {}
         while not self.stopping:
             await asyncio.sleep(rng.uniform(*self.pause_s))
             tp = rng.choice(partitions)
-            ledger, sequence = self.ledgers[tp], sequences[tp]
+            ledger, sequence = self.ledgers[tp], sequences.get(tp, 0)
             values = [f"{name}:{sequence + i}" for i in range(rng.randint(1, 3))]
-            sequences[tp] += len(values)
+            sequences[tp] = sequence + len(values)
             ledger.sent.update((v, sequence + i) for i, v in enumerate(values))
             batch = encode_batch(
                 (Record(offset=i, timestamp=0, key=None, value=v.encode(), headers=()) for i, v in enumerate(values)),
@@ -179,6 +183,8 @@ class Workload:
     async def _read(self, client: KafkaClient, tp: TopicPartition, ledger: Ledger, position: int, wait_ms: int) -> int:
         found = await client.fetch_raw(tp, position, max_wait_ms=wait_ms)
         for batch in split(found.records):
+            if not crc_ok(batch, 0, parse_header(batch)):  # a disk may return another bit once: consumers look
+                raise CorruptRecordError(f"{ledger.name}: a batch at {position} is damaged")
             for record in decode_batch(batch):
                 if record.offset < position:
                     continue

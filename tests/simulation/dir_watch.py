@@ -1,0 +1,130 @@
+"""The checkers for log directories, of one broker:
+
+* a healthy directory is never taken offline: this process has met an error on it;
+* an offline directory is not touched again after its failure was told, by any call on any file (H-19); until somebody
+  has it brought back, and but for the note that it has to let go of (storage/incarnation.py);
+* what can be on no bad directory is made on a good one (H-20).
+
+They look at the state that the broker shows and at what its disks are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.types import TopicPartition
+from holdfast.storage.incarnation import FILE_NAME
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
+
+CAPACITY = 1 << 40
+"""Of a disk that has room."""
+
+
+class DirWatch:
+    """Of one Node, over all its incarnations. ``fail`` takes the words of a violation."""
+
+    def __init__(self, node: Node, fail: Callable[[str], None]) -> None:
+        self._node = node
+        self._fail = fail
+        self._told: dict[int, str] = {}
+        self._offline: dict[int, float] = {}
+        """Index -> virtual time at which the present process took it offline."""
+        self._bad_at_start: set[int] = set()
+        self._lost: set[int] = set()
+        self._healing: set[int] = set()
+
+    def started(self) -> None:
+        """A new process: it knows nothing of what was told to the one before."""
+        self._told.clear()
+        self._offline.clear()
+        self._healing.clear()
+        self._bad_at_start = set()
+        for disk in self._node.disks:
+            disk.onlooker = None
+
+    def told(self, index: int, what: str) -> None:
+        """The process met an error on this disk."""
+        self._told[index] = what
+
+    # -- after every step --------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Whether a directory went offline, or came back."""
+        logs = getattr(self._node.broker, "logs", None)
+        if logs is None:
+            return
+        for log_dir in logs.dirs:
+            offline = log_dir.failure is not None
+            index = int(log_dir.path[-1])
+            if offline != (index in self._offline):
+                self._changed(index, log_dir, offline)
+
+    def _changed(self, index: int, log_dir: Any, offline: bool) -> None:
+        node = self._node
+        disk = node.disks[index]
+        if not offline:
+            del self._offline[index]
+            self._told.pop(index, None)
+            disk.onlooker = None
+            return
+        self._offline[index] = node.loop.time()
+        if not hasattr(node.broker, "membership"):
+            self._bad_at_start.add(index)
+        if index not in self._told and disk.capacity == CAPACITY:
+            self._fail(f"broker {node.broker_id}: {log_dir.path} is healthy and was taken offline: {log_dir.failure}")
+        disk.onlooker = lambda operation, path: self._touched(index, operation, path)
+
+    def _touched(self, index: int, operation: str, path: str) -> None:
+        if index in self._healing or (operation == "unlink" and path.endswith(FILE_NAME)):
+            return
+        self._fail(f"broker {self._node.broker_id}: {path} is on an offline directory: {operation}")
+
+    # -- repair ------------------------------------------------------------------------------------------------
+
+    @property
+    def can_heal(self) -> bool:
+        """Whether a directory can come back while the broker runs."""
+        return self._node.alive and hasattr(self._node.broker, "disks")
+
+    async def heal(self, index: int) -> None:
+        """Have the running broker bring it back."""
+        self._healing.add(index)
+        try:
+            broker: Any = self._node.broker
+            await broker.disks.online(f"/n{self._node.broker_id}/d{index}")
+        finally:
+            self._healing.discard(index)
+
+    def replicas(self, index: int) -> list[Any]:
+        """The logs that the present process has, or had, on it."""
+        logs: Any = getattr(self._node.broker, "logs", None)
+        path = f"/n{self._node.broker_id}/d{index}"
+        return [] if logs is None else [log for log in logs.logs() if log.dir.path == path]
+
+    def is_offline(self, index: int) -> bool:
+        """The present process does not use it."""
+        return self._node.alive and index in self._offline
+
+    def lost_after_s(self, index: int, seconds: float) -> bool:
+        """The present process, which has used it, has found it bad this long ago: what was not flushed may be gone."""
+        since = self._offline.get(index)
+        return (
+            self._node.alive
+            and since is not None
+            and index not in self._bad_at_start
+            and self._node.loop.time() - since > seconds
+        )
+
+    def excuses(self, tp: TopicPartition, created_s: float | None) -> bool:
+        """A replica is not served, and a bad directory is the reason: it is there, or may be there for all that the
+        broker can know (K112-61). ``created_s``: when its topic was made, if that was under load."""
+        node = self._node
+        if not self._offline or not node.alive or node.broker is None:
+            return False
+        log = node.broker.logs.get(tp)
+        if log is not None:
+            return log.dir.failure is not None
+        return bool(self._bad_at_start) and (created_s is None or created_s < node.started_s)
