@@ -52,9 +52,11 @@ class DiskFaults:
     def befall(self, fault: Fault, node: Node, patience: int = 10) -> None:
         """One fault of the schedule, as soon as the fault model allows it; if that is not soon, nothing."""
         run, index = self._run, fault.other % 2
+        if run.healing:
+            return
         rng = random.Random(repr(fault))
         if not run.power or self._wrong or not node.alive or not run.watch.may_lose(node.broker_id):
-            if run.power and patience and not run.healing:
+            if run.power and patience:
                 run.network.later(1.0, self.befall, fault, node, patience - 1)
             return
         wrong = WRONG[fault.kind]

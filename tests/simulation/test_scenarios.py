@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+from holdfast.model.types import TopicPartition
 from tests.simulation.cluster import Simulation
+from tests.simulation.node import Node
+from tests.simulation.trouble import DiskTrouble, Wrong
 from tests.simulation.watch import Violation
 
 
@@ -38,6 +42,34 @@ class Story(Simulation):
             set(p.isr) == set(p.replicas) for t in reign.image.topics.values() for _, p in t.numbered()
         )
 
+    def break_disk(self, node: Node, index: int) -> None:
+        """Every call on one log directory fails from now on."""
+        told = node.dirs.told
+        node.disks[index].trouble = DiskTrouble(Wrong.DEAD, random.Random(1), 0, lambda what, _: told(index, what))
+
+    def mend_disk(self, node: Node, index: int) -> asyncio.Task[Any]:
+        """It works again, and its broker is told so."""
+        node.disks[index].trouble = None
+        assert node.process is not None
+        return node.process.spawn(node.dirs.heal(index))
+
+    async def restart(self, node: Node) -> None:
+        """kill -9, start; until the controller counts it as alive."""
+        node.kill()
+        self._start(node)
+        await self.until(lambda: node.broker is not None and hasattr(node.broker, "membership"))
+        assert node.broker is not None
+        await node.broker.membership.unfenced.wait()
+
+    def late(self) -> Any:
+        """The partition of the topic that was made under load; None before it is recorded."""
+        reign = self._reign()
+        topic = None if reign is None else reign._durable.topics.get("late-0")
+        return None if topic is None else topic.partitions[0]
+
+
+LATE = TopicPartition("late-0", 0)
+
 
 def told(tell: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
     """Run it; all that the simulation checks must hold as well."""
@@ -59,6 +91,51 @@ def test_H_05_a_broker_that_had_to_register_again_comes_back_into_the_isr() -> N
         assert membership._connection is not None
         membership._connection.close()
         await story.until(lambda: membership.broker_epoch > before)
+        await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_H_20_a_replica_is_made_though_its_partition_changed_before_its_broker_heard_of_it() -> None:
+    """Seed 4 of the faults for H-20: whoever made the topic died at once, which changed its ISR; to the next controller
+    a changed partition was an old one, and a broker with a bad directory refused to make its replica, for good."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        controller = story._reign()._broker.broker_id
+        node = story.nodes[controller % 3]
+        story.break_disk(node, 0)
+        await story.restart(node)
+        assert node.process is not None
+        node.process.stop()
+        story._new_topic(2.0)
+        await story.until(lambda: story.late() is not None and story.late().partition_epoch > 0)
+        assert story._reign()._broker.broker_id != controller
+        node.process.go_on()
+        await story.until(lambda: node.broker is not None and node.broker.logs.get(LATE) is not None)
+        await story.until(lambda: node.broker_id in story.late().isr)
+
+    told(tell)
+
+
+def test_K112_61_a_replica_that_was_refused_is_made_when_the_bad_directory_is_back() -> None:
+    """Seed 4: its broker could not know whether it was on the directory that it could not read. The directory came back
+    without it, and nobody said so to the controller, for which it stayed offline."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        controller = story._reign()._broker.broker_id
+        node = story.nodes[controller % 3]
+        assert node.process is not None
+        node.process.stop()  # it is told of the topic, and does not hear it
+        story._new_topic(None)
+        await story.until(lambda: story.late() is not None)
+        story.break_disk(node, 0)
+        await story.restart(node)
+        await story.until(lambda: node.broker_id not in story.late().isr)
+        await asyncio.sleep(5)
+        assert node.broker is not None and node.broker.logs.get(LATE) is None
+        await story.mend_disk(node, 0)
         await story.until(story.isr_is_whole)
 
     told(tell)

@@ -330,8 +330,21 @@ class Disks:
         self._returned.add(new)
         if old is not None:
             self._forget(old)
+        self._make_up_for_refusals()
         log.warning("log dir %s is online again", path)
         broker.membership.beat()
+
+    def _make_up_for_refusals(self) -> None:
+        """What could have been on a directory that could not be read, and is on none of them, was never made, or is
+        lost. It was refused as long as that was not known."""
+        logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
+        if not all(d.is_online for d in logs.dirs):
+            return
+        for topic, partitions in metadata.topics.items():
+            for number, info in partitions.items():
+                tp = TopicPartition(topic, number)
+                if me in info.replicas and logs.get(tp) is None and tp not in logs.failed:
+                    logs.returned.setdefault(tp, ReplicaFate.LOST)
 
     def _forget(self, directory: LogDir) -> None:
         for table in (self._since, self._health, self._asked):
@@ -372,6 +385,7 @@ class Disks:
             )
         dir_changes.take_away(logs, directory)
         self._forget(directory)
+        self._make_up_for_refusals()
         log.warning("log dir %s is removed", directory.path)
         self._broker.membership.beat()
 

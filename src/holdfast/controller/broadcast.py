@@ -106,6 +106,20 @@ def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[
     return outgoing
 
 
+def _may_be_new(image: ClusterImage, broker_id: BrokerId, partition: PartitionImage) -> bool:
+    """Whether the replica may never have been made, and cannot be on a directory that the broker did not see: its
+    partition is younger than the broker's registration, or it is being added (H-20). Told twice is harmless (C18).
+
+    Another controller may have made the partition, and died before it told anybody; and what happened to it since, its
+    own death to begin with, is no sign that the broker has heard of it."""
+    if broker_id in partition.adding:
+        return True
+    if partition.created < 0:
+        return partition.partition_epoch == 0
+    broker = image.brokers.get(broker_id)
+    return broker is not None and partition.created > broker.epoch
+
+
 def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Metadata:
     partitions: dict[str, frozenset[int]] = {n: p for n, p in delta.changed_topics.items() if p}
     moved = [broker for broker in delta.changed_brokers if _alive(delta.before, broker) != _alive(image, broker)]
@@ -183,8 +197,7 @@ def full_state_requests(
     controller_id: BrokerId,
     controller_epoch: ControllerEpoch,
 ) -> list[Any]:
-    """Everything a broker must know. A replica whose partition has not changed since it was created, or that is
-    being added, is told as new: it may never have been made (H-20), and being told twice is harmless (C18)."""
+    """Everything a broker must know."""
     broker = image.brokers[broker_id]
     builder = _Builder(image, controller_id, controller_epoch)
     metadata = Metadata(
@@ -194,7 +207,7 @@ def full_state_requests(
         offline=offline,
     )
     roles = [
-        (topic, number, partition, partition.partition_epoch == 0 or broker_id in partition.adding)
+        (topic, number, partition, _may_be_new(image, broker_id, partition))
         for topic in image.sorted_topics()
         for number, partition in topic.numbered()
         if broker_id in partition.replicas

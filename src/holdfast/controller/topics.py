@@ -162,6 +162,7 @@ def _new_partitions(
                 isr=isr,
                 leader=isr[0],
                 directories=unassigned,
+                created=state.image.next_offset,
             )
         )
     return records

@@ -45,6 +45,8 @@ _NO_LEADER, _NO_LEADER_CHANGE = -1, -2
 
 _I8, _I16, _U16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">H"), Struct(">i"), Struct(">q")
 _I32_I64 = Struct(">iq")
+_CREATED = 10_000
+"""A tagged field of our own, far from those that Kafka may come to use."""
 _THREE_I32 = Struct(">iii")
 _ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
 
@@ -210,6 +212,8 @@ def _put_partition(out: bytearray, r: PartitionRecord) -> None:
         tagged.append((1, _ints(r.elr)))
     if r.last_known_elr is not None:
         tagged.append((2, _ints(r.last_known_elr)))
+    if r.created >= 0:
+        tagged.append((_CREATED, _I64.pack(r.created)))
     _tags(out, tagged)
 
 
@@ -451,6 +455,7 @@ def _get_partition(r: _Reader) -> PartitionRecord:
         recovery_state=RecoveryState(tags[0].number(_I8)) if 0 in tags else RecoveryState.RECOVERED,
         elr=tags[1].ints() if 1 in tags else None,
         last_known_elr=tags[2].ints() if 2 in tags else None,
+        created=max(-1, tags[_CREATED].number(_I64)) if _CREATED in tags else -1,
     )
 
 

@@ -92,6 +92,8 @@ class PartitionImage:
     elr: tuple[BrokerId, ...] = ()
     last_known_elr: tuple[BrokerId, ...] = ()
     recovery_state: RecoveryState = RecoveryState.RECOVERED
+    created: Offset = -1
+    """Greater than the epochs of the brokers that were registered when it was made; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +228,7 @@ def partition_record(topic_id: TopicId, number: int, partition: PartitionImage) 
         recovery_state=partition.recovery_state,
         elr=partition.elr or None,
         last_known_elr=partition.last_known_elr or None,
+        created=partition.created,
     )
 
 
@@ -389,6 +392,7 @@ class _Changes:
             elr=record.elr or (),
             last_known_elr=record.last_known_elr or (),
             recovery_state=record.recovery_state,
+            created=record.created,
         )
         self._changed_topics[name].add(record.partition)
 
@@ -410,6 +414,7 @@ class _Changes:
             elr=old.elr if record.elr is None else record.elr,
             last_known_elr=old.last_known_elr if record.last_known_elr is None else record.last_known_elr,
             recovery_state=old.recovery_state if record.recovery_state is None else record.recovery_state,
+            created=old.created,
         )
         self._changed_topics[name].add(record.partition)
 

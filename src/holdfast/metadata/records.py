@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, TopicId
+from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Offset, TopicId
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
 """The directory of a replica that its broker has not placed yet. Which dir it takes is the broker's business
@@ -119,6 +119,9 @@ class PartitionRecord:
     recovery_state: RecoveryState = RecoveryState.RECOVERED
     elr: tuple[BrokerId, ...] | None = None
     last_known_elr: tuple[BrokerId, ...] | None = None
+    created: Offset = -1
+    """Where the metadata log ended when the partition was made: brokers with a smaller epoch have been here since
+    before. Holdfast's own; -1 in a record of another's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

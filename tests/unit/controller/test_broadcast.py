@@ -205,9 +205,16 @@ def test_K112_61_the_full_state_names_all_and_what_may_be_new(cluster: Cluster) 
     assert [b.id for b in ahead.live_brokers] == [1, 2, 3]
     assert (roles.type, update.type) == (TYPE_FULL, TYPE_FULL)
     states = roles.topic_states[0].partition_states
-    assert [(p.partition_index, p.is_new) for p in states] == [(0, True), (1, False), (2, True)]
+    # Nothing that happened to a partition is a sign that its replica was made (H-20); being older than the start of its
+    # broker is: what is not there was there before, or is on a directory that cannot be read.
+    assert [(p.partition_index, p.is_new) for p in states] == [(0, True), (1, True), (2, True)]
     assert states[2].leader_recovery_state == 1
     assert [p.offline_replicas for p in update.topic_states[0].partition_states] == [(), (), (3,)]
+    again = ClusterImage.empty("c").apply(cluster.image.to_records(), 0)[0]  # a snapshot knows it too
+    assert again.topics["t"] == cluster.image.topics["t"]
+    cluster.ask(events.BrokerRegister(broker_id=1, incarnation_id=UUID(int=77), host="host-1", port=9001))
+    states = broadcast.full_state_requests(cluster.image, 1, {}, 1, 5)[1].topic_states[0].partition_states
+    assert [(p.partition_index, p.is_new) for p in states] == [(0, False), (1, False), (2, True)]
 
 
 def test_settings_come_from_the_configuration() -> None:
