@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import UUID
 
 from holdfast.model.types import TopicPartition
 from tests.simulation.cluster import Simulation
+from tests.simulation.contents import error
 from tests.simulation.node import Node
 from tests.simulation.trouble import DiskTrouble, Wrong
 from tests.simulation.watch import Violation
@@ -60,6 +62,22 @@ class Story(Simulation):
         await self.until(lambda: node.broker is not None and hasattr(node.broker, "membership"))
         assert node.broker is not None
         await node.broker.membership.unfenced.wait()
+
+    def fail_read(self, node: Node, log_dir: str) -> None:
+        """The next read in a log's directory fails, and no other."""
+        index = int(log_dir.split("/")[2][1])
+        disk = node.disks[index]
+
+        def fault(operation: str, path: str) -> None:
+            if operation == "read" and path.startswith(log_dir):
+                disk.fault = None
+                raise error(errno.EIO, path)
+
+        disk.fault = fault
+
+    def safe(self, number: int) -> Any:
+        """A partition of the topic ``safe``."""
+        return self._reign()._durable.topics["safe"].partitions[number]
 
     def late(self) -> Any:
         """The partition of the topic that was made under load; None before it is recorded."""
@@ -137,5 +155,26 @@ def test_K112_61_a_replica_that_was_refused_is_made_when_the_bad_directory_is_ba
         assert node.broker is not None and node.broker.logs.get(LATE) is None
         await story.mend_disk(node, 0)
         await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_K18_09_a_log_that_could_not_be_loaded_is_made_anew_and_joins_the_isr() -> None:
+    """Seed 5079: it was made anew before the controller had heard that it is back; then nobody told the controller any
+    more, which kept it out of the ISR as a replica on an offline directory."""
+
+    async def tell(story: Story) -> None:
+        tp = TopicPartition("safe", 1)
+        await story.until(story.isr_is_whole)
+        node = story.nodes[story._reign()._broker.broker_id % 3]
+        assert node.broker is not None
+        log = node.broker.logs.get(tp)
+        assert log is not None
+        node.kill()
+        story._start(node)
+        story.fail_read(node, log.path)
+        await story.until(lambda: node.broker is not None and node.broker_id not in story.safe(1).isr)
+        await story.until(lambda: node.broker_id in story.safe(1).isr)
+        assert node.broker.logs.get(tp) is not log
 
     told(tell)

@@ -176,7 +176,8 @@ class Disks:
     # -- what the controller hears -----------------------------------------------------------------------------
 
     def turns(self) -> Mapping[TopicPartition, ReplicaTurn]:
-        """What is to be told with the next heartbeat. That a replica is back is told until it is used again."""
+        """What is to be told with the next heartbeat. That a replica is back is told at least once, also when it is in
+        use by then: the controller may count it as offline. And it is told until it is used."""
         logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
         for tp in list(logs.returned):
             info = metadata.partition(tp)
@@ -209,6 +210,7 @@ class Disks:
 
     def _gave_up(self, tp: TopicPartition, error: HoldfastError | None) -> None:
         self._giving_up.discard(tp)
+        self.turns()
         if error is not None:
             log.warning("%s is left as it is: %s", tp, error)
         self._broker.membership.beat()
@@ -311,6 +313,8 @@ class Disks:
         result: asyncio.Future[HoldfastError | None] = broker.loop.create_future()
 
         def done(error: HoldfastError | None) -> None:
+            if error is None:
+                self._make_up_for_refusals()
             if not result.done():
                 result.set_result(error)
 
@@ -330,21 +334,21 @@ class Disks:
         self._returned.add(new)
         if old is not None:
             self._forget(old)
-        self._make_up_for_refusals()
         log.warning("log dir %s is online again", path)
         broker.membership.beat()
 
     def _make_up_for_refusals(self) -> None:
         """What could have been on a directory that could not be read, and is on none of them, was never made, or is
         lost. It was refused as long as that was not known."""
-        logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
-        if not all(d.is_online for d in logs.dirs):
-            return
-        for topic, partitions in metadata.topics.items():
+        broker, logs = self._broker, self._broker.logs
+        known = all(d.is_online for d in logs.dirs)
+        for topic, partitions in broker.metadata.topics.items() if known else ():
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
-                if me in info.replicas and logs.get(tp) is None and tp not in logs.failed:
+                here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
+                if broker.broker_id in info.replicas and not here:
                     logs.returned.setdefault(tp, ReplicaFate.LOST)
+        self.turns()
 
     def _forget(self, directory: LogDir) -> None:
         for table in (self._since, self._health, self._asked):

@@ -167,9 +167,10 @@ class Orders:
             result(self._take_role(partition, state, now_ms))
 
     def _may_return(self, state: PartitionState) -> bool:
-        """Its disk is back, and the controller knows that it may lack something: else it would be in the ISR."""
+        """Its disk is back, and nobody counts on what it may lack now."""
         me = self._around.broker_id
-        return state.topic_partition in self._logs.returned and me not in state.isr and state.leader != me
+        needed = state.leader == me or me in state.isr or me in state.eligible
+        return state.topic_partition in self._logs.returned and not needed
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
         """The topic was deleted and made again while we did not hear of it: the old replica goes (H-24)."""
@@ -194,6 +195,9 @@ class Orders:
 
     def _create(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
+        if tp in self._logs.returned and not self._may_return(state):
+            result(KafkaStorageError(f"{tp}: its log directory is back, and the controller has not heard of it"))
+            return
         existing = self._logs.get(tp)
         if (
             existing is not None
