@@ -19,6 +19,7 @@ import signal
 import sys
 from typing import Any
 
+from holdfast.broker import dynamic_config
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disks import Disks
@@ -29,6 +30,7 @@ from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.metrics_server import MetricsServer
+from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
@@ -182,6 +184,7 @@ class Broker:
             is_known=lambda tp: self.metadata.partition(tp) is not None,
             clock=self.now_ms,
         )
+        self.moves = Moves(self)
         self.housekeeping = Housekeeping(self)
         self.dispatcher = Dispatcher(self)
         self.admission = Admission(self.dispatcher.dispatch)
@@ -295,6 +298,7 @@ class Broker:
         before, alive = set(self.metadata.topics), set(self.metadata.brokers)
         for topic in self.metadata.update(request):
             self.logs.update_config(topic, self.log_config(topic))
+        dynamic_config.apply(self)
         back = self.metadata.brokers.keys() - alive
         if back:
             self.replicas.brokers_are_back(back, self.now_ms())
@@ -306,6 +310,7 @@ class Broker:
             self.replicas.remove_strays(
                 self._is_hosted, controller_epoch=request.controller_epoch, now_ms=self.now_ms()
             )
+            self.moves.resume()
             self.admission.open()
 
     def _is_hosted(self, tp: TopicPartition) -> bool:
@@ -374,6 +379,7 @@ class Broker:
         if self.metrics is not None:
             self.metrics.close()
         self.server.stop_accepting()
+        await self.moves.stop()
         high_watermarks = dict(self.replicas.high_watermarks())
         self.replicas.resign(now_ms)
         self.fetchers.close()

@@ -123,6 +123,7 @@ class Disks:
             broker.fatal(f"Shutdown broker because all log dirs in {paths} have failed")
             return
         lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
+        broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
         self._turns.update(dict.fromkeys(lost, ReplicaTurn.FAILED))
         broker.membership.beat()
@@ -336,6 +337,7 @@ class Disks:
             self._forget(old)
         log.warning("log dir %s is online again", path)
         broker.membership.beat()
+        broker.moves.resume()
 
     def _make_up_for_refusals(self) -> None:
         """What could have been on a directory that could not be read, and is on none of them, was never made, or is
@@ -400,7 +402,7 @@ class Disks:
         return [self._describe(directory) for directory in self._broker.logs.dirs]
 
     def _describe(self, directory: LogDir) -> DiskStatus:
-        logs, replicas = self._broker.logs, self._broker.replicas
+        broker, logs, replicas = self._broker, self._broker.logs, self._broker.replicas
         health = self._health_of(directory)
         state, reason = directory.state.value, directory.failure or directory.full
         if directory.state is DirState.ONLINE and health.is_degraded:
@@ -424,6 +426,11 @@ class Disks:
                     is_future=False,
                 )
                 for each in logs.logs_in(directory)
+            ]
+            + [
+                ReplicaStatus(topic_partition=tp, size=each.view.size, lag=broker.moves.lag_of(tp), is_future=True)
+                for tp, each in logs.futures.items()
+                if each.dir is directory
             ],
         )
 

@@ -39,6 +39,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_CONFIGS: "configs",
     ApiKey.ALTER_CONFIGS: "configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
     ApiKey.DESCRIBE_QUORUM: "quorum",
     ApiKey.INIT_PRODUCER_ID: "producer_ids",

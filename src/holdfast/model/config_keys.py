@@ -348,6 +348,20 @@ _REPLICATION = (
     make_key("replica.fetch.response.max.bytes", _I, 10_485_760, "A follower's limit per fetch.", 0),
     make_key("replica.fetch.wait.max.ms", _I, 500, "How long a leader holds a follower's fetch."),
     make_key("replica.fetch.backoff.ms", _I, 1000, "How long a partition rests after a failed fetch.", 0),
+    make_key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        _L,
+        LONG_MAX,
+        "Bytes that moves between log directories of a broker may copy in a second, all together.",
+        0,
+        update=_EACH,
+    ),
+    make_key(
+        "num.replica.alter.log.dirs.threads",
+        _I,
+        None,
+        "Moves between log directories that a broker copies at the same time; if not given, one per log directory.",
+    ),
     make_key("replica.socket.timeout.ms", _I, 30_000, "How long a follower waits for a leader's answer."),
     make_key(
         "replica.high.watermark.checkpoint.interval.ms",

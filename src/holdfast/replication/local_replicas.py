@@ -47,6 +47,8 @@ from holdfast.replication.types import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.replication.hold import Hold
+    from holdfast.storage.log import Log
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_manager import LogManager
 
@@ -112,6 +114,11 @@ class LocalReplicas:
     ) -> None:
         """Delete the replicas that the controller, which has just told all there is, does not have here."""
         self._orders.remove_strays(is_hosted, controller_epoch, now_ms)
+
+    def hold(self, tp: TopicPartition, held: Log, quiet: Callable[[], None]) -> Hold | None:
+        """Write nothing to the log ``held`` from now on; ``quiet`` is called when nothing is under way. To be released.
+        None if the replica is not served from that log, or not now."""
+        return self._orders.hold(tp, held, quiet)
 
     def log_dir_failed(self, log_dir: LogDir, now_ms: int) -> None:
         """A log directory died: its replicas are offline, and whoever waits for them is answered now."""

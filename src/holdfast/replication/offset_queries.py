@@ -172,6 +172,9 @@ def delete_records(
     if error is not None or partition.log is None:
         done(error or partition.not_leader())
         return
+    if partition.hold is not None:
+        partition.hold.keep(partial(delete_records, partition, before, timeout_ms, now_ms, done))
+        return
     offset = partition.high_watermark if before is None else before
     if offset > partition.high_watermark:
         done(

@@ -23,6 +23,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
 from holdfast.replication.follower import FetcherState
+from holdfast.replication.hold import Hold
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import OrderDone, PartitionState, Role, StopReplica
@@ -397,6 +398,31 @@ class Orders:
         partition.go_offline(error, disk_is_dead=False)
         if was_leader:
             self._around.outbox.leadership_changed(tp, False, partition.leader_epoch)
+
+    # -- moves between directories ---------------------------------------------------------------------------------
+
+    def hold(self, tp: TopicPartition, held: Log, quiet: Callable[[], None]) -> Hold | None:
+        """See LocalReplicas.hold."""
+        partition = self.partitions.get(tp)
+        if (
+            partition is None
+            or partition.log is not held
+            or partition.hold is not None
+            or partition.role not in (Role.LEADER, Role.FOLLOWER)
+            or self._resigned
+        ):
+            return None
+        self._unfollow(tp)
+
+        def resume() -> None:
+            if (
+                self.partitions.get(tp) is partition
+                and partition.role is Role.FOLLOWER
+                and partition.on_settled is None
+            ):
+                partition.when_settled(partial(self._follow, partition))
+
+        return Hold(partition, quiet, resume)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------
 

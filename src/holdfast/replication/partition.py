@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import (
@@ -45,6 +46,7 @@ from holdfast.storage.log import AppendInfo, Log
 
 if TYPE_CHECKING:
     from holdfast.replication.consumer_fetch import FetchWait
+    from holdfast.replication.hold import Hold
     from holdfast.replication.session import SessionEntry
 
 
@@ -61,6 +63,7 @@ class Partition:
         "epoch_start",
         "followers",
         "high_watermark",
+        "hold",
         "hw_followers",
         "isr",
         "leader",
@@ -104,6 +107,8 @@ class Partition:
         self.refused = RefusedBatches()
         self.disk_works = 0
         self.on_settled: Callable[[], None] | None = None
+        self.hold: Hold | None = None
+        """The log is about to be exchanged for its copy: nothing new is written to it."""
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition} {self.role.value} epoch {self.leader_epoch})"
@@ -113,6 +118,8 @@ class Partition:
     def disk_work_done(self) -> None:
         """One piece of work that changes the log has come back."""
         self.disk_works -= 1
+        if self.hold is not None:
+            self.hold.look()
         if not self.disk_works and self.on_settled is not None:
             go_on, self.on_settled = self.on_settled, None
             go_on()
@@ -356,8 +363,19 @@ class Partition:
             return
         call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done)
         self.appends[call] = None
+        if self.hold is not None:
+            self.hold.keep(partial(self.submit, call))
+            return
+        self.submit(call)
+
+    def submit(self, call: AppendCall) -> None:
+        """To the disk, of the log that there is now."""
         self.disk_works += 1
-        log.dir.queue.submit(call.run, call.completed)
+        if self.log is None or self.role is not Role.LEADER:
+            call.completed(None, self.refusal() or self.not_leader())
+            return
+        call.log = self.log
+        self.log.dir.queue.submit(call.run, call.completed)
 
     def appended(self, call: AppendCall, info: AppendInfo) -> None:
         """An append of this epoch is in the log: wake the followers, answer or wait."""

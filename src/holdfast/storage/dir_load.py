@@ -6,16 +6,18 @@ every replica. Returns what it found as a value; errors that are not the disk's 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import HoldfastError, KafkaStorageError
+from holdfast.model.errors import DuplicateReplicaError, HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, incarnation
 from holdfast.storage.dir_scan import STRAY_SUFFIX, NameKind, classify, marked_name
 from holdfast.storage.files import DiskSpace
+from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -40,6 +42,15 @@ class _Unloaded:
     failure: KafkaStorageError | None = None
 
 
+class FoundFuture(NamedTuple):
+    """A copy of a move that an earlier life has begun."""
+
+    directory: LogDir
+    path: str
+    topic_partition: TopicPartition
+    size: int
+
+
 @dataclass(slots=True, kw_only=True)
 class LoadedDir:
     """What a log dir holds. ``complete``: every replica of it was loaded; only then may a clean stop be marked."""
@@ -47,7 +58,8 @@ class LoadedDir:
     directory: LogDir
     logs: dict[TopicPartition, Log] = field(default_factory=dict)
     failed: dict[TopicPartition, FailedReplica] = field(default_factory=dict)
-    futures: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    futures: list[FoundFuture] = field(default_factory=list)
+    moved_from: dict[TopicPartition, str] = field(default_factory=dict)
     deleted: list[str] = field(default_factory=list)
     checkpoints: dict[str, dict[TopicPartition, Offset]] = field(default_factory=dict)
     broker_epoch: BrokerEpoch | None = None
@@ -123,7 +135,7 @@ def _load(
             elif kind is NameKind.DELETED:
                 found.deleted.append(full)
             elif kind is NameKind.FUTURE and tp is not None:
-                found.futures.append((tp, _bytes_in(directory, full)))
+                found.futures.append(FoundFuture(directory, full, tp, _bytes_in(directory, full)))
             elif kind is NameKind.REPLICA and tp is not None:
                 suspect = _Unloaded(topic_partition=tp)
                 try:
@@ -141,9 +153,38 @@ def _load(
                     _set_aside(directory, loaded, new_id)
                 else:
                     found.logs[tp] = loaded
+                    origin = moved_from(files, full)
+                    if origin is not None:
+                        found.moved_from[tp] = origin
     told = recovery_points.keys() | found.checkpoints[checkpoints.HIGH_WATERMARK].keys()
     found.missing = frozenset(told - found.logs.keys() - found.failed.keys())
     found.complete = True
+
+
+def settle_twins(found: Sequence[LoadedDir]) -> list[tuple[Log, Log]]:
+    """Take out the copies that a move left beside a replica: (what goes, what stays). DuplicateReplicaError for two
+    that nothing of ours has made."""
+    seen: dict[TopicPartition, LoadedDir] = {}
+    settled = []
+    for one in found:
+        for tp in list(one.logs):
+            before = seen.setdefault(tp, one)
+            if before is one:
+                continue
+            here, there = one.logs[tp], before.logs[tp]
+            going = loser(here, one.moved_from.get(tp), there, before.moved_from.get(tp))
+            if going is None:
+                raise DuplicateReplicaError(
+                    f"replica {tp} is in {there.path} and in {here.path}: expected one; "
+                    "remove the copy that is out of date"
+                )
+            log.warning("%s: a move was not finished: %s goes", tp, going.path)
+            if going is here:
+                settled.append((one.logs.pop(tp), there))
+            else:
+                settled.append((before.logs.pop(tp), here))
+                seen[tp] = one
+    return settled
 
 
 def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | None) -> None:

@@ -45,6 +45,7 @@ class Log:
         "_segments",
         "_snapshot_offset",
         "config",
+        "cuts",
         "dir",
         "epochs",
         "failure",
@@ -78,6 +79,8 @@ class Log:
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
+        self.cuts: list[tuple[Offset, bool]] | None = None
+        """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
         self._segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
         self._metadata_is_synced = parts.clean
@@ -470,6 +473,8 @@ class Log:
             if end_offset < view.start_offset:
                 self.truncate_fully_and_start_at(min(offset, base_offset), now_ms)
                 return
+            if self.cuts is not None:
+                self.cuts.append((end_offset, False))
             going = segments.drop_from(offset)
             segment = segments.active
             older_size = sum(s.size for s in segments.all[:-1])
@@ -491,6 +496,8 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
+        if self.cuts is not None:
+            self.cuts.append((offset, True))
         with self.guard():
             self._lower_recovery_point(offset)
             self._segments.restart(offset, now_ms)

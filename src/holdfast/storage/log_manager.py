@@ -28,8 +28,9 @@ from holdfast.model.errors import (
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
-from holdfast.storage.dir_load import FailedReplica, LoadedDir, load_dir
+from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, settle_twins
 from holdfast.storage.files import DiskSpace
+from holdfast.storage.future_log import FutureLog, forget_origin, leave, promote, remove_tree
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
@@ -93,7 +94,15 @@ class LogManager:
         self._creating: dict[TopicPartition, list[Created]] = {}
         self._counts: dict[str, int] = {d.path: 0 for d in dirs}
         self._deleted: list[tuple[TimestampMs, Log]] = []
-        self._futures: dict[str, list[tuple[TopicPartition, int]]] = {d.path: [] for d in dirs}
+        self.futures: dict[TopicPartition, FutureLog] = {}
+        """Copies that are being made, by moves."""
+        self.found_futures: list[FoundFuture] = []
+        """Copies of earlier lives that nobody has taken up or removed yet."""
+        self.preferred: dict[TopicPartition, str] = {}
+        """Dirs that were wished for replicas that are not here yet."""
+        self.on_deleted: Callable[[TopicPartition], None] = lambda _: None
+        """A replica is deleted: its move ends."""
+        self._switching: dict[TopicPartition, list[Callable[[], None]]] = {}
         self._syncing: set[Log] = set()
         self._loaded: set[str] = set()
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
@@ -123,12 +132,12 @@ class LogManager:
         def loaded(result: LoadedDir) -> None:
             found.append(result)
             if len(found) == expected:
-                done(self._adopt(found))
+                done(self._adopt(found, now_ms))
 
         for directory in list(self.dirs):
             self.load(directory, now_ms, loaded)
 
-    def _adopt(self, found: list[LoadedDir]) -> HoldfastError | None:
+    def _adopt(self, found: list[LoadedDir], now_ms: TimestampMs) -> HoldfastError | None:
         """Put what was found in the tables."""
         fatal = next((f.fatal for f in found if f.fatal is not None), None)
         if fatal is not None:
@@ -138,6 +147,10 @@ class LogManager:
             return KafkaStorageError(
                 f"log.dirs: none of the specified log dirs {paths} can be created or validated: expected one"
             )
+        try:
+            twins = settle_twins(found)
+        except DuplicateReplicaError as e:
+            return e
         by_id: dict[UUID, str] = {}
         for one in found:
             directory = one.directory
@@ -147,31 +160,27 @@ class LogManager:
                     return InconsistentMetaPropertiesError(
                         f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
                     )
-            for tp, loaded in one.logs.items():
-                other = self._logs.setdefault(tp, loaded)
-                if other is not loaded:
-                    return DuplicateReplicaError(
-                        f"replica {tp} is in {other.path} and in {loaded.path}: expected one; "
-                        "remove the copy that is out of date"
-                    )
+            self._logs.update(one.logs)
             self.failed.update(one.failed)
             self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._take_stock(one)
         self.past.adopt(one.history() for one in found)
+        for going, kept in twins:
+            self.moved_away(going, kept, now_ms)
         return None
 
     def _take_stock(self, one: LoadedDir) -> None:
         """Remember of a dir what is no log."""
         directory, path = one.directory, one.directory.path
         self._counts[path] = len(one.logs)
-        self._futures[path] = one.futures
+        self.found_futures = [f for f in self.found_futures if f.directory.path != path] + one.futures
         self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
         self._space[path] = one.space
         self._loaded.discard(path)
         if one.complete:
             self._loaded.add(path)
         for gone in one.deleted:
-            self._submit_quietly(directory, partial(_remove_tree, directory, gone))
+            self._submit_quietly(directory, partial(remove_tree, directory, gone))
 
     def load(self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None]) -> None:
         """Open one dir and load what is in it, on its own queue. Nothing of it is in any table yet."""
@@ -295,7 +304,8 @@ class LogManager:
         """The dir is no more of this broker."""
         self.dirs.remove(directory)
         self._deleted = [(when, each) for when, each in self._deleted if each.dir is not directory]
-        for table in (self._counts, self._futures, self._written, self._space):
+        self.found_futures = [f for f in self.found_futures if f.directory is not directory]
+        for table in (self._counts, self._written, self._space):
             table.pop(directory.path, None)
 
     def space_of(self, directory: LogDir) -> DiskSpace | None:
@@ -324,6 +334,10 @@ class LogManager:
         (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
         is there belongs to an earlier topic of that name.
         """
+        if tp in self._switching:
+            again = partial(self.create, tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
+            self._switching[tp].append(again)
+            return
         existing, failed = self._logs.get(tp), self.failed.get(tp)
         if failed is not None:
             done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
@@ -341,9 +355,50 @@ class LogManager:
             return
         self.high_watermarks.pop(tp, None)
         usable = [d for d in self.dirs if d.is_online and not d.cordoned]
-        usable.sort(key=lambda d: self._rank(d, tp))
+        preferred = self.preferred.pop(tp, None)
+        usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._creating[tp] = [done]
-        self._create_on(usable, tp, topic_id, config, now_ms)
+        abandoned = [f for f in self.found_futures if f.topic_partition == tp]
+        self.found_futures = [f for f in self.found_futures if f.topic_partition != tp]
+        go_on = partial(self._create_on, usable, tp, topic_id, config, now_ms)
+        self._promote(abandoned, tp, topic_id, config, now_ms, go_on, is_new=is_new)
+
+    def _promote(
+        self,
+        abandoned: list[FoundFuture],
+        tp: TopicPartition,
+        topic_id: TopicId | None,
+        config: LogConfig,
+        now_ms: TimestampMs,
+        else_: Callable[[], None],
+        *,
+        is_new: bool,
+    ) -> None:
+        """The replica is hosted here by the controller's word, all dirs are online and none has it, but there is the
+        copy of a move whose log is gone (KAFKA-16082). Its loss shows by the checkpoints (incarnation.py)."""
+        usable = [f for f in abandoned if f.directory.is_online]
+        for each in usable[0 if is_new else 1 :]:
+            self.remove_future(each)
+        if is_new or not usable:
+            else_()
+            return
+        found = usable[0]
+
+        def promoted(made: Log | None, error: HoldfastError | None) -> None:
+            if made is None:
+                else_()
+                return
+            self._counts[found.directory.path] += 1
+            self._created(tp, made, None)
+
+        work = partial(promote, found.directory, found.path, tp, topic_id, config, now_ms)
+        found.directory.queue.submit(work, promoted)
+
+    def remove_future(self, found: FoundFuture) -> None:
+        """Delete a copy that nobody wants."""
+        log.info("%s is not wanted any more", found.path)
+        self.found_futures = [f for f in self.found_futures if f is not found]
+        self._submit_quietly(found.directory, partial(remove_tree, found.directory, found.path))
 
     def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
         """Where a new replica goes: the least first. A full dir comes last, as does one on which it has failed."""
@@ -416,6 +471,7 @@ class LogManager:
     def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
         going = self._logs.get(tp)
+        self.preferred.pop(tp, None)
         if going is None:
             done(None)
             return
@@ -426,6 +482,7 @@ class LogManager:
         del self._logs[tp]
         self.high_watermarks.pop(tp, None)
         self._counts[directory.path] -= 1
+        self.on_deleted(tp)
 
         def renamed(_: str | None, error: HoldfastError | None) -> None:
             if error is None:
@@ -434,6 +491,45 @@ class LogManager:
             done(error)
 
         directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
+
+    # -- moves ---------------------------------------------------------------------------------------------
+
+    def begin_switch(self, tp: TopicPartition) -> None:
+        """Its log is about to be another one: who wants it waits."""
+        self._switching.setdefault(tp, [])
+
+    def end_switch(self, tp: TopicPartition) -> None:
+        """It is decided."""
+        for wanting in self._switching.pop(tp, ()):
+            wanting()
+
+    def switch(self, new: FutureLog, now_ms: TimestampMs) -> None:
+        """The copy is the log from now on. The old one goes."""
+        tp = new.topic_partition
+        old = self._logs[tp]
+        new.config = old.config
+        self._logs[tp] = new
+        self.futures.pop(tp, None)
+        self._counts[old.dir.path] -= 1
+        self._counts[new.dir.path] += 1
+        self.moved_away(old, new, now_ms)
+
+    def moved_away(self, old: Log, kept: Log, now_ms: TimestampMs) -> None:
+        """The directory of the old log goes, and then the mark in the other one that tells the two apart."""
+
+        def left(_: str | None, error: HoldfastError | None) -> None:
+            if error is None:
+                self._deleted.append((now_ms, old))
+                self._submit_quietly(kept.dir, partial(forget_origin, kept))
+            else:
+                log.warning("%s stays: %s; the next start removes it", old.path, error)
+
+        old.dir.queue.submit(partial(leave, old, self._new_id().hex), left)
+
+    def note_starts(self, directory: LogDir) -> None:
+        """On the dir's thread: the checkpoint of log starts as of now, also those of copies."""
+        values = self._checkpoint_values(directory, {})
+        self._write_checkpoints(directory, {checkpoints.LOG_START: values[checkpoints.LOG_START]})
 
     def _rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
         """The checkpoints must not speak of a log that is gone: a new one of that name would start from them. One
@@ -476,6 +572,10 @@ class LogManager:
             mark = high_watermarks.get(tp, self.high_watermarks.get(tp))
             if mark is not None:
                 marks[tp] = mark
+        for copy in list(self.futures.values()):
+            view = copy.view
+            if copy.dir is directory and view.start_offset > view.segments[0].base_offset:
+                starts[copy.topic_partition] = view.start_offset
         return {
             checkpoints.RECOVERY_POINT: recovery_points,
             checkpoints.LOG_START: starts,
@@ -584,7 +684,8 @@ class LogManager:
                 path=d.path,
                 error=d.failure,
                 replicas=[(each.topic_partition, each.view.size, False) for each in self.logs_in(d)]
-                + [(tp, size, True) for tp, size in self._futures[d.path]],
+                + [(tp, each.view.size, True) for tp, each in list(self.futures.items()) if each.dir is d]
+                + [(f.topic_partition, f.size, True) for f in self.found_futures if f.directory is d],
                 space=self._space[d.path] if d.is_online else None,
                 cordoned=d.cordoned,
             )
@@ -601,7 +702,3 @@ def _for_all(work: Callable[[Log], object], logs: list[Log]) -> None:
                 raise
             log.warning("%s: housekeeping failed: %s", each.topic_partition, e)
 
-
-def _remove_tree(directory: LogDir, path: str) -> None:
-    with directory.guard():
-        directory.files.rmtree(path)

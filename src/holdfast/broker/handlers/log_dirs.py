@@ -17,18 +17,19 @@ async def handle_describe_log_dirs(ctx: RequestContext, request: Any) -> Any:
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = {TopicPartition(t.topic, p) for t in request.topics for p in t.partitions}
-    replicas = ctx.broker.replicas
+    replicas, moves = ctx.broker.replicas, ctx.broker.moves
     results = []
     for described in ctx.broker.logs.describe():
         topics: dict[str, list[dict[str, Any]]] = {}
-        for tp, size, is_future in described.replicas if described.error is None else ():
+        coming = [(tp, 0, True) for tp in moves.being_made(described.path)]
+        for tp, size, is_future in [*described.replicas, *coming] if described.error is None else ():
             if wanted is not None and tp not in wanted:
                 continue
             topics.setdefault(tp.topic, []).append(
                 {
                     "partition_index": tp.partition,
                     "partition_size": size,
-                    "offset_lag": replicas.offset_lag(tp),
+                    "offset_lag": moves.lag_of(tp) if is_future else replicas.offset_lag(tp),
                     "is_future_key": is_future,
                 }
             )

@@ -1,0 +1,36 @@
+"""Configuration of brokers that changes while they run: the overrides that the controller tells with the metadata.
+
+Owns nothing: lays them over the properties file's, and tells the parts that keep something of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+
+log = logging.getLogger(__name__)
+
+
+def apply(broker: Broker) -> None:
+    """Take over what the metadata says now; costs nothing when that is what it said before."""
+    told = broker.metadata.broker_configs
+    default, own = told.get(None, {}), told.get(broker.broker_id, {})
+    before = broker.config
+    if not default and not own and not before.dynamic_default and not before.dynamic:
+        return
+    try:
+        config = before.with_dynamic(default=default, broker=own)
+    except ConfigError as e:
+        log.warning("the configuration of this broker stays as it was: %s", e)
+        return
+    if config == before:
+        return
+    broker.config = config
+    for topic in broker.metadata.topics:
+        broker.logs.update_config(topic, broker.log_config(topic))
+    broker.moves.configured()
