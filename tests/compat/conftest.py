@@ -138,6 +138,7 @@ class Replay:
         self.shift_ms = int(time.time() * 1000) - RECORDED_AT_MS
         self.strings: dict[str, str] = {}
         """Member ids, the id of the cluster."""
+        self.paths = {f"/kafka/n1/d{i}": str(cluster.log_dir(1, i + 1)) for i in range(2)}
         self.topic_ids: dict[UUID, UUID] = {}
         self.producer_ids: dict[int, int] = {}
         self.coordinator: int | None = None
@@ -247,7 +248,9 @@ class Replay:
                 if stamp > 1_000_000_000_000:
                     raw = raw.replace(struct.pack(">q", stamp), struct.pack(">q", stamp + self.shift_ms))
         if self.strings and case["file"] == "groups":
-            return self._with_our_strings(bytes(raw), case)
+            return self._with_our_strings(bytes(raw), case, self.strings)
+        if case["api"] == "alter_replica_log_dirs":
+            return self._with_our_strings(bytes(raw), case, self.paths)
         return bytes(raw)
 
     def _batches(self, data: bytes) -> bytearray:
@@ -266,10 +269,10 @@ class Replay:
                 stamp_crc(out, position)
         return out
 
-    def _with_our_strings(self, raw: bytes, case: Case) -> bytes:
+    def _with_our_strings(self, raw: bytes, case: Case, strings: dict[str, str]) -> bytes:
         header = parse_request_header(raw)
         entity = decode_request(header.api_key, header.api_version, raw[header.body_offset :])
-        return raw[: header.body_offset] + encode_body(_replaced(entity, self.strings))
+        return raw[: header.body_offset] + encode_body(_replaced(entity, strings))
 
     def _compared(self, case: Case, frame: bytes | str) -> Iterator[tuple[str, tuple[Any, Any]]]:
         if frame == NOT_EXPECTED:

@@ -354,7 +354,7 @@ _REPLICATION = (
         LONG_MAX,
         "Bytes that moves between log directories of a broker may copy in a second, all together.",
         0,
-        update=_EACH,
+        update=_ALL,
     ),
     make_key(
         "num.replica.alter.log.dirs.threads",

@@ -30,6 +30,8 @@ ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden/configs"
 TABLES = json.loads((GOLDEN / "configdef_4.3.0.json").read_text())
 KAFKA_BROKER = {row["name"]: row for row in TABLES["broker"]}
+# Kafka keeps the replication throttles beside its table; they may be set for one broker and for all.
+KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in TABLES["quota_broker_dynamic"]}
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
 ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage"}
 
