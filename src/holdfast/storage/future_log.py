@@ -74,6 +74,7 @@ class LastPiece(NamedTuple):
     """The last piece of a log that stands still, and what its batches alone do not tell."""
 
     piece: Piece
+    topic_id: TopicId | None
     epochs: list[tuple[LeaderEpoch, Offset]]
     producers: dict[int, ProducerEntry]
 
@@ -86,9 +87,10 @@ class CopyState(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The end of a copy that was begun in an earlier life: its last batch."""
+    """What a copy that was begun in an earlier life has: from where on, and its last batch."""
 
     topic_id: TopicId | None
+    start_offset: Offset
     base_offset: Offset
     header: bytes
     end_offset: Offset
@@ -128,7 +130,7 @@ def last_look(source: Log, at: Offset, max_bytes: int) -> LastPiece:
         )
         for pid, e in list(source.producers.entries.items())
     }
-    return LastPiece(piece, source.epochs.entries(), producers)
+    return LastPiece(piece, source.topic_id, source.epochs.entries(), producers)
 
 
 def agrees(source: Log, tail: Tail) -> Offset:
@@ -138,7 +140,9 @@ def agrees(source: Log, tail: Tail) -> Offset:
     view = source.view
     if tail.topic_id is None or tail.topic_id != source.topic_id:
         return NOWHERE
-    if not view.start_offset <= tail.base_offset or tail.end_offset > view.end_offset:
+    if tail.start_offset > view.start_offset:  # a crash took the log's start back
+        return NOWHERE
+    if tail.base_offset < view.start_offset or tail.end_offset > view.end_offset:
         return NOWHERE
     found = source.read(tail.base_offset, 1, view.end_offset, blocking=True)
     if found is None or found.handle.pread(HEADER_SIZE, found.position) != tail.header:
@@ -195,12 +199,12 @@ class FutureLog(Log):
         """Its last batch; an empty one has none, and agrees with nothing."""
         end = self.view.end_offset
         if end == self.view.start_offset:
-            return Tail(None, end, b"", end)
+            return Tail(None, end, end, b"", end)
         with self.guard():
             segment = next(s for s in reversed(self.view.segments) if s.size)
             at, _ = segment.find(end - 1, segment.size, nowait=False)
             header = segment.handle().pread(HEADER_SIZE, at)
-        return Tail(self.topic_id, parse_header(header).base_offset, header, end)
+        return Tail(self.topic_id, self.view.start_offset, parse_header(header).base_offset, header, end)
 
     # -- copying -------------------------------------------------------------------------------------------
 
@@ -260,6 +264,8 @@ class FutureLog(Log):
             return False
         files, home = self.dir.files, self.dir.path
         with self.guard():
+            if self.topic_id != last.topic_id:  # the log did not know when the move began
+                self.topic_id, self._metadata_is_synced = last.topic_id, False
             self.producers = ProducerStates(end)
             self.producers.entries = last.producers
             if self.epochs.entries() != last.epochs:
