@@ -20,8 +20,9 @@ from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
+from holdfast.records.record import Record, decode_batches, encode_batch
 from holdfast.replication.local_replicas import LocalReplicas
-from holdfast.replication.types import PartitionState, ReplicationSettings
+from holdfast.replication.types import PartitionState, ProduceResult, ReplicationSettings
 from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -68,10 +69,14 @@ class Machine:
 
     broker_id = 1
 
-    def __init__(self, seed: int, properties: dict[str, str] | None = None, log_config: LogConfig = CONFIG) -> None:
+    def __init__(
+        self, seed: int, properties: dict[str, str] | None = None, log_config: LogConfig = CONFIG, disks: int = 2
+    ) -> None:
         self.rng = random.Random(seed)
         self.ms = 1_700_000_000_000
-        self.disks = [SimDisk(random.Random(seed + i), now_ms=lambda: self.ms, device=i + 1) for i in (1, 2)]
+        self.disks = [
+            SimDisk(random.Random(seed + i), now_ms=lambda: self.ms, device=i + 1) for i in range(1, disks + 1)
+        ]
         self.config = BrokerConfig.parse({"node.id": "1", **(properties or {})})
         self.log_config = log_config
         self.ids = 0
@@ -107,10 +112,10 @@ class Machine:
         self.lives += 1
         files = RoutedFiles({f"/disk{i}": d.mount(self.lives) for i, d in enumerate(self.disks)})
         self.timers: list[tuple[int, int, Callable[[], None]]] = []
-        self.queues = [StepQueue() for _ in range(4)]
+        self.queues = [StepQueue() for _ in range(2 * len(self.disks))]
         self.dirs = [
             LogDir(path, files, self.queues[2 * i], sync_queue=self.queues[2 * i + 1], on_offline=self._failed)
-            for i, path in enumerate((D0, D1))
+            for i, path in enumerate(f"/disk{i}/d" for i in range(len(self.disks)))
         ]
         self.logs = LogManager(
             list(self.dirs), node_id=1, cluster_id="c", config_of=lambda _: self.log_config, new_id=self.new_id
@@ -119,13 +124,15 @@ class Machine:
         self.platform = SimpleNamespace(new_id=self.new_id)
         self.metadata = MetadataCache()
         if hosted:
-            self.metadata.topics["t"] = {0: PartitionInfo(1, 0, (1,), (1,), ())}
+            self.metadata.topics["t"] = {p: PartitionInfo(1, 0, (1,), (1,), ()) for p in (0, 1)}
         self.replicas = LocalReplicas(
             1, self.logs, ReplicationSettings(), self, log_config=lambda _: self.log_config,
-            is_known=lambda tp: tp == TP, clock=self.now_ms,
+            is_known=lambda tp: tp.topic == "t", clock=self.now_ms,
         )  # fmt: skip
         self.moves = Moves(self)
         self.failed: list[LogDir] = []
+        self.acked: list[tuple[int, bytes]] = []
+        self.refused: list[HoldfastError] = []
         started: list[HoldfastError | None] = []
         self.logs.start(self.ms, started.append)
         self.settle()
@@ -134,17 +141,27 @@ class Machine:
     def _failed(self, directory: LogDir, error: HoldfastError) -> None:
         self.failed.append(directory)
 
-    def lead(self, *, is_new: bool = False) -> HoldfastError | None:
+    def lead(self, *, is_new: bool = False, tp: TopicPartition = TP) -> None:
         """The controller has this broker lead, in another epoch."""
         self.epoch += 1
-        answers: list[Any] = []
         state = PartitionState(
-            topic_partition=TP, topic_id=TOPIC_ID, leader=1, leader_epoch=self.epoch, isr=(1,),
+            topic_partition=tp, topic_id=TOPIC_ID, leader=1, leader_epoch=self.epoch, isr=(1,),
             partition_epoch=self.epoch, replicas=(1,), is_new=is_new,
         )  # fmt: skip
-        self.replicas.apply_leader_and_isr([state], controller_epoch=1, now_ms=self.ms, done=answers.append)
-        self.answers = answers
-        return None
+        self.replicas.apply_leader_and_isr([state], controller_epoch=1, now_ms=self.ms, done=lambda _: None)
+
+    def produce(self, value: bytes, *, acks: int = 1) -> None:
+        """One record, as a client sends it."""
+        data = encode_batch([Record(0, self.ms, b"k", value)])
+
+        def done(result: ProduceResult) -> None:
+            if result.error is None:
+                assert result.base_offset is not None
+                self.acked.append((result.base_offset, value))
+            else:
+                self.refused.append(result.error)
+
+        self.replicas.append(TP, data, acks=acks, timeout_ms=30_000, now_ms=self.ms, done=done)
 
     def kill(self, *, power: bool = False) -> None:
         """The process dies; with ``power`` the machine does."""
@@ -211,6 +228,11 @@ class Machine:
                     f"{directory.path}/{n}" for n in directory.files.listdir(directory.path) if classify(n).kind is kind
                 ]
         return found
+
+
+def values_of(log: Log) -> dict[int, bytes]:
+    """Offset -> value of every record."""
+    return {r.offset: bytes(r.value or b"") for b in batches_of(log) for r in decode_batches(b)}
 
 
 def batches_of(log: Log) -> list[bytes]:
