@@ -78,11 +78,13 @@ class DiskThread:
             try:
                 result = work()
             except HoldfastError as e:
-                error = e
+                error = _without_frames(e)
             except Exception as e:
                 log.exception("%s: unexpected error in disk work %r", self.name, work)
                 error = KafkaStorageError(f"{self.name}: {type(e).__name__}: {e}")
             finished.append((done, result, error))
+            # While it waits for work, this thread holds no file that somebody wants closed.
+            del item, work, done, result, error
             if not self._wake_pending:
                 # One wake-up serves all completions that are there when the loop gets to it.
                 self._wake_pending = True
@@ -105,3 +107,13 @@ class DiskThread:
         if finished and not self._wake_pending:
             self._wake_pending = True
             self._loop.call_soon(self._deliver)
+
+
+def _without_frames(error: HoldfastError) -> HoldfastError:
+    """The error without the frames that it came through: they hold on to open files, and the error may be kept for
+    long (a refused batch, a directory's reason). A disk must be free to be unmounted meanwhile."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error

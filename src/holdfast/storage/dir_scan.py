@@ -15,10 +15,11 @@ DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
 
 _REPLICA = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,10})")
 _MARKED = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]+)\.[0-9a-f]{32}(?P<mark>-[a-z]+)")
+_PROBE = re.compile(r"\.probe(-[0-9]+)?")
+"""What a probe of a directory writes: left behind where it failed half way."""
 _OWN_FILES = frozenset(
     {
         ".lock",
-        ".probe",
         "meta.properties",
         checkpoints.RECOVERY_POINT,
         checkpoints.LOG_START,
@@ -67,7 +68,7 @@ _KINDS = {
 
 def classify(name: str) -> DirName:
     """What ``name`` is."""
-    if name in _OWN_FILES or name.endswith(".tmp"):
+    if name in _OWN_FILES or name.endswith(".tmp") or _PROBE.fullmatch(name):
         return DirName(name, NameKind.OWN, None)
     marked = _MARKED.fullmatch(name)
     if marked is not None and marked["mark"] in _KINDS:

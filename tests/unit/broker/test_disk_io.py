@@ -1,8 +1,11 @@
 """The thread of a log directory: order, completions exactly once, limits, and what unforeseen errors become."""
 
 import asyncio
+import errno
 import logging
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -124,3 +127,48 @@ def test_a_thread_ends_when_its_loop_is_gone() -> None:
     loop.close()
     thread.submit(lambda: None, lambda *_: None)
     assert thread.join(DEADLINE_S)
+
+
+class File:
+    """What work has open: it closes when nothing refers to it."""
+
+
+def test_what_work_had_open_is_given_back_though_its_error_is_kept() -> None:
+    """A producer's refused batch remembers the error for ten seconds; the disk must be free to be unmounted before."""
+
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop())
+        opened: list[weakref.ref[File]] = []
+
+        def fails(file: File) -> None:
+            opened.append(weakref.ref(file))
+            raise OSError(errno.EIO, "I/O error")
+
+        def work() -> None:
+            try:
+                fails(File())
+            except OSError as e:
+                raise KafkaStorageError("EIO") from e
+
+        _, kept = await ask(thread, work)
+        assert isinstance(kept, KafkaStorageError)
+        assert isinstance(kept.__cause__, OSError)
+        assert opened[0]() is None
+        thread.close()
+
+    asyncio.run(check())
+
+
+def test_a_thread_that_waits_for_work_holds_nothing_of_the_last_one() -> None:
+    async def check() -> None:
+        thread = DiskThread("d", asyncio.get_running_loop())
+        file = File()
+        used = weakref.ref(file)
+        await ask(thread, partial(id, file))
+        del file
+        async with asyncio.timeout(DEADLINE_S):
+            while used() is not None:  # noqa: ASYNC110 - the thread has no event for "back at the queue"
+                await asyncio.sleep(0.001)
+        thread.close()
+
+    asyncio.run(check())

@@ -226,5 +226,5 @@ def test_names():
         "é-0",
     ):
         assert classify(name).kind is NameKind.UNKNOWN, name
-    for name in (".lock", "meta.properties", "x.tmp", "__cluster_metadata-0"):
+    for name in (".lock", "meta.properties", "x.tmp", "__cluster_metadata-0", ".probe", ".probe-3"):
         assert classify(name).kind is NameKind.OWN
