@@ -39,7 +39,8 @@ def main() -> int:
     with Cluster(brokers=1, disks={(1, 2): FrozenDisk}) as cluster:
         good, bad = place(cluster)
         settings: dict[str, str | int | bool] = {"acks": "1", "message.timeout.ms": 3000}
-        with Writer(cluster.bootstrap, TOPIC, good, settings) as writer, Writer(cluster.bootstrap, TOPIC, bad, settings):
+        at = cluster.bootstrap
+        with Writer(at, TOPIC, good, settings) as writer, Writer(at, TOPIC, bad, settings):
             before_write, before_read = measure(cluster, writer, good, options.seconds / 3)
             cluster.disks[1, 2].fail()
             try:
