@@ -3,8 +3,8 @@
 One broker, two log directories, one of which is an ext4 that is frozen (fsfreeze): whatever writes to it blocks in the
 kernel. A client writes a record every few ms to a partition on the good directory (acks=1) and another one reads it;
 a third keeps writing to the directory that hangs. Told are the latencies of writing and reading before and while it
-hangs, in the same run; what DescribeLogDirs takes meanwhile; and what SIGTERM takes until the broker has closed what it can and is ready to go
-(the kernel keeps a process with a thread that hangs in it until the disk answers).
+hangs, in the same run; what DescribeLogDirs takes meanwhile; and what SIGTERM takes until the broker has closed what it
+can and is ready to go (the kernel keeps a process with a thread that hangs in it until the disk answers).
 """
 
 from __future__ import annotations
