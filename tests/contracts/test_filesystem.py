@@ -347,3 +347,14 @@ def test_handles_that_may_not(files: FileSystem, root: str) -> None:
         with pytest.raises(OSError, match=r"."):
             wrong()
     assert files.read_bytes(f"{root}/f") == b"data"
+
+
+def test_what_is_in_memory_may_be_dropped_and_is_read_again(machine: Machine) -> None:
+    path = f"{machine.root}/f"
+    handle = machine.files.open(path, create=True)
+    handle.pwritev((b"synced",), 0)
+    handle.fsync()
+    handle.pwritev((b", and not",), 6)
+    handle.drop_cache()
+    assert handle.pread(100, 0) == b"synced, and not"
+    handle.close()

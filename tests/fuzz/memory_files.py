@@ -46,6 +46,8 @@ class MemoryHandle:
     def size(self) -> int:
         return len(self._data)
 
+    def drop_cache(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -93,6 +93,7 @@ class Device:
         self.capacity = capacity
         self.device = device
         self.cold = 0.0
+        self.forgetful = 0.5
         self.fault: Callable[[str, str], None] | None = None
         self.trouble: Trouble | None = None
         self.onlooker: Callable[[str, str], None] | None = None
@@ -179,6 +180,11 @@ class Device:
         for one in list(self._files) if file is None else (file,):
             one.fail_to_sync(self.rng)
 
+    def evict(self) -> None:
+        """Nothing is in memory any more but what is to be written."""
+        for file in list(self._files):
+            file.evict()
+
     def mount_again(self, rng: Random) -> None:
         """It was repaired, and nothing that was not synced outlived that, or only a part. No process has it open."""
         self.lose(rng)
@@ -259,8 +265,8 @@ class Device:
         return data if self.trouble is None else self.trouble.seen(path, data)
 
     def from_device(self, file: FileContents) -> FileContents:
-        """A file is looked for: one whose flush failed may not be in memory any more."""
-        if file.device is not None and self.rng.random() < 0.5:
+        """A file is looked for: one whose flush failed is, with the chance ``forgetful``, not in memory any more."""
+        if file.device is not None and self.rng.random() < self.forgetful:
             file.evict()
         return file
 

@@ -105,6 +105,9 @@ class SimHandle:
     def size(self) -> int:
         return self._step("stat").size
 
+    def drop_cache(self) -> None:
+        self._step("stat").evict()
+
     def close(self) -> None:
         self._closed = True
 

@@ -73,6 +73,8 @@ class DiskFaults:
         )  # fmt: skip
         self._wrong[node.broker_id] = node.disks[index].trouble = trouble
         run.note(f"broker {node.broker_id}, d{index}: {trouble}")
+        if wrong is Wrong.FLIPPED and rng.random() < 0.5:
+            run.down(node, 0.2)  # it is met by what the next start reads
         if rng.random() > FOR_GOOD:
             again = rng.choice((self._online, self._online, self._restart))
             run.network.later(fault.for_s + rng.uniform(0, 5), self._mend, node, index, trouble, again)
@@ -103,13 +105,17 @@ class DiskFaults:
             return
         if not dirs.can_heal:
             again = self._restart
-        lost = dirs.lost_after_s(index, NOTICED_S) and rng.random() < 0.7
+        doubtful = dirs.lost_after_s(index, NOTICED_S)
+        lost = doubtful and rng.random() < 0.6
         if lost:
             self._run.watch.lost(node, dirs.replicas(index))
         if again == self._restart:
             node.kill()
         if lost:
             node.disks[index].mount_again(rng)
+        elif doubtful:  # it was not mounted again: what could not be flushed is in memory for a while
+            self._run.watch.lost(node, dirs.replicas(index))
+            self._run.network.later(rng.choice((0.0, 0.01, 5.0)), node.disks[index].evict)
         again(node, index)
 
     def _restart(self, node: Node, index: int) -> None:

@@ -143,7 +143,7 @@ class Node:
         self.rng = rng
         self.on_change = on_change
         self.unexpected = on_unexpected
-        self.disks = [SimDisk(rng, now_ms=self.wall_ms) for _ in range(2)]
+        self.disks = [self._disk() for _ in range(2)]
         self.store_disk = store_disk
         self.root_disk = SimDisk(rng, now_ms=self.wall_ms)
         """What the others are mounted on."""
@@ -160,6 +160,11 @@ class Node:
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
         self._properties = properties
         network.up.add(self.machine)
+
+    def _disk(self) -> SimDisk:
+        disk = SimDisk(self.rng, now_ms=self.wall_ms)
+        disk.forgetful = 0.0  # disk_faults.py says when
+        return disk
 
     @property
     def alive(self) -> bool:
@@ -269,7 +274,7 @@ class Node:
     def wipe(self) -> None:
         """kill -9, and somebody replaces the disks by empty ones."""
         self.kill()
-        self.disks = [SimDisk(self.rng, now_ms=self.wall_ms) for _ in self.disks]
+        self.disks = [self._disk() for _ in self.disks]
 
     def terminate(self) -> None:
         """SIGTERM."""

@@ -49,6 +49,20 @@ class Story(Simulation):
         told = node.dirs.told
         node.disks[index].trouble = DiskTrouble(Wrong.DEAD, random.Random(1), 0, lambda what, _: told(index, what))
 
+    def break_in_flush(self, node: Node, index: int) -> None:
+        """As ``break_disk``, from the next flush of batches on."""
+        disk = node.disks[index]
+
+        def fault(operation: str, path: str) -> None:
+            if operation == "fsync" and path.endswith(".log"):
+                disk.fault = None
+                disk.rng = AllIsLost()
+                self.break_disk(node, index)
+                node.dirs.told(index, "a flush")
+                raise error(errno.EIO, path)
+
+        disk.fault = fault
+
     def mend_disk(self, node: Node, index: int) -> asyncio.Task[Any]:
         """It works again, and its broker is told so."""
         node.disks[index].trouble = None
@@ -84,6 +98,13 @@ class Story(Simulation):
         reign = self._reign()
         topic = None if reign is None else reign._durable.topics.get("late-0")
         return None if topic is None else topic.partitions[0]
+
+
+class AllIsLost(random.Random):
+    """Of what was not flushed nothing is on the device."""
+
+    def random(self) -> float:
+        return 0.2
 
 
 LATE = TopicPartition("late-0", 0)
@@ -176,5 +197,27 @@ def test_K18_09_a_log_that_could_not_be_loaded_is_made_anew_and_joins_the_isr() 
         await story.until(lambda: node.broker is not None and node.broker_id not in story.safe(1).isr)
         await story.until(lambda: node.broker_id in story.safe(1).isr)
         assert node.broker.logs.get(tp) is not log
+
+    told(tell)
+
+
+def test_H_28_a_directory_that_is_back_is_read_from_its_disk_and_not_from_memory() -> None:
+    """Seed 5030: it was not unmounted, so recovery found whole batches of which the flush had failed. Later they were
+    read from the disk, which never had them, and the log had a hole in its middle."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node = story.nodes[story._reign()._broker.broker_id % 3]
+        for index in (0, 1):
+            story.break_in_flush(node, index)
+        await story.until(lambda: any(disk.trouble is not None for disk in node.disks))
+        [index] = [i for i, disk in enumerate(node.disks) if disk.trouble is not None]
+        node.disks[1 - index].fault = None
+        await story.until(lambda: node.dirs.is_offline(index) and not story.isr_is_whole())
+        story.watch.lost(node, node.dirs.replicas(index))
+        await asyncio.sleep(1)
+        await story.mend_disk(node, index)
+        node.disks[index].evict()
+        await story.until(story.isr_is_whole)
 
     told(tell)

@@ -89,7 +89,7 @@ def restore(logs: LogManager, old: LogDir | None, new: LogDir, now_ms: Timestamp
         _replace(logs, old, found, now_ms)
         done(None)
 
-    logs.load(new, now_ms, loaded)
+    logs.load(new, now_ms, loaded, has_failed=old is not None)
 
 
 def _twin(logs: LogManager, old: LogDir | None, new: LogDir) -> HoldfastError | None:

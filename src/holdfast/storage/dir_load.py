@@ -20,7 +20,7 @@ from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import Guard, LogDir
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +90,17 @@ def load_dir(
     new_id: Callable[[], UUID],
     now_ms: TimestampMs,
     boot_id: str | None = None,
+    has_failed: bool = False,
 ) -> LoadedDir:
-    """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far."""
+    """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far.
+
+    ``has_failed``: it did while a broker used it, so what the system has of it in memory may be on no disk (H-28). One
+    whose incarnation is missing counts as such too: it was taken away from it.
+    """
     found = LoadedDir(directory=directory)
     try:
         directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=now_ms)
-        _load(directory, found, config_of, new_id, now_ms, boot_id)
+        _load(directory, found, config_of, new_id, now_ms, boot_id, has_failed)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
             directory.mark_offline(e)
@@ -111,6 +116,7 @@ def _load(
     new_id: Callable[[], UUID],
     now_ms: TimestampMs,
     boot_id: str | None,
+    has_failed: bool,
 ) -> None:
     files, path = directory.files, directory.path
     with directory.guard():
@@ -126,6 +132,7 @@ def _load(
             found.incarnation = incarnation.read(files, path, directory.directory_id)
         if clean:
             _take_mark(directory, found, mark, boot_id)
+        has_failed = has_failed or (found.incarnation is None and not clean)
         for name, kind, tp in names:
             full = f"{path}/{name}"
             if kind is NameKind.OWN:
@@ -139,6 +146,8 @@ def _load(
             elif kind is NameKind.REPLICA and tp is not None:
                 suspect = _Unloaded(topic_partition=tp)
                 try:
+                    if has_failed:
+                        _read_anew(directory, suspect, full)
                     loaded = _load_log(
                         directory, suspect, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0),
                         starts.get(tp),
@@ -195,6 +204,16 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
         incarnation.write(files, directory.path, replace(noted, boot_id=boot_id))
     files.unlink(mark)
     files.fsync_dir(directory.path)
+
+
+def _read_anew(directory: LogDir, suspect: _Unloaded, path: str) -> None:
+    """A flush that failed leaves bytes in memory that count as written: they would be believed now, and gone later."""
+    with Guard(directory, KafkaStorageError, suspect):
+        for name in directory.files.listdir(path):
+            if not directory.files.is_dir(f"{path}/{name}"):
+                handle = directory.files.open(f"{path}/{name}", readonly=True)
+                handle.drop_cache()
+                handle.close()
 
 
 def _load_log(

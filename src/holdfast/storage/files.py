@@ -70,6 +70,9 @@ class FileHandle(Protocol):
     def size(self) -> int:
         """Bytes in the file."""
 
+    def drop_cache(self) -> None:
+        """What is in memory and need not be written is not kept: the next reads are of the device."""
+
     def close(self) -> None:
         """Give the descriptor back. Also happens when the last reference goes."""
 
@@ -221,6 +224,10 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def drop_cache(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
