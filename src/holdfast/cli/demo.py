@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +25,7 @@ from holdfast.cli import demo_flights
 from holdfast.cli.demo_compare import compare
 from holdfast.cli.demo_ledger import Load
 from holdfast.cli.demo_pipeline import Pipeline
-from holdfast.cli.demo_report import Outcome, differences, summary
+from holdfast.cli.demo_report import Death, LostDisk, Outcome, differences, summary
 from holdfast.testing import Cluster, ClusterError, wait_for
 
 if TYPE_CHECKING:
@@ -45,17 +45,6 @@ class DemoError(click.ClickException):
     """The demo could not run to its end."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """What came of killing the controller."""
-
-    broker: int
-    was_controller: bool
-    next_controller: int | None
-    pause_s: float
-    back_in_sync_s: float
-
-
 @click.command()
 @click.option(
     "--data-dir",
@@ -64,7 +53,13 @@ class Death:
     show_default=True,
     help="Where the cluster and the lake are kept; emptied first if an earlier demo has made it.",
 )
-def demo(data_dir: str) -> None:
+@click.option(
+    "--lose-a-disk",
+    "lose_a_disk",
+    is_flag=True,
+    help="Instead of the kill -9: the disk of the leader of flights-0 dies, and is healed without a restart.",
+)
+def demo(data_dir: str, lose_a_disk: bool) -> None:
     """The whole thing on real data: cluster, load, lake, a kill -9, audit.
 
     Three brokers with two log directories each take the 336,776 flights that left New York in 2013 while Spark lands
@@ -78,7 +73,7 @@ def demo(data_dir: str) -> None:
     # A stop from outside unwinds like Ctrl-C: brokers and Spark end with the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        outcome = Demo(directory, console).run()
+        outcome = Demo(directory, console, lose_a_disk=lose_a_disk).run()
     except (ClusterError, TimeoutError, demo_flights.NoFlightsError) as error:
         raise DemoError(str(error)) from error
     console.print(summary(outcome))
@@ -87,7 +82,8 @@ def demo(data_dir: str) -> None:
         console.print(f"[red]differs:[/red] {line}")
     if found:
         sys.exit(1)
-    console.print(f"Everything is equal. Files of the cluster and the lake: {directory}", soft_wrap=True)
+    what = "Files of the lake" if lose_a_disk else "Files of the cluster and the lake"
+    console.print(f"Everything is equal. {what}: {directory}", soft_wrap=True)
 
 
 def prepare(directory: str) -> str:
@@ -105,8 +101,9 @@ def prepare(directory: str) -> str:
 class Demo:
     """One run."""
 
-    def __init__(self, directory: str, console: Console) -> None:
-        self.directory, self.console = directory, console
+    def __init__(self, directory: str, console: Console, *, lose_a_disk: bool = False) -> None:
+        self.directory, self.console, self.lose_a_disk = directory, console, lose_a_disk
+        self.how = ""
         self.started_s = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -117,13 +114,14 @@ class Demo:
 
         columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         file = demo_flights.path()
-        with Cluster(data_dir=os.path.join(self.directory, "cluster"), brokers=3, log_dirs=2) as cluster:
+        with ExitStack() as ending:
+            cluster = self.cluster(ending)
             self.say(f"3 brokers with 2 log directories each: {cluster.bootstrap}")
             create_topic(cluster)
             self.say(f"starting Spark; then {demo_flights.FLIGHTS:,} flights, at most {RATE_PER_S:,} a second")
             with Pipeline(cluster.bootstrap, self.directory, TOPIC) as pipeline:
                 with Progress(*columns, console=self.console) as progress:
-                    load, death = self.load_and_kill(cluster, pipeline, file, progress)
+                    load, blow = self.load_and_strike(cluster, pipeline, file, progress)
                 self.say("Spark aggregates the topic: delay per carrier and per hour")
                 by_carrier, by_hour = pipeline.aggregates()
                 self.say("auditing every replica on disk")
@@ -140,11 +138,7 @@ class Demo:
                 landed=landed.rows,
                 landed_bad=pipeline.bad_records(),
                 landed_different=landed.different,
-                killed_broker=death.broker,
-                was_controller=death.was_controller,
-                new_controller=death.next_controller,
-                back_in_sync_s=death.back_in_sync_s,
-                pause_s=death.pause_s,
+                blow=blow,
                 audited_partitions=audit.partitions,
                 audited_replicas=audit.replicas,
                 audited_records=audit.records,
@@ -156,15 +150,29 @@ class Demo:
                 seconds=time.monotonic() - self.started_s,
             )
 
-    def load_and_kill(self, cluster: Cluster, pipeline: Pipeline, file: str, progress: Progress) -> tuple[Load, Death]:
-        """Writes everything, kills and revives the controller half way, returns when all has landed."""
+    def cluster(self, ending: ExitStack) -> Cluster:
+        """Running; ends with ``ending``."""
+        if not self.lose_a_disk:
+            return ending.enter_context(
+                Cluster(data_dir=os.path.join(self.directory, "cluster"), brokers=3, log_dirs=2)
+            )
+        from holdfast.cli.demo_disk import start_cluster
+
+        cluster, self.how = start_cluster(3, 2, self.say)
+        ending.push(cluster)
+        return cluster
+
+    def load_and_strike(
+        self, cluster: Cluster, pipeline: Pipeline, file: str, progress: Progress
+    ) -> tuple[Load, Death | LostDisk]:
+        """Writes everything, kills the controller or a disk half way, returns when all has landed."""
         load = Load(cluster.bootstrap, TOPIC, demo_flights.chunks(file), rate_per_s=RATE_PER_S)
         bars = Bars(progress, load, pipeline)
         load.start()
         pipeline.start()
         try:
             bars.wait_until(lambda: load.ledger.acked * 2 >= demo_flights.FLIGHTS)
-            death = self.kill_the_controller(cluster, load, bars)
+            blow = self.strike(cluster, load, bars)
             bars.wait_until(lambda: not load.is_alive())
             pipeline.finish(load.ledger.acked)
             bars.wait_until(lambda: not pipeline.running)
@@ -172,7 +180,15 @@ class Demo:
             load.stop()
         if load.error is not None:
             raise DemoError(f"the load ended early: {load.error}")
-        return load, death
+        return load, blow
+
+    def strike(self, cluster: Cluster, load: Load, bars: Bars) -> Death | LostDisk:
+        if not self.lose_a_disk:
+            return self.kill_the_controller(cluster, load, bars)
+        from holdfast.cli.demo_disk import DiskLoss
+
+        loss = DiskLoss(cluster, TOPIC, self.how, self.say)
+        return loss.happen(load.ledger, demo_flights.FLIGHTS, bars.wait_until, lambda: is_in_sync(cluster))
 
     def kill_the_controller(self, cluster: Cluster, load: Load, bars: Bars) -> Death:
         view = cluster.describe([TOPIC])

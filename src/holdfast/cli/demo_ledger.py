@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +61,15 @@ class Ledger:
             (b - a for one in times.values() for a, b in pairwise(sorted(one)) if b > since_s),
             default=0.0,
         )
+
+    def first_acks_s(self, after_s: Mapping[int, float]) -> dict[int, float]:
+        """By partition, when its first acknowledgement after the moment given came; without those that had none."""
+        found: dict[int, float] = {}
+        for row, partition, _ in self.places():
+            at_s = self.times_s[row]
+            if partition in after_s and after_s[partition] < at_s < found.get(partition, at_s + 1):
+                found[partition] = at_s
+        return found
 
 
 class Load(threading.Thread):

@@ -16,6 +16,38 @@ Aggregates = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """What came of killing the controller."""
+
+    broker: int
+    was_controller: bool
+    next_controller: int | None
+    pause_s: float
+    """The longest time that a partition that it led had no acknowledgement around the kill."""
+    back_in_sync_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LostDisk:
+    """What came of a log directory that died and was healed."""
+
+    broker: int
+    path: str
+    how: str
+    replicas: int
+    led: tuple[int, ...]
+    """Partitions whose leader was on it."""
+    detected_s: float
+    """From the fault until the broker had given the directory up."""
+    resumed_s: float
+    """From the fault to the first acknowledgement after a new leader was known, of the slowest partition."""
+    back_in_sync_s: float
+    """From asking for it again until every replica was in sync."""
+    same_process: bool
+    """The broker lived on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Everything that one run of the demo measured."""
 
@@ -32,12 +64,8 @@ class Outcome:
     landed_bad: int
     landed_different: int
     """Landed rows that are not, column by column, the flight that was acknowledged at that offset."""
-    killed_broker: int
-    was_controller: bool
-    new_controller: int | None
-    back_in_sync_s: float
-    pause_s: float
-    """The longest time that a partition had no acknowledgement around the kill."""
+    blow: Death | LostDisk
+    """What was done to the cluster half way."""
     audited_partitions: int
     audited_replicas: int
     audited_records: int
@@ -64,8 +92,10 @@ def differences(outcome: Outcome) -> list[str]:
         ("records audited", o.audited_records, "records acknowledged", o.acked),
     ]
     found = [f"{name}: {value:,}, {against}: {other:,}" for name, value, against, other in counts if value != other]
-    if not o.was_controller:
-        found.append(f"the killed broker {o.killed_broker} was not the controller")
+    if isinstance(o.blow, Death) and not o.blow.was_controller:
+        found.append(f"the killed broker {o.blow.broker} was not the controller")
+    if isinstance(o.blow, LostDisk) and not o.blow.same_process:
+        found.append(f"broker {o.blow.broker} did not survive its disk: it is another process now")
     found += [f"audit: {difference}" for difference in o.audit_differences]
     found += _unequal("carrier", o.by_carrier, o.by_carrier_truth)
     return found + _unequal("hour", o.by_hour, o.by_hour_truth)
@@ -92,10 +122,8 @@ def summary(outcome: Outcome) -> Table:
     table.add_row("bad records beside them", f"{o.landed_bad:,}")
     table.add_row(f"records audited, in {o.audited_replicas} replicas", f"{o.audited_records:,}")
     table.add_section()
-    table.add_row("kill -9 of the controller", f"broker {o.killed_broker}")
-    table.add_row("controller after it", "none" if o.new_controller is None else f"broker {o.new_controller}")
-    table.add_row("longest time without a leader, as the client saw it", f"{o.pause_s * 1000:,.0f} ms")
-    table.add_row("from its start until in sync everywhere", f"{o.back_in_sync_s:.1f} s")
+    for what, value in _death(o.blow) if isinstance(o.blow, Death) else _lost_disk(o):
+        table.add_row(what, value)
     table.add_section()
     for name, (flights, minutes) in _worst(o.by_carrier, 3):
         table.add_row(f"mean arrival delay, carrier {name}", f"{minutes / flights:.1f} min of {flights:,}")
@@ -104,6 +132,31 @@ def summary(outcome: Outcome) -> Table:
     table.add_section()
     table.add_row("all of it", f"{o.seconds:.0f} s")
     return table
+
+
+def _death(death: Death) -> list[tuple[str, str]]:
+    successor = death.next_controller
+    return [
+        ("kill -9 of the controller", f"broker {death.broker}"),
+        ("controller after it", "none" if successor is None else f"broker {successor}"),
+        ("longest time without a leader, as the client saw it", f"{death.pause_s * 1000:,.0f} ms"),
+        ("from its start until in sync everywhere", f"{death.back_in_sync_s:.1f} s"),
+    ]
+
+
+def _lost_disk(o: Outcome) -> list[tuple[str, str]]:
+    lost = o.blow
+    assert isinstance(lost, LostDisk)
+    nothing_lost = o.acked == o.audited_records == o.in_log and not o.audit_differences
+    return [
+        (f"a disk of broker {lost.broker} died", lost.path.rpartition("/")[2]),
+        ("replicas on it, leaders among them", f"{lost.replicas}, {len(lost.led)}"),
+        ("from the fault until the broker had given it up", f"{lost.detected_s * 1000:,.0f} ms"),
+        ("from the fault to the first ack of every new leader", f"{lost.resumed_s * 1000:,.0f} ms"),
+        ("acknowledged records that the audit misses", "none" if nothing_lost else "some: see below"),
+        ("broker restarted", "no" if lost.same_process else "yes"),
+        ("from log-dirs online until in sync everywhere", f"{lost.back_in_sync_s:.1f} s"),
+    ]
 
 
 def _worst(groups: Aggregates, count: int) -> list[tuple[str, tuple[int, int]]]:

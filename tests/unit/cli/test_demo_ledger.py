@@ -26,3 +26,11 @@ def test_the_longest_pause_is_one_partitions_and_ends_after_the_moment_asked_for
     assert ledger.longest_pause_s(since_s=5.2, partitions=[0]) == 5.9 - 5.1
     assert ledger.longest_pause_s(since_s=0.0, partitions=[0]) == 4.0
     assert ledger.longest_pause_s(since_s=9.0) == 0.0
+
+
+def test_the_first_acknowledgement_after_a_moment_is_found_by_partition() -> None:
+    ledger = Ledger(rows=8)
+    acks = [(0, 4.9), (0, 5.7), (0, 5.1), (0, 5.6), (1, 5.3), (1, 5.4), (2, 9.0), (3, 4.0)]
+    for row, (partition, at_s) in enumerate(acks):
+        ledger.record(row, partition, row, at_s)
+    assert ledger.first_acks_s({0: 5.2, 1: 5.0, 3: 5.0}) == {0: 5.6, 1: 5.3}

@@ -6,8 +6,20 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from holdfast.cli.demo_report import Outcome, differences, summary
+from holdfast.cli.demo_report import Death, LostDisk, Outcome, differences, summary
 
+KILLED = Death(broker=2, was_controller=True, next_controller=3, back_in_sync_s=1.23, pause_s=0.21)
+LOST = LostDisk(
+    broker=1,
+    path="/data/broker-1/log-dir-2",
+    how="EIO",
+    replicas=3,
+    led=(0, 3),
+    detected_s=0.004,
+    resumed_s=0.123,
+    back_in_sync_s=0.87,
+    same_process=True,
+)
 GOOD = Outcome(
     flights=1000,
     sent=1000,
@@ -18,11 +30,7 @@ GOOD = Outcome(
     landed=1000,
     landed_bad=0,
     landed_different=0,
-    killed_broker=2,
-    was_controller=True,
-    new_controller=3,
-    back_in_sync_s=1.23,
-    pause_s=0.21,
+    blow=KILLED,
     audited_partitions=6,
     audited_replicas=18,
     audited_records=1000,
@@ -52,7 +60,8 @@ def test_an_exact_run_has_no_differences() -> None:
         ({"landed_different": 7}, "landed rows that differ from what was sent: 7"),
         ({"audited_records": 0}, "records audited: 0"),
         ({"audit_differences": ("flights-0 differs on 2",)}, "audit: flights-0 differs on 2"),
-        ({"was_controller": False}, "the killed broker 2 was not the controller"),
+        ({"blow": replace(KILLED, was_controller=False)}, "the killed broker 2 was not the controller"),
+        ({"blow": replace(LOST, same_process=False)}, "broker 1 did not survive its disk"),
         ({"by_hour": {"5": (1000, 801)}}, "hour 5: Spark says (flights, minutes) (1000, 801)"),
         ({"by_carrier": {"UA": (600, 1200)}}, "carrier AA: Spark says (flights, minutes) None"),
     ],
@@ -78,3 +87,20 @@ def test_the_table_shows_counts_the_kill_and_the_delays() -> None:
         "61 s",
     ):
         assert part in shown
+
+
+def test_the_table_shows_the_lost_disk() -> None:
+    written = io.StringIO()
+    lossy = replace(GOOD, blow=LOST)
+    assert differences(lossy) == []
+    Console(width=100, file=written).print(summary(lossy))
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in written.getvalue().splitlines() if "│" in line]
+    shown = {row[0]: row[1] for row in rows}
+    assert shown["a disk of broker 1 died"] == "log-dir-2"
+    assert shown["replicas on it, leaders among them"] == "3, 2"
+    assert shown["from the fault until the broker had given it up"] == "4 ms"
+    assert shown["from the fault to the first ack of every new leader"] == "123 ms"
+    assert shown["acknowledged records that the audit misses"] == "none"
+    assert shown["broker restarted"] == "no"
+    assert shown["from log-dirs online until in sync everywhere"] == "0.9 s"
+    assert not any("kill -9" in row for row in shown)
