@@ -146,6 +146,36 @@ def test_a_directory_is_taken_out_used_again_added_and_removed(own_cluster: Call
     assert ("1", third) not in states(cluster)
 
 
+def test_replicas_are_moved_and_a_directory_is_emptied(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster(brokers=1)
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="t", partitions=6, replication_factor=1))
+    cluster.wait_in_sync(["t"])
+    one, two = dirs_of(cluster, 1)
+    first, *others = sorted(str(r.tp) for r in dirs_of(cluster, 1)[one].replicas)
+    assert others
+    code, out, err = outcome(run(cluster, "move", first, "--broker", "1", "--to", two + "/"))
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"Successfully started moving log directory to {two} for replica {first} with broker 1",
+        f"{first} is in {two} (0 B)",
+    ]
+    assert first in {str(r.tp) for r in dirs_of(cluster, 1)[two].replicas}
+    assert run(cluster, "move", first, "--broker", "1", "--to", two).exit_code == 0, "it is there already"
+    done = run(cluster, "move", "--broker", "1", "--from", one, "--to", two)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert not dirs_of(cluster, 1)[one].replicas
+    nothing = run(cluster, "move", "--broker", "1", "--from", one, "--to", two)
+    assert outcome(nothing) == (0, f"{one} on broker 1 holds nothing to move\n", "")
+    assert run(cluster, "remove", "--broker", "1", one).exit_code == 0
+    nowhere = run(cluster, "move", first, "nosuch-0", "--broker", "1", "--to", "/nowhere", "--no-wait")
+    assert (nowhere.exit_code, nowhere.stdout) == (1, "")
+    assert [line.partition(": ")[0] for line in nowhere.stderr.splitlines()] == [
+        f"ERROR {first} on broker 1", "ERROR nosuch-0 on broker 1"
+    ]  # fmt: skip
+    assert nowhere.stderr.count("org.apache.kafka.common.errors.LogDirNotFoundException: ") == 2
+
+
 def test_a_stock_broker_that_closes_the_connection_is_told_so(cluster: Cluster) -> None:
     """What any other broker does with a request it does not know: this one, with a version that it does not know."""
 

@@ -131,8 +131,7 @@ def _dirs(broker: Broker) -> Iterator[DirReading]:
 
 
 def _moves(broker: Broker) -> Iterator[MoveReading]:
-    moves = getattr(broker, "moves", None)
-    for each in moves.describe() if moves is not None else ():
+    for each in broker.moves.describe():
         yield MoveReading(
             topic_partition=each.topic_partition,
             source=each.from_path,

@@ -253,14 +253,14 @@ def move(
             click.echo(f"ERROR {tp} on broker {broker}: {qualified(error, said(error))}", err=True)
         begun = [tp for tp in outcomes if tp not in refused]
         for tp in begun:
-            click.echo(f"Successfully started moving log directory to {target} for replica {tp} with broker {broker}")
+            click.echo(f"Successfully started moving log directory to {path} for replica {tp} with broker {broker}")
         if not wanted:
             click.echo(f"{source} on broker {broker} holds nothing to move")
         failed = list(refused)
         if begun and not no_wait:
             from holdfast.cli.log_dir_moves import watch_moves
 
-            failed += await watch_moves(client, broker, begun, target)
+            failed += await watch_moves(client, broker, begun, path)
         return failed
 
     if run(bootstrap, work):

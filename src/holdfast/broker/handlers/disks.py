@@ -79,7 +79,6 @@ def _log_dir(status: DiskStatus) -> dict[str, Any]:
 
 
 def _moves(ctx: RequestContext) -> list[dict[str, Any]]:
-    moves = getattr(ctx.broker, "moves", None)
     return [
         {
             "topic_name": each.topic_partition.topic,
@@ -89,5 +88,5 @@ def _moves(ctx: RequestContext) -> list[dict[str, Any]]:
             "lag": each.lag,
             "bytes_per_s": round(each.bytes_per_s),
         }
-        for each in (moves.describe() if moves is not None else ())
+        for each in ctx.broker.moves.describe()
     ]
