@@ -45,6 +45,7 @@ IN_TURN = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 def cluster() -> Iterator[Cluster]:
     with Cluster(disks=DISKS, user=NOBODY, settings=SETTINGS) as running:
         yield running
+        running.print_logs()
 
 
 def controller_of(cluster: Cluster, *, at: int) -> int:

@@ -192,19 +192,20 @@ class Orders:
             else:
                 self._apply_one(state, now_ms, result)
 
+        existing = self._logs.get(state.topic_partition)
+        if existing is not None and not existing.dir.is_online:
+            # What it has is out of date when it comes back (K112-80); the new topic need not wait for that.
+            self._logs.forget(state.topic_partition)
         self._logs.delete(state.topic_partition, now_ms=now_ms, done=deleted)
 
     def _create(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
+        self._logs.settle(tp, state.topic_id, now_ms)
         if tp in self._logs.returned and not self._may_return(state):
             result(KafkaStorageError(f"{tp}: its log directory is back, and the controller has not heard of it"))
             return
         existing = self._logs.get(tp)
-        if (
-            existing is not None
-            and existing.topic_id not in (None, state.topic_id)
-            and existing.is_online
-        ):
+        if existing is not None and existing.topic_id not in (None, state.topic_id):
             self._delete_and_create(state, now_ms, result)
             return
         self.partitions[tp] = Partition(self._around, tp, state.topic_id)

@@ -170,9 +170,12 @@ def _load(
     found.complete = True
 
 
-def settle_twins(found: Sequence[LoadedDir]) -> list[tuple[Log, Log]]:
-    """Take out the copies that a move left beside a replica: (what goes, what stays). DuplicateReplicaError for two
-    that nothing of ours has made."""
+def settle_twins(
+    found: Sequence[LoadedDir], undecided: dict[TopicPartition, list[Log]]
+) -> list[tuple[Log, Log]]:
+    """Take out the copies that a move left beside a replica: (what goes, what stays). Of two topics of one name, of
+    which one was deleted while its dir was away, only the cluster knows which is right: the second is ``undecided``
+    (K112-80). DuplicateReplicaError for two that nothing of ours has made."""
     seen: dict[TopicPartition, LoadedDir] = {}
     settled = []
     for one in found:
@@ -182,6 +185,9 @@ def settle_twins(found: Sequence[LoadedDir]) -> list[tuple[Log, Log]]:
                 continue
             here, there = one.logs[tp], before.logs[tp]
             going = loser(here, one.moved_from.get(tp), there, before.moved_from.get(tp))
+            if going is None and here.topic_id != there.topic_id:
+                undecided.setdefault(tp, []).append(one.logs.pop(tp))
+                continue
             if going is None:
                 raise DuplicateReplicaError(
                     f"replica {tp} is in {there.path} and in {here.path}: expected one; "

@@ -103,6 +103,8 @@ class LogManager:
         self.on_deleted: Callable[[TopicPartition], None] = lambda _: None
         """A replica is deleted: its move ends."""
         self._switching: dict[TopicPartition, list[Callable[[], None]]] = {}
+        self._undecided: dict[TopicPartition, list[Log]] = {}
+        """More copies found at the start, of other topics of that name."""
         self._syncing: set[Log] = set()
         self._loaded: set[str] = set()
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
@@ -148,7 +150,7 @@ class LogManager:
                 f"log.dirs: none of the specified log dirs {paths} can be created or validated: expected one"
             )
         try:
-            twins = settle_twins(found)
+            twins = settle_twins(found, self._undecided)
         except DuplicateReplicaError as e:
             return e
         by_id: dict[UUID, str] = {}
@@ -164,6 +166,8 @@ class LogManager:
             self.failed.update(one.failed)
             self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._take_stock(one)
+        for tp in self._undecided:
+            self.high_watermarks.pop(tp, None)  # of one of them
         self.past.adopt(one.history() for one in found)
         for going, kept in twins:
             self.moved_away(going, kept, now_ms)
@@ -272,6 +276,22 @@ class LogManager:
         gone = self._logs.pop(tp, None)
         if gone is not None:
             self._counts[gone.dir.path] -= 1
+
+    def settle(self, tp: TopicPartition, topic_id: TopicId, now_ms: TimestampMs) -> None:
+        """The topic was deleted and made again while a dir was away (K112-80): of several copies found at the start
+        that of ``topic_id`` stays."""
+        served, others = self._logs.get(tp), self._undecided.pop(tp, [])
+        if served is None or not others:
+            return
+        copies = [served, *others]
+        right = next((each for each in copies if each.topic_id == topic_id), served)
+        self._logs[tp] = right
+        self._counts[served.dir.path] -= 1
+        self._counts[right.dir.path] += 1
+        for each in copies:
+            if each is not right:
+                log.warning("%s is of an earlier topic of that name: removed", each.path)
+                self.retire(each, now_ms)
 
     def retire(self, superseded: Log, now_ms: TimestampMs) -> None:
         """Remove a log that is in no table: later, like one that was deleted."""
@@ -481,6 +501,8 @@ class LogManager:
         if not directory.is_online:
             done(KafkaStorageError(f"log dir {directory.path} is offline: {directory.failure}"))
             return
+        if going.topic_id is not None:
+            self.settle(tp, going.topic_id, now_ms)
         del self._logs[tp]
         self.high_watermarks.pop(tp, None)
         self._counts[directory.path] -= 1

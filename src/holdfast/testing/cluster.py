@@ -92,6 +92,8 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if kind is not None and self._scratch is not None:
+                self.print_logs()  # they go with the scratch directory
             if self.running:
                 self.stop()
         finally:
@@ -262,6 +264,11 @@ class Cluster:
     def log_tail(self, size: int = 2000) -> str:
         """The end of what ``up`` and its brokers wrote to standard error."""
         return self._log.read_bytes()[-size:].decode(errors="replace") if self._log.exists() else ""
+
+    def print_logs(self, lines: int = 30) -> None:
+        """The end of every broker's log, to standard output."""
+        for path in sorted(self.data_dir.glob("broker-*.log")):
+            print(path, *path.read_text(errors="replace").splitlines()[-lines:], sep="\n")
 
     def _first_line(self) -> str:
         assert self._process is not None and self._process.stdout is not None
