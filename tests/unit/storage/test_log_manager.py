@@ -1,6 +1,7 @@
 """Several dirs: loading, placing, deleting, checkpoints, and the loss of one of them."""
 
 import os
+import shutil
 from collections import deque
 from pathlib import Path
 from uuid import UUID
@@ -22,6 +23,7 @@ from holdfast.storage import checkpoints
 from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager, Placement
+from holdfast.storage.partition_metadata import encode_uuid
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -392,11 +394,41 @@ def test_k112_02_no_good_dir_is_an_error(broker, files):
 def test_the_same_replica_in_two_dirs_is_refused(broker):
     broker.create(tp(0))
     broker.stop()
-    os.mkdir(broker.root / "d1" / "t-0")
+    shutil.copytree(broker.root / "d0" / "t-0", broker.root / "d1" / "t-0")
     broker.start(expect_error=True)
     assert isinstance(broker.error, DuplicateReplicaError)
     assert "d0/t-0" in str(broker.error)
     assert "d1/t-0" in str(broker.error)
+
+
+@pytest.mark.parametrize("right", [7, 8, 9])
+def test_K112_80_of_two_topics_of_one_name_the_clusters_stays(broker, right):
+    """One was deleted while its dir was away; which of the two, if any, only the cluster can say."""
+    broker.create(tp(0))
+    broker.stop()
+    shutil.copytree(broker.root / "d0" / "t-0", broker.root / "d1" / "t-0")
+    metadata = broker.root / "d1" / "t-0" / "partition.metadata"
+    metadata.write_text(metadata.read_text().replace(encode_uuid(TOPIC_ID), encode_uuid(UUID(int=8))))
+    logs = broker.start()
+    logs.settle(tp(0), UUID(int=right), NOW_MS)
+    logs.settle(tp(0), UUID(int=right), NOW_MS)
+    kept = logs.get(tp(0))
+    assert right == 9 or kept.topic_id == UUID(int=right)
+    assert Path(kept.path).exists() and len(list(broker.root.glob("d?/t-0"))) == 1
+    assert len(list(broker.root.glob("d?/t-0.*-delete"))) == 1
+    assert sorted(logs._counts.values()) == [0, *[0] * (broker.count - 2), 1]
+
+
+def test_K112_80_a_topic_that_is_gone_takes_both_copies_with_it(broker):
+    broker.create(tp(0))
+    broker.stop()
+    shutil.copytree(broker.root / "d0" / "t-0", broker.root / "d1" / "t-0")
+    (broker.root / "d1" / "t-0" / "partition.metadata").unlink()
+    logs = broker.start()
+    told = []
+    logs.delete(tp(0), now_ms=NOW_MS, done=told.append)
+    assert told == [None]
+    assert not list(broker.root.glob("d?/t-0")) and logs.get(tp(0)) is None
 
 
 def test_h17_a_copied_dir_is_refused(broker):
