@@ -21,7 +21,9 @@ sys.path.insert(0, str(ROOT / "src"))  # the sources beside these tests, whateve
 from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: E402
 
+from holdfast.testing import DiskFaultUnavailable  # noqa: E402
 from tests.chaos import network, report, schedule  # noqa: E402
+from tests.chaos.disks import Disks  # noqa: E402
 from tests.chaos.launch import PLANTED  # noqa: E402
 from tests.chaos.recorder import Recorder  # noqa: E402
 from tests.chaos.run import Plan, Run  # noqa: E402
@@ -49,7 +51,18 @@ def main() -> int:
         filename=directory / "clients.log", level=logging.WARNING, format="[%(asctime)s] %(name)s: %(message)s"
     )
     means = network.Namespaces([1, 2, 3]) if why_not is None else _proxies()
-    outcome = _run(options, pace, seconds, directory, means, why_not)
+    disks = None
+    if options.disks:
+        try:
+            disks = Disks(directory, (1, 2, 3), options.seed)
+        except DiskFaultUnavailable as error:
+            print(f"chaos: --disks: {error}", file=sys.stderr)
+            return 2
+    try:
+        outcome = _run(options, pace, seconds, directory, means, why_not, disks)
+    finally:
+        if disks is not None:
+            disks.close()
     summary = directory.parent / f"{directory.name}.json"
     summary.write_text(json.dumps(report.as_json(outcome), indent=1))
     Console(width=None if sys.stdout.isatty() else 120).print(report.table(outcome))
@@ -69,6 +82,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="faults follow each other quickly; short session timeout")
     parser.add_argument("--network", choices=("auto", "namespaces", "proxy"), default="auto")
     parser.add_argument("--planted", help="a bug of tests/simulation/planted.py that the brokers shall have")
+    parser.add_argument("--disks", action="store_true", help="log directories on real disks that fail as well; root")
     parser.add_argument("--plan", action="store_true", help="print the schedule and end")
     options = parser.parse_args()
     if options.seed is None:
@@ -89,6 +103,7 @@ def _run(
     directory: Path,
     means: network.Network,
     why_not: str | None,
+    disks: Disks | None,
 ) -> report.Outcome:
     plan = Plan(
         seed=options.seed,
@@ -126,13 +141,16 @@ def _run(
 
     say(f"seed {options.seed}; commit {plan.commit}; cluster and ledger in {directory}")
     say(f"network: {means.description}" + ("" if why_not is None else f" (no namespaces: {why_not})"))
+    for line in [] if disks is None else disks.names():
+        say(line)
     with bar:
-        return Run(plan, directory, means, say=say, tick=tick).go()
+        return Run(plan, directory, means, disks=disks, say=say, tick=tick).go()
 
 
 def _command(options: argparse.Namespace) -> str:
     """That does the same again."""
     more = ["--short"] if options.short else []
+    more += ["--disks"] if options.disks else []
     more += [f"--planted {options.planted}"] if options.planted else []
     more += [f"--network {options.network}"] if options.network != "auto" else []
     arguments = f' ARGS="{" ".join(more)}"' if more else ""

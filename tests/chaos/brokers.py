@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.testing.view import ClusterView, ask
@@ -25,8 +25,19 @@ ROOT = Path(__file__).parent.parent.parent
 class Brokers:
     """Brokers 1..count over a network. All are down at first."""
 
-    def __init__(self, directory: Path, network: Network, *, count: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        network: Network,
+        *,
+        count: int,
+        settings: Mapping[str, str],
+        user: int | None = None,
+        python: Callable[[], tuple[str, dict[str, str]]] | None = None,
+    ) -> None:
+        """``user``: whom the processes run as, by an interpreter and environment that ``python`` tells."""
         self.directory = directory
+        self._user, self._python = user, python
         self.ids = tuple(range(1, count + 1))
         self.network = network
         self.started = 0
@@ -35,6 +46,9 @@ class Brokers:
         (directory / "metadata").mkdir(parents=True, exist_ok=True)
         for broker in self.ids:
             self._write(broker, settings)
+        if user is not None:
+            for path in (directory, *directory.glob("*"), *directory.glob("broker-*/*")):
+                os.chown(path, user, user)
 
     def _write(self, broker: int, settings: Mapping[str, str]) -> None:
         dirs = [self.directory / f"broker-{broker}" / f"log-dir-{k}" for k in range(1, LOG_DIRS + 1)]
@@ -66,11 +80,22 @@ class Brokers:
         """Returns at once. Nothing happens if it runs."""
         if self.runs(broker):
             return
-        command = [sys.executable, "-m", "tests.chaos.launch", "broker", str(self._file(broker))]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+        python, environment = sys.executable, dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+        if self._python is not None:
+            python, environment = self._python()
+        command = [python, "-m", "tests.chaos.launch", "broker", str(self._file(broker))]
         with self.log(broker).open("ab") as log, self.network.inside(broker):
             self._processes[broker] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+                user=self._user,
+                group=self._user,
+                extra_groups=None if self._user is None else [],
             )
         self.network.started(broker, self._processes[broker].pid)
         self.started += 1

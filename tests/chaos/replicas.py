@@ -68,7 +68,7 @@ def surprises(cluster: Path, broker: int) -> list[str]:
 def misplaced(cluster: Path, broker: int, wanted: set[str]) -> str:
     """How a broker's directories differ from the replicas that it should have; empty when they do not."""
     there = {path.name for path in cluster.glob(f"broker-{broker}/log-dir-*/*-*") if path.is_dir()}
-    there = {name for name in there if not name.endswith("-delete")}
+    there = {name for name in there if not name.endswith(("-delete", "-stray"))}
     return ", ".join(
         [f"{name} missing" for name in sorted(wanted - there)] + [f"{n} left" for n in sorted(there - wanted)]
     )

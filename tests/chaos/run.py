@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos import replicas
 from tests.chaos.brokers import Brokers
+from tests.chaos.disks import DiskFault, Disks, disk_faults
 from tests.chaos.faults import Faults, Steps
 from tests.chaos.network import Network
 from tests.chaos.producers import EAGER, QUIET, AiokafkaLoad, ConfluentLoad, Load, all_ended
@@ -44,6 +45,8 @@ HEAL_S = 90
 FLUSH_S = 200
 READ_S = 120
 CALM_S = 1.0
+DISKS_IN = 0.7
+"""In which part of the rounds a disk fails too: every 30 s, where a round takes 20."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Run:
         directory: Path,
         network: Network,
         *,
+        disks: Disks | None = None,
         say: Callable[[str], None],
         tick: Callable[[float, Recorder], None],
     ) -> None:
@@ -77,7 +81,9 @@ class Run:
         self._network = network
         settings = _broker_settings(plan.pace)
         self.cluster = directory / "cluster"
-        self.brokers = Brokers(self.cluster, network, count=3, settings=settings)
+        self._disks = disks
+        as_user = {} if disks is None else {"user": disks.user, "python": disks.python}
+        self.brokers = Brokers(self.cluster, network, count=3, settings=settings, **as_user)  # type: ignore[arg-type]
         self.recorder = Recorder(directory)
         self._faults = Faults(self.brokers, self.recorder.found)
         self._results: list[RoundResult] = []
@@ -108,7 +114,9 @@ class Run:
             self.brokers.start(broker)
         self._wait(lambda: self._view_is_full([]), "the brokers to see each other", START_S)
         admin = AdminClient({"bootstrap.servers": self.brokers.bootstrap, **QUIET})
-        new = [NewTopic(name, count, 3, config=config) for name, (count, config) in TOPICS.items()]
+        # One copy is not enough where a disk may lose what was not flushed.
+        least = {} if self._disks is None else {"min.insync.replicas": "2"}
+        new = [NewTopic(name, count, 3, config={**config, **least}) for name, (count, config) in TOPICS.items()]
         for future in admin.create_topics(new).values():
             future.result(START_S)
         self._wait(lambda: self._view_is_full(list(TOPICS)), "all replicas to be in sync", START_S)
@@ -149,19 +157,19 @@ class Run:
         return time.monotonic() - self._began
 
     def _play_all(self, rounds: tuple[Round, ...]) -> None:
-        for number, planned in enumerate(rounds, 1):
+        bad = disk_faults(self.plan.seed, len(rounds), 0 if self._disks is None else DISKS_IN)
+        for number, (planned, disk) in enumerate(zip(rounds, bad, strict=True), 1):
             self._rest(planned.at_s)
             if self._gone >= self.plan.seconds or self._violated():
                 return
-            self._say(f"{self._gone:7.1f} s  round {number}: {planned.name}")
+            name = planned.name if disk is None else f"{planned.name} + a disk"
+            self._say(f"{self._gone:7.1f} s  round {number}: {name}")
             self.recorder.take_pause()
-            self._play(planned)
-            healed = self._heal(planned.name)
+            self._play(planned, disk)
+            healed = self._heal(name)
             pause = self.recorder.take_pause()
             where = "" if pause.place is None else place_name(pause.place)
-            self._results.append(
-                RoundResult(name=planned.name, pause_s=pause.seconds, pause_place=where, heal_s=healed)
-            )
+            self._results.append(RoundResult(name=name, pause_s=pause.seconds, pause_place=where, heal_s=healed))
             if healed is None:
                 return
         self._rest(self.plan.seconds)
@@ -173,11 +181,15 @@ class Run:
             self._tick()
             time.sleep(0.1)
 
-    def _play(self, planned: Round) -> None:
+    def _play(self, planned: Round, disk: DiskFault | None) -> None:
         began = time.monotonic()
         waiting: list[tuple[float, int, Steps]] = [
             (began + fault.after_s, number, self._faults.steps(fault)) for number, fault in enumerate(planned.faults)
         ]
+        if disk is not None and self._disks is not None:
+            others_may_go = any(fault.kind.kills > 1 for fault in planned.faults) or len(planned.faults) > 1
+            steps = self._disks.steps(disk, self.brokers, self.recorder.found, others_may_go=others_may_go)
+            waiting.append((began + disk.after_s, len(waiting), steps))
         heapq.heapify(waiting)
         while waiting:
             due, number, steps = heapq.heappop(waiting)
@@ -277,7 +289,11 @@ class Run:
             found("stuck", text)
         for broker in self.brokers.ids:
             for text in replicas.surprises(self.cluster, broker):
-                found("surprise", text)
+                if self._disks is None or not self._disks.explains(text):
+                    found("surprise", text)
+            if self._disks is not None:
+                for text in self._disks.wrongly_offline(self.brokers.log(broker).read_text(errors="replace")):
+                    found("healthy", f"a directory was taken offline with which nothing was wrong: {text}")
 
     def _read_everything(self) -> None:
         """Until both readers from the beginning and the group are at the ends of the logs."""
@@ -336,7 +352,7 @@ class Run:
         self.recorder.close()
         brokers, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
         assert self._topics is not None
-        size = sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in self.cluster.rglob("*") if path.is_file())
         return Outcome(
             seed=self.plan.seed,
             command=self.plan.command,
@@ -345,7 +361,8 @@ class Run:
             minutes=minutes,
             planned_minutes=self.plan.seconds / 60,
             rounds=tuple(self._results),
-            faults={kind.value: count for kind, count in self._faults.counts.items()},
+            faults={kind.value: count for kind, count in self._faults.counts.items()}
+            | ({} if self._disks is None else dict(self._disks.counts)),
             kills=self._faults.kills,
             starts=self.brokers.started,
             topics=self._topics.done,

@@ -18,6 +18,8 @@ from pathlib import Path
 
 FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
 EXT4_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
+ALSO = "also"
+"""A file in a scratch directory: directories elsewhere, one a line, that are unmounted with it."""
 _SCRATCH = "holdfast-disks-"
 _OWNER = re.compile(rf"{_SCRATCH}(\d+)-")
 
@@ -113,6 +115,9 @@ def scratch(parent: str | None = None) -> Path:
 
 def remove(directory: Path) -> None:
     """The directory with everything that is mounted or immutable in it."""
+    with contextlib.suppress(OSError):
+        for line in (directory / ALSO).read_text().splitlines():
+            unmount_below(Path(line))
     unmount_below(directory)
     if shutil.which("chattr") and os.geteuid() == 0:
         subprocess.run(("chattr", "-R", "-f", "-i", directory), capture_output=True, check=False)

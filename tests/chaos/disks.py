@@ -1,0 +1,188 @@
+"""Log directories on disks that fail, one at a time, on top of whatever else happens to their brokers.
+
+    wait for the broker to run -> fail -> some seconds -> repair -> ``holdfast log-dirs online`` -> it is used again
+
+Owns the disks and the scratch directory of a run, which two directories of each broker are how, and the account of when
+each was bad. A directory that is told offline outside that time was healthy: ``found``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.testing import FAULTS, Disk, DiskFaultUnavailable, mounts
+from holdfast.testing.users import NOBODY, Reachable, can_enter
+from holdfast.testing.view import ask_log_dirs
+from tests.chaos.brokers import LOG_DIRS, Brokers
+
+Steps = Iterator[float]
+
+KINDS = (("eio", "mode-000"), ("full", "read-only"), ("immutable", "unmounted"), ("frozen", "replaced"))
+"""What the disks of a broker can do. A run draws for each broker two of these pairs, a kind for each directory."""
+LOSES = frozenset(("eio", "read-only"))
+"""What had not been flushed is gone when these are mounted again: not while all other replicas may be killed."""
+LASTS_S = (3.0, 9.0)
+LOOK_S = 0.2
+START_S = 60
+REPAIR_S = 60
+SLACK_S = 3.0
+OFFLINE = re.compile(r"(?m)^\[([\d-]+ [\d:]+),(\d+)\].* log dir (\S+) is offline: (.*)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFault:
+    """Part of a round. ``choice``: which disk."""
+
+    choice: int
+    after_s: float
+    lasts_s: float
+
+    def __str__(self) -> str:
+        return f"disk #{self.choice}, after {self.after_s:.1f} s for {self.lasts_s:.1f} s"
+
+
+def disk_faults(seed: int, rounds: int, every: float) -> tuple[DiskFault | None, ...]:
+    """One for each round, or none; ``every``: in which part of the rounds. Pure."""
+    rng = random.Random(f"disks {seed}")
+    return tuple(
+        DiskFault(
+            choice=rng.randrange(1000), after_s=round(rng.uniform(0, 3), 2), lasts_s=round(rng.uniform(*LASTS_S), 2)
+        )
+        if rng.random() < every
+        else None
+        for _ in range(rounds)
+    )
+
+
+class Disks:
+    """The disks of a run; ``close`` unmounts them. Brokers run as nobody, so that permissions count."""
+
+    def __init__(self, directory: Path, brokers: tuple[int, ...], seed: int) -> None:
+        self.scratch = mounts.scratch()
+        self.user = NOBODY
+        if not can_enter(self.user, directory):
+            raise DiskFaultUnavailable(f"user {self.user} cannot enter {directory}: choose another --dir")
+        (self.scratch / mounts.ALSO).write_text(f"{directory}\n")  # unmounted by the next run if this one is killed
+        self._images = directory / "disks"
+        self._images.mkdir(parents=True)
+        rng = random.Random(f"kinds {seed}")
+        self.all: list[tuple[int, str, Disk]] = []
+        self.counts: Counter[str] = Counter()
+        self.bad: dict[str, list[tuple[float, float]]] = {}
+        """Path -> from when to when (wall clock) it may be told offline."""
+        kinds = [kind for pair in rng.sample(KINDS, len(KINDS)) for kind in pair]
+        for broker in brokers:
+            for number in range(1, LOG_DIRS + 1):
+                name = kinds[len(self.all) % len(kinds)]
+                path = directory / "cluster" / f"broker-{broker}" / f"log-dir-{number}"
+                disk = FAULTS[name](path, self._images, user=self.user, size=512 << 20)
+                self.all.append((broker, name, disk))
+        for path in (directory, directory / "cluster"):
+            os.chown(path, self.user, self.user)
+        self._reachable = Reachable(self.user, self.scratch)
+
+    def python(self) -> tuple[str, dict[str, str]]:
+        """An interpreter that brokers can run."""
+        return self._reachable.python()
+
+    def names(self) -> list[str]:
+        return [f"broker {broker}, {disk.path.name}: {disk.name}" for broker, _, disk in self.all]
+
+    def close(self) -> None:
+        """The images of ext4 stay, below the directory of the run."""
+        for _, _, disk in self.all:
+            mounts.unmount_below(disk.path)
+        mounts.remove(self.scratch)
+
+    # -- a fault -----------------------------------------------------------------------------------------------
+
+    def steps(
+        self, fault: DiskFault, brokers: Brokers, found: Callable[[str, str], None], *, others_may_go: bool
+    ) -> Steps:
+        """Begins when it is first advanced; over when the directory is used again. ``others_may_go``: two or more
+        brokers are killed in this round."""
+        able = [(b, n, d) for b, n, d in self.all if not (others_may_go and n in LOSES)]
+        broker, _, disk = able[fault.choice % len(able)]
+        limit = time.monotonic() + START_S
+        while not _serves(brokers, broker) and time.monotonic() < limit:
+            yield LOOK_S
+        self.counts[f"disk: {disk.name}"] += 1
+        began = time.time()
+        windows = self.bad.setdefault(str(disk.path), [])
+        windows.append((began, float("inf")))
+        disk.fail()
+        yield fault.lasts_s
+        yield from self._repair(disk, broker, brokers, found)
+        if disk.is_dead:
+            yield from self._use_again(disk, broker, brokers, found)
+        windows[-1] = (began, time.time())
+
+    def _repair(self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None]) -> Steps:
+        limit = time.monotonic() + REPAIR_S
+        while True:
+            try:
+                disk.heal()
+                return
+            except OSError as error:
+                if time.monotonic() > limit:
+                    found("held", f"broker {broker} keeps files of {disk.path} open: {error}")
+                    brokers.kill(broker)
+                    limit += REPAIR_S
+            yield LOOK_S
+
+    def _use_again(self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None]) -> Steps:
+        """By the operator's command, unless the broker has been started meanwhile and has found it well."""
+        limit, said = time.monotonic() + START_S, "it was never asked"
+        while time.monotonic() < limit:
+            if _serves(brokers, broker):
+                if _error_of(brokers, broker, disk.path) == 0:
+                    return
+                host, port = brokers.network.advertised(broker)
+                command = ("log-dirs", "online", "--bootstrap-server", f"{host}:{port}", "--broker", str(broker))
+                asking = subprocess.Popen(
+                    (sys.executable, "-m", "holdfast.cli.main", *command, str(disk.path)),
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                )  # fmt: skip
+                while asking.poll() is None:
+                    yield LOOK_S
+                said = asking.communicate()[0]
+            yield LOOK_S
+        found("stuck", f"{disk.path} is not used again after it was repaired: {said}")
+
+    # -- the account -------------------------------------------------------------------------------------------
+
+    def wrongly_offline(self, log: str) -> list[str]:
+        """Lines of a broker's log that say of a directory with which nothing was wrong that it is offline."""
+        wrong = []
+        for match in OFFLINE.finditer(log):
+            moment = datetime.datetime.fromisoformat(match[1]).timestamp() + int(match[2]) / 1000
+            windows = self.bad.get(match[3], [])
+            if not any(began - SLACK_S <= moment <= ended + SLACK_S for began, ended in windows):
+                wrong.append(match[0])
+        return wrong
+
+    def explains(self, line: str) -> bool:
+        """Whether an error in a broker's log is about a disk that was bad then or is of such a disk."""
+        return any(path in line for path in self.bad)
+
+
+def _serves(brokers: Brokers, broker: int) -> bool:
+    return brokers.runs(broker) and not brokers.is_frozen(broker) and brokers.view(broker, []) is not None
+
+
+def _error_of(brokers: Brokers, broker: int, path: Path) -> int | None:
+    try:
+        seen = ask_log_dirs(*brokers.network.advertised(broker), timeout_s=2)
+    except OSError:
+        return None
+    return seen[str(path)].error if str(path) in seen else None
