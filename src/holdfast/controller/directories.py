@@ -38,7 +38,9 @@ class OfflineReplicas(Mapping[BrokerId, Replicas]):
 
     def add(self, broker: BrokerId, replicas: Iterable[tuple[TopicId, int]]) -> None:
         """These replicas of the broker are offline from now on."""
-        self._by_broker.setdefault(broker, set()).update(replicas)
+        more = set(replicas)
+        if more:
+            self._by_broker.setdefault(broker, set()).update(more)
 
     def discard(self, broker: BrokerId, replica: tuple[TopicId, int]) -> bool:
         """This replica can be used again; whether it could not before."""

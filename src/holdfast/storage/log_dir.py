@@ -181,7 +181,7 @@ class LogDir:
     def judge(self, error: OSError, kind: type[KafkaStorageError], of: Suspect | None = None) -> KafkaStorageError:
         """What an OSError means: the typed error to raise. Takes the directory, or the log ``of`` which it is,
         offline where it must. May touch the disk: not on the loop."""
-        typed = kind(f"log dir {self.path}: {error}")
+        typed = kind(_what(self.path, error, of))
         if self.failure is not None:
             return typed
         if error.errno in _PROCESS_ERRORS:
@@ -201,7 +201,7 @@ class LogDir:
     def suspect(self, error: OSError, kind: type[KafkaStorageError], of: Suspect | None = None) -> KafkaStorageError:
         """As ``judge`` on the loop: the verdict comes later, from the directory's own thread."""
         self.queue.submit(lambda: self.judge(error, kind, of), lambda *_: None)
-        return kind(f"log dir {self.path}: {error}")
+        return kind(_what(self.path, error, of))
 
     def _is_bad(self, kind: type[KafkaStorageError]) -> bool:
         """Ask the directory. It goes offline if it fails."""
@@ -341,6 +341,11 @@ class LogDir:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _what(path: str, error: OSError, of: Suspect | None) -> str:
+    """Which directory, whose files, what: for people (K18-01)."""
+    return f"log dir {path}: {error}" if of is None else f"{of.topic_partition} in log dir {path}: {error}"
 
 
 def read_meta_properties(files: FileSystem, path: str) -> dict[str, str] | None:

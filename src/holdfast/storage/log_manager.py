@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
+    CheckpointError,
     DuplicateReplicaError,
     HoldfastError,
     InconsistentMetaPropertiesError,
@@ -567,7 +568,7 @@ class LogManager:
 
         def rewrite() -> None:
             self._rewriting.discard(directory.path)
-            with directory.guard():
+            with directory.guard(CheckpointError):
                 for name, offsets in self._written[directory.path].items():
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
 
@@ -608,7 +609,7 @@ class LogManager:
 
     def _write_checkpoints(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
         written = self._written[directory.path]
-        with directory.guard():
+        with directory.guard(CheckpointError):
             for name, offsets in values.items():
                 if written.get(name) != offsets:
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)

@@ -14,6 +14,7 @@ from holdfast.model.errors import (
     InvalidTimestampError,
     KafkaStorageError,
     LogAppendError,
+    LogReadError,
     MessageTooLargeError,
     OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
@@ -23,7 +24,7 @@ from holdfast.model.errors import (
 from holdfast.records.batch import HEADER, iter_headers, parse_header, stamp, stamp_crc
 from holdfast.records.compression import Codec, compress
 from holdfast.records.record import decode_batch
-from holdfast.storage.log_dir import DirState
+from holdfast.storage.log_dir import DirState, LogDir
 from holdfast.storage.validation import RejectedRecordsError
 
 NOW_MS = 1_700_000_000_000
@@ -417,3 +418,47 @@ def test_a_full_disk_lets_retention_make_room(open_log, batch, files):
     files.rules.clear()
     assert log.has_retired
     assert log.view.start_offset > 0
+
+
+def test_K18_01_each_error_says_what_was_done_to_which_partition_in_which_directory(open_log, batch, files):
+    errors = {
+        LogAppendError: ("pwritev", lambda log: log.append_as_leader(batch(b"x"), 0, NOW_MS)),
+        LogReadError: ("pread", lambda log: log.read(0, 100, 1, blocking=True)),
+        KafkaStorageError: ("fsync", lambda log: log.flush()),
+    }
+    for number, (kind, (operation, work)) in enumerate(errors.items()):
+        log = open_log(topic=f"t{number}")
+        log.append_as_leader(batch(b"x"), 0, NOW_MS)
+        log.view.segments[-1].tail = None
+        files.fail(operation, f"{log.path}/")
+        with pytest.raises(kind) as raised:
+            work(log)
+        assert f"t{number}-0 in log dir {log.dir.path}" in str(raised.value)
+        assert isinstance(raised.value.__cause__, OSError)
+        files.rules.clear()
+
+
+def test_K18_02_one_place_judges_all_errors(open_log, batch, files, monkeypatch):
+    judged = []
+    judge = LogDir.judge
+
+    def note(self, error, kind, of=None):
+        judged.append(error)
+        return judge(self, error, kind, of)
+
+    monkeypatch.setattr(LogDir, "judge", note)
+    log = open_log(segment_bytes=200)
+    work = {
+        "pwritev": lambda: log.append_as_leader(batch(b"x"), 0, NOW_MS),
+        "fsync": log.flush,
+        "rename": lambda: log.rename_for_delete("0" * 32),
+        "statvfs": log.dir.space,
+    }
+    for operation, do in work.items():
+        log.failure = None
+        log.append_as_leader(batch(b"x"), 0, NOW_MS)
+        files.fail(operation, "", errno.EMFILE)
+        with contextlib.suppress(KafkaStorageError):
+            do()
+        files.rules.clear()
+    assert len(judged) == len(work)

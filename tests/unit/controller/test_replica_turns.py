@@ -1,0 +1,139 @@
+"""Replicas of brokers that live: told one by one, decided as if their broker were down for just those (KIP-18)."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.controller import events
+from holdfast.model.errors import StaleBrokerEpochError
+from holdfast.model.fates import ReplicaTurn
+from holdfast.model.types import TopicPartition
+from tests.unit.controller.test_elections import ALL, Cluster, roles
+
+UNASSIGNED = "00000000-0000-0000-0000-000000000001"
+
+
+def tell(cluster: Cluster, broker: int, turn: ReplicaTurn, *partitions: TopicPartition) -> None:
+    epoch = cluster.image.brokers[broker].epoch
+    turns = tuple((tp, turn) for tp in partitions)
+    reply = cluster.ask(events.ReplicaTurns(broker_id=broker, broker_epoch=epoch, turns=turns))
+    assert reply is None
+
+
+def t(number: int = 0, topic: str = "t") -> TopicPartition:
+    return TopicPartition(topic, number)
+
+
+def test_K18_06_the_controller_is_told_per_partition() -> None:
+    cluster = Cluster()
+    cluster.create("t", (1, 2, 3), (1, 3, 2), (2, 1, 3))
+    tell(cluster, 1, ReplicaTurn.FAILED, t(0))
+    seen = [(p.leader, p.isr) for p in (cluster.partition("t", n) for n in range(3))]
+    assert seen == [(2, (2, 3)), (1, (1, 3, 2)), (2, (2, 1, 3))]
+    assert set(cluster.controller.offline_replicas()) == {1}
+    told = cluster.told()
+    assert all(roles(told[broker]) == {("t", 0)} for broker in ALL)
+
+
+def test_K18_06_a_broker_of_yesterday_tells_nothing() -> None:
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    before = cluster.partition("t")
+    reply = cluster.ask(
+        events.ReplicaTurns(broker_id=1, broker_epoch=10**6, turns=((t(), ReplicaTurn.FAILED),))
+    )
+    assert isinstance(reply, StaleBrokerEpochError)
+    assert cluster.partition("t") == before
+
+
+def test_K18_07_what_is_being_deleted_or_is_not_there_is_left_alone() -> None:
+    cluster = Cluster()
+    cluster.create("t", (1, 2))
+    cluster.create("gone", (1, 2))
+    cluster.ask(events.DeleteTopics(topics=(("gone", None),)))
+    tell(cluster, 1, ReplicaTurn.FAILED, t(0, "gone"), t(7), t(0, "never"))
+    assert cluster.records == []
+    tell(cluster, 3, ReplicaTurn.FAILED, t(0))
+    assert cluster.records == [], "broker 3 has no replica of it"
+    assert not cluster.controller.offline_replicas()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "broker", "leader", "isr_after"),
+    [
+        ((1, 2, 3), (1, 2, 3), 1, 2, (2, 3)),  # it led: the first of the replicas that is left in the ISR
+        ((1, 3, 2), (1, 2, 3), 1, 3, (2, 3)),
+        ((1, 2, 3), (1, 3), 1, 3, (3,)),
+        ((1, 2, 3), (1, 2, 3), 2, 1, (1, 3)),  # it followed: the leader stays
+        ((1, 2, 3), (1, 2, 3), 3, 1, (1, 2)),
+        ((1, 2, 3), (1, 3), 2, 1, (1, 3)),  # it was in no ISR
+        ((1, 2, 3), (1,), 1, None, (1,)),  # nobody is left: as when a broker dies
+        ((2,), (2,), 2, None, (2,)),
+    ],
+)
+def test_K18_08_who_leads_after_a_replica_failed(
+    replicas: tuple[int, ...], isr: tuple[int, ...], broker: int, leader: int | None, isr_after: tuple[int, ...]
+) -> None:
+    cluster = Cluster()
+    cluster.create("t", replicas)
+    cluster.isr("t", *isr)
+    before = cluster.partition("t")
+    tell(cluster, broker, ReplicaTurn.FAILED, t())
+    after = cluster.partition("t")
+    assert (after.leader, set(after.isr), after.replicas) == (leader, set(isr_after), before.replicas)
+    assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
+
+
+def test_a_strained_replica_stays_where_there_is_nobody_else() -> None:
+    cluster = Cluster()
+    cluster.create("t", (1, 2))
+    cluster.create("alone", (1,))
+    tell(cluster, 1, ReplicaTurn.STRAINED, t(0), t(0, "alone"))
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+    assert (cluster.partition("alone").leader, cluster.partition("alone").isr) == (1, (1,))
+    assert not cluster.controller.offline_replicas(), "it serves"
+    tell(cluster, 1, ReplicaTurn.STRAINED, t(0), t(0, "alone"))
+    assert cluster.records == []
+
+
+def test_K112_42_a_replica_that_is_back_stands_for_nothing_before_it_has_caught_up() -> None:
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    tell(cluster, 1, ReplicaTurn.FAILED, t())
+    tell(cluster, 1, ReplicaTurn.BACK_DAMAGED, t())
+    assert not cluster.controller.offline_replicas()
+    assert cluster.partition("t").isr == (2, 3)
+    assert roles(cluster.told()[1]) == {("t", 0)}, "it hears that it may follow"
+    tell(cluster, 1, ReplicaTurn.BACK_DAMAGED, t())
+    assert cluster.records == []
+    cluster.isr("t", 2, 3, 1)
+    assert cluster.partition("t").isr == (2, 3, 1)
+
+
+@pytest.mark.parametrize("turn", [ReplicaTurn.BACK_DAMAGED, ReplicaTurn.BACK_LOST])
+def test_H_07_the_last_copy_comes_back_with_less(turn: ReplicaTurn) -> None:
+    """Damaged: it is all there is, so it leads, and recovers. Lost: a new disk must not lead empty."""
+    cluster = Cluster()
+    cluster.create("t", (2,))
+    tell(cluster, 2, ReplicaTurn.FAILED, t())
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (None, (2,))
+    tell(cluster, 2, turn, t())
+    after = cluster.partition("t")
+    if turn is ReplicaTurn.BACK_DAMAGED:
+        assert (after.leader, after.isr, after.recovery_state.name) == (2, (2,), "RECOVERING")
+    else:
+        assert (after.leader, after.isr) == (None, ())
+
+
+def test_K112_101_no_record_says_which_replica_is_offline_or_in_which_directory() -> None:
+    cluster = Cluster()
+    cluster.create("t", ALL, (2, 3, 1))
+    before = list(cluster.image.to_records())
+    tell(cluster, 3, ReplicaTurn.FAILED, t(0))
+    records = cluster.records + before + list(cluster.image.to_records())
+    places = {str(place) for r in records for place in getattr(r, "directories", None) or ()}
+    assert places <= {UNASSIGNED}
+    assert not any("offline" in field for r in records for field in type(r).__dataclass_fields__)
+    again = Cluster(brokers=0)
+    again.controller.replay(list(cluster.image.to_records()), 0)
+    assert not again.controller.offline_replicas()
