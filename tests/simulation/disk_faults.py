@@ -73,8 +73,9 @@ class DiskFaults:
         )  # fmt: skip
         self._wrong[node.broker_id] = node.disks[index].trouble = trouble
         run.note(f"broker {node.broker_id}, d{index}: {trouble}")
-        if wrong is Wrong.FLIPPED and rng.random() < 0.5:
-            run.down(node, 0.2)  # it is met by what the next start reads
+        if wrong is Wrong.FLIPPED and rng.random() < 0.5:  # it is met by what the next start reads
+            for one in run.nodes if rng.random() < 0.5 else (node,):
+                run.down(one, 0.2)
         if rng.random() > FOR_GOOD:
             again = rng.choice((self._online, self._online, self._restart))
             run.network.later(fault.for_s + rng.uniform(0, 5), self._mend, node, index, trouble, again)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from holdfast.model.types import TopicPartition
 from tests.simulation.cluster import Simulation
 from tests.simulation.contents import error
@@ -63,6 +65,13 @@ class Story(Simulation):
 
         disk.fault = fault
 
+    def flip_bit(self, node: Node, log_dir: str, byte: int | None) -> None:
+        """The first read of a log that can show it returns a flipped bit."""
+        index = int(log_dir.split("/")[2][1])
+        trouble = DiskTrouble(Wrong.FLIPPED, random.Random(1), 0, lambda what, _: self.note(what))
+        trouble.within, trouble.byte = log_dir, byte
+        node.disks[index].trouble = trouble
+
     def mend_disk(self, node: Node, index: int) -> asyncio.Task[Any]:
         """It works again, and its broker is told so."""
         node.disks[index].trouble = None
@@ -89,6 +98,10 @@ class Story(Simulation):
 
         disk.fault = fault
 
+    def trace_has(self, words: str, *, times: int) -> bool:
+        """Whether that many lines have these words."""
+        return sum(words in line for line in self.trace) >= times
+
     def safe(self, number: int) -> Any:
         """A partition of the topic ``safe``."""
         return self._reign()._durable.topics["safe"].partitions[number]
@@ -107,6 +120,8 @@ class AllIsLost(random.Random):
         return 0.2
 
 
+LAST_OFFSET_DELTA = 26
+"""Its last byte, in a batch."""
 LATE = TopicPartition("late-0", 0)
 
 
@@ -218,6 +233,32 @@ def test_H_28_a_directory_that_is_back_is_read_from_its_disk_and_not_from_memory
         await asyncio.sleep(1)
         await story.mend_disk(node, index)
         node.disks[index].evict()
+        await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_K18_03_a_bit_that_a_read_gets_wrong_at_the_start_does_not_cost_a_log_its_end(how: str) -> None:
+    """Seed 13 of many flipped bits: recovery cut the log there. All had been killed, so the replica counted as one that
+    has kept everything, and led."""
+
+    async def tell(story: Story) -> None:
+        tp = TopicPartition("safe", 1)
+        await story.until(lambda: story.isr_is_whole() and story.watch.end_of(story.nodes[0], tp) > 5)
+        for node in story.nodes:
+            assert node.broker is not None
+            log = node.broker.logs.get(tp)
+            assert log is not None
+            if how == "killed":
+                node.kill()
+            else:
+                node.terminate()
+                await story.until(lambda node=node: not node.alive)  # type: ignore[misc]
+            story.flip_bit(node, log.path, None if how == "killed" else LAST_OFFSET_DELTA)
+        for node in story.nodes:
+            story._start(node)
+        await story.until(lambda: story.trace_has("flipped", times=3))
         await story.until(story.isr_is_whole)
 
     told(tell)

@@ -50,6 +50,10 @@ class DiskTrouble:
         self.wrong = wrong
         self.met = False
         self.call = "write" if wrong is Wrong.TORN else rng.choice(KINDS_OF_CALL)
+        self.within = ""
+        """Part of the paths at which a bit flips."""
+        self.byte: int | None = None
+        """The byte of the last batch of a read in which it does; None: any, of any batch."""
         self._left = after
         self._rng = rng
         self._path: str | None = None
@@ -94,7 +98,7 @@ class DiskTrouble:
 
     def seen(self, path: str, data: bytearray) -> bytearray:
         """What a read returns in place of ``data``."""
-        if self.wrong is not Wrong.FLIPPED or self.met or not path.endswith(".log"):
+        if self.wrong is not Wrong.FLIPPED or self.met or not (path.endswith(".log") and self.within in path):
             return data
         places = list(_covered(data))
         if not places:
@@ -103,7 +107,7 @@ class DiskTrouble:
         if self._left >= 0:
             return data
         start, end = self._rng.choice(places)
-        at = self._rng.randrange(start, end)
+        at = self._rng.randrange(start, end) if self.byte is None else places[-1][0] - CRC_START + 4 + self.byte
         changed = bytearray(data)
         changed[at] ^= 1 << self._rng.randrange(8)
         self.met = True

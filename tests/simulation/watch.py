@@ -274,6 +274,11 @@ class Watch:
                     return False
         return True
 
+    def end_of(self, node: Node, tp: TopicPartition) -> int:
+        """Where a replica's log ended when it was last seen; 0 when it never was."""
+        found = [t for t in self.truths.values() if t.name == str(tp) and node.broker_id in t.copies]
+        return found[0].copies[node.broker_id].end if found else 0
+
     def logs_are_equal(self, nodes: Iterable[Node]) -> None:
         """At rest every replica has the same log."""
         for truth in self.truths.values():

@@ -203,14 +203,26 @@ def _recover(
 def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: list[BatchHeader]) -> tuple[int, Offset]:
     """Check every batch of a segment and make its indexes again.
 
-    Stops at the first batch that is torn, fails its CRC or does not follow the one before. The position and the
-    offset up to which all is good; ``seen`` gets the headers of the good ones.
+    Stops at the first batch that is torn, fails its CRC or does not follow the one before, and goes on doing so when
+    it is read again, from the device: what is cut off for one bit that a read got wrong is lost for good. The position
+    and the offset up to which all is good; ``seen`` gets the headers of the good ones.
     """
-    size = segment.size
     segment.created_ms = now_ms
     segment.forget()
-    handle = segment.handle()
-    good, end_offset = 0, segment.base_offset
+    good, end_offset, doubted = 0, segment.base_offset, -1
+    while True:
+        good, end_offset = _check_from(segment, good, end_offset, interval, seen)
+        if good == segment.size or good == doubted:
+            return good, end_offset
+        doubted = good
+        segment.handle().drop_cache()
+
+
+def _check_from(
+    segment: Segment, good: int, end_offset: Offset, interval: int, seen: list[BatchHeader]
+) -> tuple[int, Offset]:
+    """From position ``good`` on, where ``end_offset`` is the next one."""
+    size, handle = segment.size, segment.handle()
     while good < size:
         data = handle.pread(min(_READ_BYTES, size - good), good)
         used = 0

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
-from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
+from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage.files import Buffer, FileHandle, FileSystem
 from holdfast.storage.index import OffsetIndex, TimeIndex, last_time_entry, write_index
 
@@ -359,7 +359,11 @@ class Segment:
         position = offsets.position_at_most(size)
         end_offset = self.base_offset
         newest, newest_offset = times.last() or (NO_TIMESTAMP, self.base_offset)
-        for _, header in self.headers(position, size):
+        for at, found in self.headers(position, size):
+            data = self.handle().pread(found.size, at)
+            header = parse_header(data)
+            if header.size != found.size or not crc_ok(data, 0, header):
+                raise CorruptRecordError(f"{self.path(LOG)}: the batch at {at} has not the checksum that it says")
             end_offset = header.next_offset
             if header.max_timestamp > newest:
                 newest, newest_offset = header.max_timestamp, header.last_offset
