@@ -1,6 +1,7 @@
 """The checkers for log directories, of one broker:
 
-* a healthy directory is never taken offline: this process has met an error on it;
+* a healthy directory is never taken offline: this process has met an error of it. One error of one log is not one of
+  its directory (K18-03), nor is a full disk;
 * an offline directory is not touched again after its failure was told, by any call on any file (H-19); until somebody
   has it brought back, and but for the note that it has to let go of (storage/incarnation.py);
 * what can be on no bad directory is made on a good one (H-20).
@@ -18,9 +19,6 @@ from holdfast.storage.incarnation import FILE_NAME
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
-
-CAPACITY = 1 << 40
-"""Of a disk that has room."""
 
 
 class DirWatch:
@@ -46,7 +44,7 @@ class DirWatch:
             disk.onlooker = None
 
     def told(self, index: int, what: str) -> None:
-        """The process met an error on this disk."""
+        """The process met an error of this disk."""
         self._told[index] = what
 
     # -- after every step --------------------------------------------------------------------------------------
@@ -73,7 +71,7 @@ class DirWatch:
         self._offline[index] = node.loop.time()
         if not hasattr(node.broker, "membership"):
             self._bad_at_start.add(index)
-        if index not in self._told and disk.capacity == CAPACITY:
+        if index not in self._told:
             self._fail(f"broker {node.broker_id}: {log_dir.path} is healthy and was taken offline: {log_dir.failure}")
         disk.onlooker = lambda operation, path: self._touched(index, operation, path)
 

@@ -64,7 +64,6 @@ class DiskFaults:
             self._wrong[node.broker_id] = None
             disk = node.disks[index]
             before, disk.capacity = disk.capacity, disk.used + rng.randrange(20_000)
-            node.dirs.told(index, "full")
             run.network.later(fault.for_s, self._room, node, index, before)
             return
         trouble = DiskTrouble(
@@ -83,7 +82,12 @@ class DiskFaults:
     def _met(self, node: Node, index: int, what: str, first: bool) -> None:
         if first:
             self._run.note(f"broker {node.broker_id}, d{index}: {what}")
-        node.dirs.told(index, what)
+        trouble = self._wrong.get(node.broker_id)
+        if trouble is None or trouble.wrong is Wrong.FLIPPED:
+            return
+        of_a_log = what.split()[1].count("/") > 3
+        if trouble.wrong in (Wrong.DEAD, Wrong.READ_ONLY) or not of_a_log:
+            node.dirs.told(index, what)
 
     def _room(self, node: Node, index: int, before: int) -> None:
         node.disks[index].capacity = before

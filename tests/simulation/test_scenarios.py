@@ -46,10 +46,10 @@ class Story(Simulation):
             set(p.isr) == set(p.replicas) for t in reign.image.topics.values() for _, p in t.numbered()
         )
 
-    def break_disk(self, node: Node, index: int) -> None:
-        """Every call on one log directory fails from now on."""
+    def break_disk(self, node: Node, index: int, how: Wrong = Wrong.DEAD) -> None:
+        """Every call on one log directory fails from now on, or every one that changes something."""
         told = node.dirs.told
-        node.disks[index].trouble = DiskTrouble(Wrong.DEAD, random.Random(1), 0, lambda what, _: told(index, what))
+        node.disks[index].trouble = DiskTrouble(how, random.Random(1), 0, lambda what, _: told(index, what))
 
     def break_in_flush(self, node: Node, index: int) -> None:
         """As ``break_disk``, from the next flush of batches on."""
@@ -260,5 +260,26 @@ def test_K18_03_a_bit_that_a_read_gets_wrong_at_the_start_does_not_cost_a_log_it
             story._start(node)
         await story.until(lambda: story.trace_has("flipped", times=3))
         await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+@pytest.mark.parametrize("how", [Wrong.READ_ONLY, Wrong.DEAD])
+def test_H_19_leaders_move_from_a_directory_on_which_nothing_can_be_written(how: Wrong) -> None:
+    """And the broker asks nothing of it any more: the checker sees every call."""
+
+    async def tell(story: Story) -> None:
+        tp = TopicPartition("safe", 1)
+        await story.until(story.isr_is_whole)
+        node = story.nodes[story.safe(1).leader - 1]
+        assert node.broker is not None
+        log = node.broker.logs.get(tp)
+        assert log is not None
+        index = int(log.dir.path[-1])
+        story.break_disk(node, index, how)
+        await story.until(lambda: story.safe(1).leader not in (None, node.broker_id))
+        assert node.broker_id not in story.safe(1).isr
+        assert node.dirs.is_offline(index)
+        assert node.alive
 
     told(tell)
