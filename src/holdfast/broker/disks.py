@@ -389,6 +389,7 @@ class Disks:
             raise InvalidRequestError(
                 f"the replicas of {directory.path} need {needed} bytes, the other log directories have {usable}"
             )
+        self._broker.moves.dir_failed(directory)
         dir_changes.take_away(logs, directory)
         self._forget(directory)
         self._make_up_for_refusals()

@@ -123,6 +123,8 @@ class Moves:
         if current.dir is target:
             self._to(tp, target)
             return
+        if target.full is not None:
+            raise KafkaStorageError(f"log dir {path} is full: {target.full}")
         if target.cordoned:
             raise KafkaStorageError(f"log dir {path} is cordoned: it takes no replicas")
         offline = [d.path for d in logs.dirs if not d.is_online]
@@ -275,7 +277,7 @@ class Moves:
                 logs.remove_future(found)
 
     def dir_failed(self, log_dir: LogDir) -> None:
-        """A directory died. Moves to it end and their replicas stay; moves from it end with their replicas."""
+        """A directory died, or is no more of this broker. Moves to it end and their replicas stay; moves from it end with their replicas."""
         for move in list(self._moves.values()):
             error = KafkaStorageError(f"log directory {log_dir.path} is offline")
             if move.target is log_dir:

@@ -56,7 +56,7 @@ HOLD_MS: Final = 1000
 """How long appends may wait for a switch before it is put off."""
 RETRY_MS: Final = 1000
 RETRIES: Final = 5
-"""Of errors in a row, of dirs that are not offline. One that is full is tried for as long as it is."""
+"""Of errors in a row, of dirs that work."""
 
 
 class MoveState(Enum):
@@ -304,12 +304,12 @@ class Move:
         queue.submit(partial(future.sync_batches, segments), synced)
 
     def _failed(self, error: HoldfastError | None) -> None:
-        """A step did not work. A dir that is offline ends the move; else it may be better in a moment."""
+        """A step did not work. A dir that is offline ends the move, and so does a target that is full: its room is for
+        the replicas that are there. Else it may be better in a moment."""
         self._errors += 1
-        full = self.target.full is not None
-        usable = self.source.is_online and self.target.is_online
+        usable = self.source.is_online and self.target.is_online and self.target.full is None
         usable = usable and (self.future is None or self.future.is_online)
-        if not usable or (self._errors > RETRIES and not full) or not isinstance(error, KafkaStorageError):
+        if not usable or self._errors > RETRIES or not isinstance(error, KafkaStorageError):
             self.cancel(error)
             return
         log.warning("%r: %s; it is tried again", self, error)

@@ -223,6 +223,23 @@ def test_K113_06_the_source_dies_and_the_copy_goes_with_it() -> None:
     assert machine.names(NameKind.REPLICA) == []
 
 
+def test_K113_06_a_target_that_fills_ends_the_move_and_gets_its_room_back() -> None:
+    machine = made()
+    used = machine.disks[1].used
+    machine.moves.alter(TP, D1)
+    step_until(machine, lambda: state_of(machine) == MoveState.COPYING.value)
+    machine.disks[1].capacity = used + 2_000
+    machine.produce(b"more")
+    machine.finish()
+    assert machine.log.dir.path == D0
+    assert all(d.is_online for d in machine.dirs)
+    assert machine.names(NameKind.FUTURE) == []
+    assert machine.disks[1].used <= used + 100
+    assert len(values_of(machine.log)) == 21
+    with pytest.raises(KafkaStorageError, match="full"):
+        machine.moves.alter(TP, D1)
+
+
 def crash_at(machine: Machine, number: int) -> bool:
     """The process dies in that operation on either disk; whether it got there."""
     count = 0
