@@ -277,9 +277,8 @@ class Moves:
                 logs.remove_future(found)
 
     def dir_failed(self, log_dir: LogDir) -> None:
-        """A directory died, or is no more of this broker.
-
-        Moves to it end and their replicas stay; moves from it end with their replicas."""
+        """A directory died, or is no more of this broker. Moves to it end and their replicas stay; moves
+        from it end with their replicas."""
         for move in list(self._moves.values()):
             error = KafkaStorageError(f"log directory {log_dir.path} is offline")
             if move.target is log_dir:
