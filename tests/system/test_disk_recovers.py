@@ -1,0 +1,117 @@
+"""Disks that are not dead: one that is full, one that hangs for a while, one that was mended. The brokers run on all
+the time; what other disks have is not touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing import FAULTS, Cluster, wait_for
+from holdfast.testing.disks import FrozenDisk, FullDisk
+from holdfast.testing.users import NOBODY
+from tests.system.on_disks import (
+    SETTINGS,
+    STORAGE_ERROR,
+    TIMEOUT_S,
+    Load,
+    create,
+    errors_of_dirs,
+    on_disk,
+    produce_error,
+    wait_equal,
+    wait_offline,
+)
+
+pytestmark = pytest.mark.system
+
+ALL = (1, 2, 3)
+
+
+def number_of(cluster: Cluster, topic: str, partition: int) -> int:
+    """Of the log directory of broker 1 that has the replica."""
+    return next(number for number in (1, 2) if (topic, partition) in on_disk(cluster, 1, number))
+
+
+def test_a_full_disk_is_not_a_dead_one(topic: str) -> None:
+    """Others lead what it has, it is offline nowhere, and with room it joins in again by itself."""
+    disks = {(1, number): FullDisk for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1, 2, 3]] * 2, min_insync_replicas="2")
+        full = number_of(cluster, topic, 0)
+        assert number_of(cluster, topic, 1) == 3 - full
+        with Load(cluster, topic, range(2)) as load:
+            cluster.disks[1, full].fail()
+
+            def moved() -> bool:
+                return cluster.describe([topic]).partitions[topic, 0].leader not in (None, 1)
+
+            wait_for(moved, "a leader that has room", timeout_s=TIMEOUT_S)
+            load.progress(20)
+            view = cluster.describe([topic]).partitions
+            assert view[topic, 1].leader == 1 and set(view[topic, 1].isr) == {1, 2, 3}, (
+                "the other disk has nothing to do with it"
+            )
+            assert errors_of_dirs(cluster, 1) == {1: 0, 2: 0} and not view[topic, 0].offline
+            cluster.disks[1, full].heal()
+            cluster.wait_in_sync([topic])
+        for partition in (0, 1):
+            wait_equal(cluster, topic, partition)
+
+
+def test_a_disk_that_hangs_holds_up_nobody_else(topic: str) -> None:
+    disks = {(1, number): FrozenDisk for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1, 2, 3]] * 2, min_insync_replicas="2")
+        hung = number_of(cluster, topic, 0)
+        with Load(cluster, topic, (1,)) as load, Load(cluster, topic, (0,)) as behind:
+            cluster.disks[1, hung].fail()
+            for _ in range(3):
+                load.progress(20)
+                assert set(cluster.describe_log_dirs(1)) == {str(cluster.log_dir(1, n)) for n in (1, 2)}
+            assert set(cluster.describe([topic]).partitions[topic, 1].isr) == {1, 2, 3}
+            cluster.disks[1, hung].heal()
+            behind.progress(20)
+            cluster.wait_in_sync([topic])
+        assert len(cluster.live()) == 3 and errors_of_dirs(cluster, 1) == {1: 0, 2: 0}
+
+
+@pytest.mark.parametrize("name", ["eio", "unmounted"])
+def test_a_disk_that_was_mended_is_used_again_without_a_restart_K18_12_K112_44(name: str, topic: str) -> None:
+    disks = {(1, number): FAULTS[name] for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1, 2, 3]] * 2, min_insync_replicas="2")
+        bad, pids = number_of(cluster, topic, 0), cluster.pids()
+        disk, lost = cluster.disks[1, bad], on_disk(cluster, 1, bad)
+        with Load(cluster, topic, range(2)) as load:
+            load.progress(20)
+            disk.fail()
+            wait_offline(cluster, 1, lost, at=ALL)
+            if name == "eio":
+                assert online(cluster, disk.path).returncode != 0, "it is still bad"
+            wait_for(lambda: mended(cluster, bad), "the disk to be free", timeout_s=TIMEOUT_S)
+            assert produce_error(cluster, 1, topic, 0) == STORAGE_ERROR, "not by itself"
+            done = online(cluster, disk.path)
+            assert done.returncode == 0, done.stderr
+            wait_offline(cluster, 1, (), at=ALL)
+            cluster.wait_in_sync([topic])
+        assert cluster.pids() == pids and errors_of_dirs(cluster, 1) == {1: 0, 2: 0}
+        assert lost <= on_disk(cluster, 1, bad)
+        wait_equal(cluster, topic, 0)
+
+
+def mended(cluster: Cluster, number: int) -> bool:
+    """False while the broker still holds files of it."""
+    try:
+        cluster.disks[1, number].heal()
+    except OSError:
+        return False
+    return True
+
+
+def online(cluster: Cluster, path: object) -> subprocess.CompletedProcess[str]:
+    command = ("log-dirs", "online", "--bootstrap-server", cluster.bootstrap, "--broker", "1", str(path))
+    return subprocess.run(
+        (sys.executable, "-m", "holdfast.cli.main", *command), capture_output=True, text=True, check=False
+    )
