@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,17 @@ def disk_faults(seed: int, rounds: int, every: float) -> tuple[DiskFault | None,
         else None
         for _ in range(rounds)
     )
+
+
+def wrongly_offline(log: str, bad: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
+    """Lines of a broker's log that say of a directory that it is offline at a time when nothing was wrong with it."""
+    wrong = []
+    for match in OFFLINE.finditer(log):
+        moment = datetime.datetime.fromisoformat(match[1]).timestamp() + int(match[2]) / 1000
+        windows = bad.get(match[3], [])
+        if not any(began - SLACK_S <= moment <= ended + SLACK_S for began, ended in windows):
+            wrong.append(match[0])
+    return wrong
 
 
 class Disks:
@@ -162,14 +173,8 @@ class Disks:
     # -- the account -------------------------------------------------------------------------------------------
 
     def wrongly_offline(self, log: str) -> list[str]:
-        """Lines of a broker's log that say of a directory with which nothing was wrong that it is offline."""
-        wrong = []
-        for match in OFFLINE.finditer(log):
-            moment = datetime.datetime.fromisoformat(match[1]).timestamp() + int(match[2]) / 1000
-            windows = self.bad.get(match[3], [])
-            if not any(began - SLACK_S <= moment <= ended + SLACK_S for began, ended in windows):
-                wrong.append(match[0])
-        return wrong
+        """See the function of that name."""
+        return wrongly_offline(log, self.bad)
 
     def explains(self, line: str) -> bool:
         """Whether an error in a broker's log is about a disk that was bad then or is of such a disk."""
