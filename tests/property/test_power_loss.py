@@ -21,6 +21,7 @@ from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import BatchHeader, iter_headers, parse_header
 from holdfast.records.record import Record, encode_batch
+from holdfast.storage.checkpoints import CLEAN_SHUTDOWN
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
@@ -106,7 +107,7 @@ class Run:
             else:
                 self.disk.kill(life)
             self.told.append("power loss" if power else "kill")
-            self.power = power
+            self.power = power or self.failed  # what a failed flush left is gone like what a loss of power takes (H-28)
             self.look(life)
         self.disk.kill("look")
 
@@ -126,12 +127,13 @@ class Run:
         power = self.rng.random() < 0.7
         last = self.disk.operations + self.rng.randint(1, 1500)
         inside, failing = self.rng.random() < 0.7, self.rng.random() < 0.2
-        self.started = False
+        self.started = self.failed = False
 
         def fault(operation: str, path: str) -> None:
             if self.disk.operations >= last:
                 if failing and self.started:
                     self.told.append(f"error in {operation} {path}")
+                    self.failed = True
                     raise OSError(self.rng.choice((errno.EIO, errno.ENOSPC)), "injected", path)
                 self.told.append(f"crash in {operation} {path}")
                 raise CrashNow
@@ -295,7 +297,8 @@ class Run:
         done: list[None] = []
         self.manager.close(clean=True, broker_epoch=7, high_watermarks={}, done=lambda: done.append(None))
         assert done
-        if self.manager.dirs[0].is_online:
+        self.disk.fault = None
+        if CLEAN_SHUTDOWN in self.disk.mount("look").listdir(self.manager.dirs[0].path):  # else nothing was promised
             for ledger in self.ledgers.values():
                 ledger.flushed = ledger.end
 

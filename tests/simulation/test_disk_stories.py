@@ -34,22 +34,16 @@ def state_of(node: Node, index: int) -> str:
     return node.broker.disks.describe()[index].state
 
 
-async def heal(node: Node, index: int) -> None:
-    assert node.broker is not None
-    await node.broker.disks.online(f"/n{node.broker_id}/d{index}")
-
-
 def test_K112_25_a_dir_dies_others_lead_and_it_comes_back_without_a_restart() -> None:
     async def tell(story: Story) -> None:
         await story.until(story.isr_is_whole)
         node, index, _ = busy_dir(story)
-        node.disks[index].fault = failing(errno.EIO)
+        story.break_disk(node, index)
         await story.until(lambda: state_of(node, index) == "offline")
         reign = story._reign()
         await story.until(lambda: bool(reign.controller.offline_replicas()))
         assert state_of(node, 1 - index) == "online"
-        node.disks[index].fault = None
-        await heal(node, index)
+        await story.mend_disk(node, index)
         await story.until(story.isr_is_whole)
         assert state_of(node, index) == "online"
 
@@ -101,11 +95,11 @@ def test_K112_41_a_dead_dir_is_taken_away_and_its_replicas_are_made_on_the_other
         await story.until(story.isr_is_whole)
         node, index, _ = busy_dir(story)
         assert node.broker is not None
-        node.disks[index].fault = failing(errno.EIO)
+        story.break_disk(node, index)
         await story.until(lambda: state_of(node, index) == "offline")
         await node.broker.disks.remove(f"/n{node.broker_id}/d{index}", force=False)
         assert len(node.broker.disks.describe()) == 1
         await story.until(story.isr_is_whole)
-        node.disks[index].fault = None
+        node.disks[index].trouble = None
 
     told(tell)

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.admin import KafkaAdminClient
 
 from holdfast.testing import Cluster, wait_for
+from holdfast.testing.disks import EioDisk
 from tests.system.test_returning_brokers import assert_equal_replicas, create, folder_of, produce
 
 pytestmark = pytest.mark.system
@@ -211,3 +212,36 @@ def test_F4_K113_05_a_throttle_that_is_set_on_the_running_broker_holds(
     assert whole / took_s <= rate * 1.1
     assert lags == sorted(lags, reverse=True)
     assert lags[0] > lags[-1]
+
+
+@pytest.mark.parametrize("dying", ["target", "source"])
+def test_K113_06_a_disk_dies_for_real_in_the_middle_of_a_move(
+    own_cluster: Callable[..., Cluster], topic: str, dying: str
+) -> None:
+    cluster = own_cluster(
+        disks={(1, 1): EioDisk, (1, 2): EioDisk},
+        data_dir=None,
+        settings={THROTTLE: "1000000", "log.dir.probe.interval.ms": "500"},
+    )
+    create(cluster, topic, [[1, 2, 3], [1, 3, 2]])
+    produce(cluster, topic, 2, 3000)
+    with load(cluster, topic, 2) as acked:
+        target = other_dir(cluster, topic, 0, 1)
+        source = next(cluster.log_dir(1, n) for n in (1, 2) if cluster.log_dir(1, n) != target)
+        move(cluster, {(topic, 0, 1): target})
+        wait_for(lambda: any(map(size_of, futures(cluster, topic))), "a part of the copy", timeout_s=TIMEOUT_S)
+        dead = target if dying == "target" else source
+        next(disk for disk in cluster.disks.values() if disk.path == dead).fail()
+        so_far = len(acked)
+        wait_for(lambda: len(acked) > so_far + 2000, "records to be acked after it", timeout_s=TIMEOUT_S)
+
+        def is_told() -> bool:
+            errors = {d["log_dir"]: d["error_code"] for d in described(cluster) if d["broker"] == 1}
+            return errors == {str(d): 56 if d == dead else 0 for d in (source, target)}
+
+        wait_for(is_told, "one dead disk, and one that works", timeout_s=TIMEOUT_S)
+    alive = source if dying == "target" else target
+    wait_for(lambda: not list(alive.glob(f"{topic}-0.*-future")), "the copy to be gone", timeout_s=TIMEOUT_S)
+    assert (alive / f"{topic}-0").exists() == (dying == "target")
+    held = read(cluster, topic, 2, len(acked) + 6000)
+    assert all(held[partition, offset] == key for partition, offset, key in acked)

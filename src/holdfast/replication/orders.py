@@ -341,10 +341,13 @@ class Orders:
             creation.stopped = order
             creation.wait(lambda error: result(error if isinstance(error, KafkaStorageError) else None))
             return
-        if partition is not None:
-            if partition.role is Role.OFFLINE:
+        if partition is not None and partition.role is Role.OFFLINE:
+            existing = self._logs.get(tp)
+            if existing is None or not existing.is_online:
                 result(KafkaStorageError(f"{tp}: its log directory is offline"))  # K112-71
                 return
+            del self.partitions[tp]  # its disk is back, and no order has come to serve it again
+        elif partition is not None:
             # A log that is opened again in this process begins where it was, not at the start's checkpoint.
             self._logs.high_watermarks[tp] = partition.high_watermark
             self._drop(partition, partition.not_leader())

@@ -233,15 +233,19 @@ class LogManager:
     ) -> None:
         if not directory.is_online:
             return
-        logs = self.logs_in(directory)
-        for each in logs:
-            if each.failure is None:
-                each.close(clean=clean, sync=False)
         # Of one that has failed nobody knows what is on the device (H-28): not clean, then, none of them.
         is_whole = not any(failed.dir is directory for failed in self.failed.values())
-        if clean and is_whole and directory.path in self._loaded:
+        for each in self.logs_in(directory):
+            try:
+                each.close(clean=clean and each.failure is None, sync=False)
+                is_whole = is_whole and each.failure is None
+            except KafkaStorageError as e:
+                log.warning("%s was not closed: %s", each.topic_partition, e)
+                is_whole = False  # the others are brought to the device all the same
+        if clean and directory.path in self._loaded:
             with directory.guard():
                 directory.files.sync_all(directory.path)
+        if clean and is_whole and directory.path in self._loaded:
             self._write_checkpoints(directory, self._checkpoint_values(directory, high_watermarks))
             with directory.guard():
                 directory.files.write_atomic(

@@ -25,6 +25,9 @@ from holdfast.replication.types import (
     Role,
     StopReplica,
 )
+from holdfast.storage import dir_changes
+from holdfast.storage.files import OsFiles
+from holdfast.storage.log_dir import InlineQueue, LogDir
 
 TP = TopicPartition("t", 0)
 
@@ -677,6 +680,23 @@ def test_K112_21_everybody_who_waits_is_answered_at_once(cluster: Any) -> None:
     assert isinstance(answer[TP], KafkaStorageError)
     assert cluster[1].replicas.offline_count() == 1
     assert cluster[1].replicas.high_watermarks() == {}
+
+
+def test_K112_71_what_a_dir_that_is_back_has_may_be_deleted_before_it_is_served_again(cluster: Any) -> None:
+    cluster.create(1, 2)
+    node = cluster[2]
+    old = node.dirs[0]
+    fail(node)
+    old.close()
+    new, errors = LogDir(old.path, OsFiles(), InlineQueue()), []
+    dir_changes.restore(node.logs, old, new, cluster.now_ms, errors.append)
+    assert errors == [None]
+    log, path = node.log(TP), Path(node.log(TP).path)
+    assert log.dir is new
+    assert node.stop(StopReplica(TP, None, True)) == [{TP: None}]
+    assert node.logs.get(TP) is None
+    assert not path.exists()
+    assert node.replicas.offline_count() == 0
 
 
 def test_K112_27_the_other_dir_never_notices(new_cluster: Any) -> None:
