@@ -359,11 +359,7 @@ class Segment:
         position = offsets.position_at_most(size)
         end_offset = self.base_offset
         newest, newest_offset = times.last() or (NO_TIMESTAMP, self.base_offset)
-        for at, found in self.headers(position, size):
-            data = self.handle().pread(found.size, at)
-            header = parse_header(data)
-            if header.size != found.size or not crc_ok(data, 0, header):
-                raise CorruptRecordError(f"{self.path(LOG)}: the batch at {at} has not the checksum that it says")
+        for _, header in self.headers(position, size, checked=True):
             end_offset = header.next_offset
             if header.max_timestamp > newest:
                 newest, newest_offset = header.max_timestamp, header.last_offset
@@ -373,8 +369,9 @@ class Segment:
 
     # -- find ----------------------------------------------------------------------------------------------
 
-    def headers(self, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from ``position`` on; blocking. CorruptRecordError at a bad one."""
+    def headers(self, position: int, end: int, *, checked: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from ``position`` on, ``checked`` by its CRC or not; blocking.
+        CorruptRecordError at a bad one."""
         handle = self.handle()
         while position < end:
             data = handle.pread(min(_SCAN_BYTES, end - position), position)
@@ -383,6 +380,12 @@ class Segment:
                 header = parse_header(data, at)
                 if position + at + header.size > end:
                     raise CorruptRecordError(f"{self.path(LOG)}: the batch at {position + at} is torn")
+                if checked and at + header.size > len(data):
+                    if at:
+                        break  # the next read begins with it
+                    data = handle.pread(header.size, position)
+                if checked and not crc_ok(data, at, header):
+                    raise CorruptRecordError(f"{self.path(LOG)}: the batch at {position + at} fails its CRC")
                 yield position + at, header
                 at += header.size
             if not at:
