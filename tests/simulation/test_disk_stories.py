@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
+import pytest
+
 from tests.simulation.node import Node
-from tests.simulation.test_scenarios import Story, told
+from tests.simulation.test_scenarios import LATE, Story, told
 
 
 def failing(code: int, in_path: str = "", operations: tuple[str, ...] = ()) -> Callable[[str, str], None]:
@@ -101,5 +103,42 @@ def test_K112_41_a_dead_dir_is_taken_away_and_its_replicas_are_made_on_the_other
         assert len(node.broker.disks.describe()) == 1
         await story.until(story.isr_is_whole)
         node.disks[index].trouble = None
+
+    told(tell)
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "write", "fsync_dir"])
+def test_H_16_a_dir_that_dies_between_the_choice_of_it_and_the_answer_keeps_no_leader(operation: str) -> None:
+    """The leader's broker has chosen it for a new replica, and it dies before the controller has the answer. Made on
+    the other directory or led by another broker: what counts is that the leader has a log that works."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        struck: list[tuple[Node, str]] = []
+
+        def strike(node: Node, index: int) -> Callable[[str, str], None]:
+            def fault(asked: str, path: str) -> None:
+                late = story.late()
+                if not struck and asked == operation and "/late-0-0" in path and late.leader == node.broker_id:
+                    struck.append((node, path))
+                    story.break_disk(node, index)
+                    node.dirs.told(index, path)
+                    raise OSError(errno.EIO, "injected", path)
+
+            return fault
+
+        def leader_works() -> bool:
+            leader = story.nodes[story.late().leader - 1].broker if story.late().leader else None
+            log = None if leader is None else leader.logs.get(LATE)
+            return log is not None and log.is_online and not struck[0][1].startswith(log.dir.path + "/")
+
+        for node in story.nodes:
+            for index, disk in enumerate(node.disks):
+                disk.fault = strike(node, index)
+        story._new_topic(None)
+        await story.until(lambda: bool(struck))
+        await story.until(leader_works)
+        await story.until(lambda: len(story.late().isr) == 3 or struck[0][0].broker_id not in story.late().isr)
+        assert len(story.late().isr) >= 2
 
     told(tell)

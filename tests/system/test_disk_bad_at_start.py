@@ -124,7 +124,7 @@ def without_disk(properties: Path, log_dir: Path) -> None:
     properties.write_text(text.replace(f",{log_dir}", ""))
 
 
-def test_a_topic_is_deleted_while_a_disk_is_away_and_its_name_used_again_K112_71_K112_80(
+def test_a_topic_is_deleted_while_a_disk_is_away_and_its_name_used_again_K112_71_K112_80_C19(
     cluster: Cluster, topic: str
 ) -> None:
     """The stale replica goes when its disk is back, by its topic id, and nothing of it shows."""

@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.types import TopicName
 
-from holdfast.testing import FAULTS, Cluster, wait_for
+from holdfast.testing import FAULTS, Cluster, mounts, wait_for
 from holdfast.testing.disks import EioDisk
 from holdfast.testing.users import NOBODY
 from tests.system.on_disks import (
     NOT_LEADER,
     SETTINGS,
     STORAGE_ERROR,
+    TIMEOUT_S,
     Load,
     ask,
     create,
@@ -59,7 +61,7 @@ def number_of(cluster: Cluster, broker: int, topic: str, partition: int) -> int:
     return int(cluster.folder_of(broker, topic, partition).parent.name.rpartition("-")[2])
 
 
-def test_the_leaders_disk_dies_K112_03_K112_24_K112_25_K112_26_K112_27_K112_50_K112_94_K18_12(
+def test_the_leaders_disk_dies_K112_03_K112_24_K112_25_K112_26_K112_27_K112_50_K112_94_K18_12_C17_C27(
     cluster: Cluster, topic: str
 ) -> None:
     create(cluster, topic, IN_TURN * 4, min_insync_replicas="2")
@@ -85,13 +87,14 @@ def test_the_leaders_disk_dies_K112_03_K112_24_K112_25_K112_26_K112_27_K112_50_K
     dead, well = next(iter(sorted(lost))), next(place for place in sorted(kept) if before[place].leader == victim)
     assert errors_of(cluster, victim, *dead) == [STORAGE_ERROR] * 4  # K112-03
     assert errors_of(cluster, victim, *well) == [0] * 4
-    assert produce_error(cluster, victim, *dead, version=4) == STORAGE_ERROR  # K112-94
+    for version in (3, 4):  # C17, K112-94
+        assert produce_error(cluster, victim, *dead, version=version) == STORAGE_ERROR
     assert fetch_error(cluster, victim, *dead, version=6) == STORAGE_ERROR
     assert fetch_error(cluster, victim, *dead, version=5) == NOT_LEADER
     assert errors_of_dirs(cluster, victim) == {bad: STORAGE_ERROR, 3 - bad: 0}
     dirs = cluster.describe_log_dirs(victim)
     shown = dirs[str(cluster.log_dir(victim, bad))]
-    assert (shown.total_bytes, shown.usable_bytes) == (-1, -1)
+    assert (shown.total_bytes, shown.usable_bytes) == (-1, -1) and not shown.replicas  # C27
     assert all(not any(errors_of_dirs(cluster, other).values()) for other in (2, 3))
     # K18-12: the same process goes on, with the disk that it has left, and takes new topics on it.
     assert len(cluster.live()) == 3
@@ -202,6 +205,33 @@ def test_a_broker_whose_disks_all_died_ends_K112_02_K112_30(cluster: Cluster, to
     wait_for(lambda: "none of the specified log dirs" in log_of(cluster, 3), "the reason why it does not start")
     wait_for(lambda: 3 not in cluster.live(), "its end")
     assert "broker 3" in cluster.log_tail() and "ended with exit code 1" in cluster.log_tail()
+
+
+@pytest.mark.parametrize("name", ["eio", "read-only"])
+def test_H_23_the_metadata_directory_dies_and_the_processes_end(name: str, topic: str) -> None:
+    """Nothing can be decided any more; the logs are whole, and the next start has everything."""
+    folder = mounts.scratch()
+    disk = FAULTS[name](folder / "metadata", folder)
+    try:
+        with Cluster(data_dir=folder, settings=SETTINGS) as cluster:
+            create(cluster, topic, IN_TURN, min_insync_replicas="2")
+            with Load(cluster, topic, range(3)) as load:
+                load.progress()
+            disk.fail()
+            asking = AdminClient({"bootstrap.servers": cluster.bootstrap})
+            asking.create_topics([NewTopic(f"{topic}-more", 1)])  # something to decide, and nobody to answer
+            wait_for(lambda: not cluster.live(), "the end of all that share the directory", timeout_s=TIMEOUT_S)
+            for broker in ALL:
+                assert "Shutdown broker because the metadata log dir has failed" in log_of(cluster, broker)
+            assert "ended with exit code 1" in cluster.log_tail()
+            disk.heal()
+            os.kill(cluster.pid, signal.SIGUSR1)
+            cluster.wait_in_sync([topic])
+            for partition in range(3):
+                wait_equal(cluster, topic, partition)
+    finally:
+        disk.close()
+        mounts.remove(folder)
 
 
 def test_a_dead_disk_is_left_alone_until_the_restart_K112_44_K18_04_K112_42(topic: str) -> None:

@@ -111,7 +111,7 @@ def test_wrong_input_is_told_and_changes_nothing(cluster: Cluster, args: list[st
     assert states(cluster) == before
 
 
-def test_a_directory_is_taken_out_used_again_added_and_removed(own_cluster: Callable[..., Cluster]) -> None:
+def test_a_directory_is_taken_out_used_again_added_and_removed_H_32(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster(brokers=2, settings={"auto.create.topics.enable": "false"})
     with BlockingClient(cluster.bootstrap) as client:
         client.create_topic(NewTopic(name="t", partitions=4, replication_factor=2))

@@ -117,7 +117,7 @@ def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[.
     wait_for(comes, "metrics once the port is free", timeout_s=20)
 
 
-def test_K112_95_K112_96_a_directory_that_dies_is_counted_with_its_replicas(
+def test_K112_95_K112_96_C9_a_directory_that_dies_is_counted_with_its_replicas(
     own_cluster: Callable[..., Cluster],
 ) -> None:
     cluster = own_cluster(brokers=1, settings={"log.dir.probe.interval.ms": "200"})

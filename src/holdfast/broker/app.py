@@ -34,12 +34,13 @@ from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
+from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore
-from holdfast.metadata.store import Candidate, Claim, Loaded
+from holdfast.metadata.store import Candidate
 from holdfast.model.config import BrokerConfig, LogConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.types import BrokerEpoch, TopicPartition
@@ -56,8 +57,6 @@ log = logging.getLogger(__name__)
 CONTROLLED_SHUTDOWN_S = 3.0
 CLOSE_LOGS_S = 5.0
 EXIT_DISKS_FAILED = 1
-CLAIM_RETRY_S = 1.0
-RESIGN_S = 2.0
 DEPARTED_S = 3.0
 """How long clients are told the address of a broker that died."""
 SUSPICION_S = 1.0
@@ -98,15 +97,15 @@ class Broker:
     async def start(self) -> None:
         """Load, listen, register. Returns when the controller counts this broker as alive."""
         config = self.config
-        metadata_dir = config.optional_str("metadata.log.dir") or config.log_dirs[0]
+        self.metadata_dir = config.optional_str("metadata.log.dir") or config.log_dirs[0]
         self.store = EmbeddedStore(
-            metadata_dir,
+            self.metadata_dir,
             files=self.platform.files,
             new_id=self.platform.new_id,
             clock=lambda: int(self.platform.wall_s() * 1000),
         )
-        self._store_thread = self.thread("metadata")
-        self.cluster_id = await self._in_thread(self._store_thread, self.store.cluster_id)
+        self.reigns = Reigns(self, self.store)
+        self.cluster_id = await self.reigns.cluster_id()
         await self._load_logs()
         self._wire()
         listener = config.listeners[0]
@@ -116,7 +115,7 @@ class Broker:
         self.membership = self._membership(host, port)
         self.disks.serve()
         self.server.start()
-        self._spawn(self._run_for_controller(Candidate(broker_id=self.broker_id, host=host, port=port)))
+        self._spawn(self.reigns.run(Candidate(broker_id=self.broker_id, host=host, port=port)))
         self.membership.start()
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
         self.housekeeping.start()
@@ -139,17 +138,6 @@ class Broker:
         for thread in [t for t in self._threads if t in (log_dir.queue, log_dir.sync_queue)]:
             thread.close()
             self._threads.remove(thread)
-
-    @staticmethod
-    async def _in_thread(thread: WorkThread, work: Any) -> Any:
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def done(result: Any, error: HoldfastError | None) -> None:
-            if not future.done():
-                future.set_exception(error) if error is not None else future.set_result(result)
-
-        thread.submit(work, done)
-        return await future
 
     async def _load_logs(self) -> None:
         self.disks = Disks(self)
@@ -239,44 +227,6 @@ class Broker:
         """What the controller goes by, from this broker's configuration."""
         return ControllerSettings.of(self.config)
 
-    async def _run_for_controller(self, candidate: Candidate) -> None:
-        """Claim; reign until the claim is lost; claim again. The claim waits in a thread of its own.
-
-        Whatever goes wrong, the claim is given back before the next one: a lock that this process holds would keep
-        the whole cluster, and itself, without a controller.
-        """
-        thread = self.thread("claim")
-        while not self.stopping.is_set():
-            failed = True
-            try:
-                claim: Claim = await self._in_thread(thread, lambda: self.store.claim(candidate))
-                await self._reign(claim)
-                failed = False
-            except HoldfastError as e:
-                log.warning("not the controller: %s", e)
-            except Exception:
-                log.exception("the reign as controller ended by an unexpected error")
-            await self._resign()
-            if failed:
-                await asyncio.sleep(CLAIM_RETRY_S)
-
-    async def _reign(self, claim: Claim) -> None:
-        loaded: Loaded = await self._in_thread(self._store_thread, lambda: self.store.load(claim))
-        loop = ControllerLoop(self, self.store, self._store_thread, claim, loaded)
-        self.controller = loop
-        try:
-            loop.start()
-            await loop.ended.wait()
-        finally:
-            loop.close()
-            self.controller = None
-
-    async def _resign(self) -> None:
-        try:
-            await self._in_thread(self._store_thread, self.store.resign)
-        except HoldfastError as e:
-            log.warning("the claim cannot be given back: %s", e)
-
     async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
         """An entity to the active controller, wherever it is; the answer. Tries until the time is up."""
         frame = await self.membership.forward(int(api), version, 0, encode_body(request), timeout_s)
@@ -284,6 +234,11 @@ class Broker:
         return decode_response(int(api), version, memoryview(frame)[4 + start :])
 
     # -- what comes in -----------------------------------------------------------------------------------------
+
+    @property
+    def told_epoch(self) -> int:
+        """Of the controller whose metadata we have; -1: none yet."""
+        return self._told[0]
 
     def apply_metadata(self, request: Any) -> None:
         """UpdateMetadata: remember it, and let changed topic configurations take effect.
@@ -399,11 +354,7 @@ class Broker:
             self.controller = None
         for task in self._tasks:
             task.cancel()
-        try:
-            async with asyncio.timeout(RESIGN_S):
-                await self._in_thread(self._store_thread, self.store.close)
-        except (TimeoutError, HoldfastError) as e:
-            log.warning("the claim was not given back: %s", str(e) or f"no answer within {RESIGN_S:.0f} s")
+        await self.reigns.close()
 
     async def _close_logs(self, high_watermarks: dict[TopicPartition, int]) -> None:
         closed: asyncio.Future[Any] = self.loop.create_future()

@@ -79,6 +79,10 @@ class Disks:
         self._health: dict[LogDir, DirHealth] = {}
         self._asked: dict[LogDir, float] = {}
         """Probes under way: when they were queued, by the monotonic clock."""
+        self._strained: set[TopicPartition] = set()
+        """Those of which the controller was told so, or will be."""
+        self._controller = -1
+        """Epoch of the controller that was told."""
         self._giving_up: set[TopicPartition] = set()
         self._returned: set[LogDir] = set()
         """Back, and the controller has not heard yet what their replicas lack."""
@@ -122,6 +126,9 @@ class Disks:
             paths = ", ".join(d.path for d in broker.logs.dirs)
             broker.fatal(f"Shutdown broker because all log dirs in {paths} have failed")
             return
+        if directory.path == broker.metadata_dir:  # H-23
+            broker.fatal(f"Shutdown broker because the metadata log dir {directory.path} has failed")
+            return
         lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
         broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
@@ -158,6 +165,11 @@ class Disks:
         self._since[directory] = self._broker.now_ms()
         if is_full:
             self._strain(directory)
+        else:
+            self._relieve()
+
+    def _is_strained(self, directory: LogDir) -> bool:
+        return directory.full is not None or self._health_of(directory).is_degraded
 
     def _strain(self, directory: LogDir) -> None:
         """Others had better lead what is on a directory that is full or slow, and need not wait for it."""
@@ -169,8 +181,25 @@ class Disks:
             if log_ is None or log_.dir is not directory or partition.role is Role.OFFLINE:
                 continue
             info = broker.metadata.partition(tp)
-            if info is not None and me in info.isr and len(info.isr) > 1:
-                news = self._turns.setdefault(tp, ReplicaTurn.STRAINED) is ReplicaTurn.STRAINED or news
+            if tp not in self._strained or (info is not None and me in info.isr and len(info.isr) > 1):
+                self._strained.add(tp)
+                if self._turns.get(tp) in (None, ReplicaTurn.STRAINED, ReplicaTurn.RELIEVED):
+                    self._turns[tp] = ReplicaTurn.STRAINED
+                    news = True
+        if news:
+            broker.membership.beat()
+
+    def _relieve(self) -> None:
+        """Say so of replicas that are strained no more: there is room again, or they have moved."""
+        broker, news = self._broker, False
+        for tp in list(self._strained):
+            partition = broker.replicas.partitions.get(tp)
+            if partition is not None and partition.log is not None and self._is_strained(partition.log.dir):
+                continue
+            self._strained.discard(tp)
+            if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
+                self._turns[tp] = ReplicaTurn.RELIEVED
+                news = True
         if news:
             broker.membership.beat()
 
@@ -199,8 +228,14 @@ class Disks:
             self._returned.clear()
 
     def metadata_changed(self) -> None:
-        """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it."""
+        """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it. A new
+        controller hears once more of those that are strained."""
         logs, me = self._broker.logs, self._broker.broker_id
+        controller = self._broker.told_epoch
+        if controller != self._controller:
+            self._controller = controller
+            for tp in self._strained:
+                self._turns.setdefault(tp, ReplicaTurn.STRAINED)
         for tp, failed in list(logs.failed.items()):
             info = self._broker.metadata.partition(tp)
             if info is None or info.leader in (None, -1, me) or me in info.isr or tp in self._giving_up:
@@ -232,8 +267,9 @@ class Disks:
             limit_s = self._health_of(directory).limit_ms(self._peers(directory)) / 1000
             self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
             directory.queue.submit(partial(_timed_probe, directory, mono), partial(self._answered, directory))
-            if directory.full is not None or self._health_of(directory).is_degraded:
+            if self._is_strained(directory):
                 self._strain(directory)
+        self._relieve()
 
     def _look_at(self, directory: LogDir) -> None:
         """Has it not answered for too long?"""
@@ -265,6 +301,7 @@ class Disks:
         health = self._health_of(directory)
         if not health.is_degraded:
             log.warning("log dir %s answers as usual again", directory.path)
+            self._relieve()
             return
         took = "no end" if directory in self._asked else f"{health.last_ms or 0.0:.0f} ms"
         usual_ms = health.usual_ms or 0.0

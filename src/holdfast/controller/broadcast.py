@@ -36,7 +36,7 @@ from holdfast.protocol.interbroker import (
 _wire: Any = interbroker
 
 Offline: TypeAlias = Mapping[BrokerId, Replicas]
-"""Broker -> its replicas on dead log dirs (directories.OfflineReplicas)."""
+"""Broker -> its replicas on dead log dirs (directories.BrokerReplicas)."""
 Role: TypeAlias = tuple[TopicImage, int, PartitionImage, bool]
 """A partition for one of its replicas; True: the replica is new there."""
 

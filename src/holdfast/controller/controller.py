@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.controller import brokers, configs, isr, replicas, topics
-from holdfast.controller.directories import OfflineReplicas
+from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
@@ -52,7 +52,7 @@ class Controller:
         """The state as replayed."""
         return self._state.image
 
-    def offline_replicas(self) -> OfflineReplicas:
+    def offline_replicas(self) -> BrokerReplicas:
         """Replicas of live brokers that are on dead log dirs; a live view."""
         return self._state.offline
 
@@ -81,6 +81,7 @@ class Controller:
         self._state.image, delta = self._state.image.apply(records, base_offset)
         for topic_id in delta.deleted_topics:
             self._state.offline.forget_topic(topic_id)
+            self._state.strained.forget_topic(topic_id)
         self._state.forget_ends(delta)
         return delta
 

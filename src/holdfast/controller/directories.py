@@ -1,4 +1,5 @@
-"""Which replicas of live brokers are offline because their log dir is dead (KIP-112).
+"""Replicas of live brokers that are offline because their log dir is dead (KIP-112), or strained because it is full or
+slow.
 
 Soft state: brokers tell it by KAFKA_STORAGE_ERROR in the answer to LeaderAndIsr, or with a heartbeat; it is never in
 the metadata log, and it ends when the broker says so or registers anew. Which dir a replica is in is the broker's
@@ -14,8 +15,8 @@ Replicas: TypeAlias = Set[tuple[TopicId, int]]
 """Partitions of which one broker's replica is meant."""
 
 
-class OfflineReplicas(Mapping[BrokerId, Replicas]):
-    """Broker -> its offline replicas."""
+class BrokerReplicas(Mapping[BrokerId, Replicas]):
+    """Broker -> those of its replicas to which the same happened."""
 
     __slots__ = ("_by_broker",)
 
@@ -32,18 +33,18 @@ class OfflineReplicas(Mapping[BrokerId, Replicas]):
         return len(self._by_broker)
 
     def holds(self, broker: BrokerId, topic_id: TopicId, partition: int) -> bool:
-        """Whether the broker's replica of the partition is offline."""
+        """Whether the broker's replica of the partition is one of them."""
         replicas = self._by_broker.get(broker)
         return replicas is not None and (topic_id, partition) in replicas
 
     def add(self, broker: BrokerId, replicas: Iterable[tuple[TopicId, int]]) -> None:
-        """These replicas of the broker are offline from now on."""
+        """These replicas of the broker are among them from now on."""
         more = set(replicas)
         if more:
             self._by_broker.setdefault(broker, set()).update(more)
 
     def discard(self, broker: BrokerId, replica: tuple[TopicId, int]) -> bool:
-        """This replica can be used again; whether it could not before."""
+        """This replica is as it should be; whether it was not before."""
         replicas = self._by_broker.get(broker)
         if replicas is None or replica not in replicas:
             return False

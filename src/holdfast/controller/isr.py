@@ -154,6 +154,10 @@ def _ineligible(
                 f"Broker {member} may not join the ISR of {where}: it is fenced, shutting down, or its log "
                 f"directory is offline"
             )
+        if member not in partition.isr and state.strained.holds(member, topic.topic_id, proposal.partition):
+            return IneligibleReplicaError(
+                f"Broker {member} may not join the ISR of {where}: its log directory is full, or slow"
+            )
     return None
 
 

@@ -26,6 +26,11 @@ def turns(state: ControllerState, event: ReplicaTurns, now_ms: TimestampMs) -> D
     for tp, turn in dict(event.turns).items():
         by_turn.setdefault(turn, []).append(tp)
     records: list[MetadataRecord] = []
+    for turn in (ReplicaTurn.RELIEVED, ReplicaTurn.FAILED, *_BACK):
+        for tp in by_turn.get(turn, ()):
+            found = _find(state, event.broker_id, tp)
+            if found is not None:
+                state.strained.discard(event.broker_id, (found[0].topic_id, tp.partition))
     failed = by_turn.get(ReplicaTurn.FAILED)
     if failed:
         offline = ReplicasOffline(broker_id=event.broker_id, partitions=tuple(failed))
@@ -52,11 +57,15 @@ def _find(state: ControllerState, broker: BrokerId, tp: TopicPartition) -> tuple
 
 
 def _strained(state: ControllerState, broker: BrokerId, tp: TopicPartition) -> Iterator[MetadataRecord]:
-    """It had better not lead, nor be waited for, as long as there is somebody else in the ISR."""
+    """It had better not lead, nor be waited for, as long as there is somebody else in the ISR. Until it is relieved it
+    does not come back: it may have all there is, and the next write would wait for it."""
     found = _find(state, broker, tp)
-    if found is None or broker not in found[1].isr:
+    if found is None:
         return
     topic, partition = found
+    state.strained.add(broker, [(topic.topic_id, tp.partition)])
+    if broker not in partition.isr:
+        return
     is_alive = state.alive(topic.topic_id, tp.partition, without=broker)
     if any(is_alive(other) and state.heard_of(other) for other in partition.isr):
         change = adapt_isr(state, topic, tp.partition, partition, is_alive, unclean=False)

@@ -8,7 +8,7 @@ answer LeaderAndIsr again (K112-60, K112-101).
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.controller.directories import OfflineReplicas
+from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.election import NO_ENDS, Ends, IsAlive
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterDelta, ClusterImage
@@ -32,14 +32,16 @@ class ControllerState:
 
     __slots__ = (
         "awaiting", "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng",
-        "sessions", "settings", "unheard", "unserved",
+        "sessions", "settings", "strained", "unheard", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
         self.image = image
         self.settings = settings
         self.rng = rng
-        self.offline = OfflineReplicas()
+        self.offline = BrokerReplicas()
+        self.strained = BrokerReplicas()
+        """On a log dir that is full or slow: they join no ISR, as the next write would wait for them."""
         self.ends: dict[tuple[TopicId, int], dict[BrokerId, LogEnd]] = {}
         """How far logs go, of partitions of which nobody has everything and that nobody leads."""
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}

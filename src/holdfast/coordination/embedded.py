@@ -25,7 +25,7 @@ from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, claim_record
-from holdfast.model.errors import ConfigError, FencedControllerError
+from holdfast.model.errors import ConfigError, FencedControllerError, KafkaStorageError
 from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileLock, FileSystem, OsFiles, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
@@ -95,20 +95,26 @@ class EmbeddedStore:
 
     def claim(self, candidate: Candidate) -> Claim:
         """Wait for the lock, recover the log, append the claim, say where the controller is."""
-        lock = self._files.wait_for_lock(f"{self._directory}/lock")
         try:
-            with self._mutex:
-                if self._closed:
-                    raise FencedControllerError("The metadata store is closed")
-                if self._lock is not None:
-                    self._lock.release()  # of a reign that ended without ``resign``
-                    self._lock = None
-                claim = self._begin_reign(candidate)
-                self._lock = lock
-                return claim
-        except BaseException:
-            lock.release()
-            raise
+            lock = self._files.wait_for_lock(f"{self._directory}/lock")
+            try:
+                return self._claim_with(lock, candidate)
+            except BaseException:
+                lock.release()
+                raise
+        except OSError as e:
+            raise KafkaStorageError(f"Metadata directory {self._directory}: {e}") from e
+
+    def _claim_with(self, lock: FileLock, candidate: Candidate) -> Claim:
+        with self._mutex:
+            if self._closed:
+                raise FencedControllerError("The metadata store is closed")
+            if self._lock is not None:
+                self._lock.release()  # of a reign that ended without ``resign``
+                self._lock = None
+            claim = self._begin_reign(candidate)
+            self._lock = lock
+            return claim
 
     def _begin_reign(self, candidate: Candidate) -> Claim:
         self._claim = None

@@ -70,7 +70,8 @@ class MetadataStore(Protocol):
         ...
 
     def claim(self, candidate: Candidate) -> Claim:
-        """Wait until ``candidate`` is the controller. FencedControllerError when the store was closed meanwhile."""
+        """Wait until ``candidate`` is the controller. FencedControllerError when the store was closed meanwhile,
+        KafkaStorageError (its cause is the OSError) when what is kept cannot be read or written."""
         ...
 
     def load(self, claim: Claim) -> Loaded:

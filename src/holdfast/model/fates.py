@@ -36,6 +36,8 @@ class ReplicaTurn(Enum):
     """It can be used again. What was not flushed when it failed may be missing."""
     BACK_LOST = 4
     """It can be made again, from nothing."""
+    RELIEVED = 5
+    """It is STRAINED no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

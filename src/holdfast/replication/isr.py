@@ -26,6 +26,9 @@ from holdfast.model.types import BrokerEpoch, BrokerId, Offset, PartitionEpoch
 from holdfast.replication.transitions import PROPOSAL, Proposal, Word
 from holdfast.replication.types import IsrProposal
 
+MAX_RETRY_MS = 8000
+"""Between two proposals of a follower that the controller refuses: its disk may be full for days."""
+
 
 class FollowerProgress:
     """What the leader knows of one follower in this leader epoch.
@@ -43,6 +46,7 @@ class FollowerProgress:
         "last_fetch_ms",
         "log_start_offset",
         "reading_since_ms",
+        "refusals",
         "refused_until_ms",
     )
 
@@ -58,6 +62,8 @@ class FollowerProgress:
         """We are reading from our own disk for it since then: that is not its delay (H-15)."""
         self.refused_until_ms = 0
         """The controller does not want it in the ISR now; not proposed again before."""
+        self.refusals = 0
+        """In a row, since it was last in the ISR."""
 
     def fetched(
         self,
@@ -72,7 +78,7 @@ class FollowerProgress:
         self.log_start_offset = log_start_offset
         if broker_epoch != self.broker_epoch:  # what was refused was the incarnation before
             self.broker_epoch = broker_epoch
-            self.refused_until_ms = 0
+            self.refused_until_ms = self.refusals = 0
         if offset >= leader_end:
             self.behind_since_ms = None
         elif self.behind_since_ms is None:
@@ -82,6 +88,11 @@ class FollowerProgress:
             self.behind_since_ms = max(self.behind_since_ms, self.last_fetch_ms)
         self.last_fetch_end = leader_end
         self.last_fetch_ms = now_ms
+
+    def refused(self, now_ms: int, retry_ms: int) -> None:
+        """The controller does not want it: ask again, but each time later."""
+        self.refused_until_ms = now_ms + min(retry_ms << self.refusals, MAX_RETRY_MS)
+        self.refusals = min(self.refusals + 1, 16)
 
     def reading(self, now_ms: int) -> None:
         """Its fetch waits for our disk from now on."""

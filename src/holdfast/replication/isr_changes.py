@@ -105,8 +105,19 @@ def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:
     for broker_id in brokers:
         follower = partition.followers.get(broker_id)
         if follower is not None:
-            follower.refused_until_ms = now_ms + partition.around.settings.alter_partition_retry_ms
-    _retry_later(partition, now_ms)
+            follower.refused(now_ms, partition.around.settings.alter_partition_retry_ms)
+    if brokers and partition.isr.pending is None:
+        _ask_when_due(partition, now_ms)
+    else:
+        _retry_later(partition, now_ms)
+
+
+def _ask_when_due(partition: Partition, now_ms: int) -> None:
+    """For those that were refused, when it is time to. With nothing under way only."""
+    due = [f.refused_until_ms for f in partition.followers.values() if f.refused_until_ms > now_ms]
+    if due and partition.isr.pending is None:
+        partition.isr.try_again_at(min(due))
+        partition.around.retrying[partition] = None
 
 
 def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) -> None:
@@ -114,6 +125,7 @@ def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) ->
     refused_ones = [f for b, f in partition.followers.items() if b in brokers and f.refused_until_ms > now_ms]
     for follower in refused_ones:
         follower.refused_until_ms = now_ms
+        follower.refusals = 0
     if refused_ones and partition.isr.pending is None:
         partition.isr.try_again_at(now_ms)
 
@@ -126,6 +138,9 @@ def _retry_later(partition: Partition, now_ms: int) -> None:
 def changed(partition: Partition, now_ms: int) -> None:
     """The ISR is another one: the high watermark may be free to move, others may join."""
     partition.choose_hw_followers()
+    for broker_id in partition.isr.committed:
+        if broker_id in partition.followers:
+            partition.followers[broker_id].refusals = 0
     if partition.is_open and partition.isr.retry_at_ms is None:
         recovered(partition)
     partition.advance(now_ms)
@@ -149,6 +164,8 @@ def retry(partition: Partition, now_ms: int) -> bool:
         recovered(partition)
         expand_any(partition, now_ms)
         partition.advance(now_ms)
+        if isr.retry_at_ms is None:
+            _ask_when_due(partition, now_ms)
     return isr.retry_at_ms is None
 
 

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from holdfast.replication.session import SessionEntry
 
 
+JOINING_LAG_MS = 500
+"""A replica outside of the ISR that has been behind for longer than this is not about to join it."""
+
+
 class Partition:
     """See the module's docstring."""
 
@@ -469,8 +473,9 @@ class Partition:
                 wait.on_progress(self)
 
     def _not_past_joining(self, new: Offset, now_ms: int) -> Offset:
-        """A replica that keeps up but is not in the ISR yet could never join if we ran away from it."""
-        limit = self.around.settings.replica_lag_time_max_ms
+        """A replica that keeps up but is not in the ISR yet could never join if we ran away from it. One that has
+        stopped to keep up, on a full disk say, is not waited for as long as a member is."""
+        limit = min(JOINING_LAG_MS, self.around.settings.replica_lag_time_max_ms)
         for broker_id, follower in self.followers.items():
             if (
                 broker_id in self.entries

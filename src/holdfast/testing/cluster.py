@@ -45,7 +45,7 @@ class Cluster:
     * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
     * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
 
-    With ``disks`` or ``user`` the data directory is a temporary one whatever else is said, as a user must reach it.
+    With ``disks`` or ``user`` the data directory is a temporary one, as a user must reach it: no ``data_dir`` then.
     """
 
     def __init__(
@@ -61,6 +61,8 @@ class Cluster:
         disks: Mapping[tuple[int, int], type[Disk]] | None = None,
         user: int | None = None,
     ) -> None:
+        if data_dir is not None and (disks or user is not None):
+            raise ValueError(f"data_dir={data_dir}: expected none with disks or a user: they have one of their own")
         self._scratch = mounts.scratch() if disks or user is not None else None
         self._temporary = data_dir is None and self._scratch is None
         if self._scratch is not None:

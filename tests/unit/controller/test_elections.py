@@ -15,6 +15,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterDelta, ClusterImage, PartitionImage
 from holdfast.metadata.records import NO_CHANGE, PartitionChangeRecord
 from holdfast.model.config import BrokerConfig
+from holdfast.model.errors import HoldfastError
 
 ALL = (1, 2, 3)
 
@@ -63,7 +64,11 @@ class Cluster:
         assert reply.topics[0].error is None
 
     def isr(self, name: str, *members: int) -> None:
-        """The leader proposes this one."""
+        """The leader proposes this one, and gets it."""
+        assert self.propose(name, *members) is None
+
+    def propose(self, name: str, *members: int) -> HoldfastError | None:
+        """The leader proposes this ISR; what it is refused with."""
         topic, p = self.image.topics[name], self.partition(name)
         assert p.leader is not None
         state = events.AlterPartitionState(
@@ -72,7 +77,8 @@ class Cluster:
         )  # fmt: skip
         epoch = self.image.brokers[p.leader].epoch
         reply = self.ask(events.AlterPartition(broker_id=p.leader, broker_epoch=epoch, partitions=(state,)))
-        assert reply.partitions[0].error is None
+        error: HoldfastError | None = reply.partitions[0].error
+        return error
 
     def partition(self, name: str, number: int = 0) -> PartitionImage:
         found = self.image.partition(name, number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.controller import events
-from holdfast.model.errors import StaleBrokerEpochError
+from holdfast.model.errors import IneligibleReplicaError, StaleBrokerEpochError
 from holdfast.model.fates import ReplicaTurn
 from holdfast.model.types import TopicPartition
 from tests.unit.controller.test_elections import ALL, Cluster, roles
@@ -94,6 +94,23 @@ def test_a_strained_replica_stays_where_there_is_nobody_else() -> None:
     assert not cluster.controller.offline_replicas(), "it serves"
     tell(cluster, 1, ReplicaTurn.STRAINED, t(0), t(0, "alone"))
     assert cluster.records == []
+
+
+@pytest.mark.parametrize("turn", [ReplicaTurn.RELIEVED, ReplicaTurn.BACK_DAMAGED, None])
+def test_a_replica_on_a_full_directory_joins_no_isr_before_it_is_relieved(turn: ReplicaTurn | None) -> None:
+    """It may have all there is: then its leader proposes it, and the next write would wait for it."""
+    cluster = Cluster()
+    cluster.create("t", (1, 2))
+    tell(cluster, 1, ReplicaTurn.STRAINED, t(0))
+    refused = cluster.propose("t", 2, 1)
+    assert isinstance(refused, IneligibleReplicaError)
+    assert "its log directory is full, or slow" in str(refused)
+    if turn is None:
+        cluster.start(1)
+    else:
+        tell(cluster, 1, turn, t(0))
+    assert cluster.propose("t", 2, 1) is None
+    assert cluster.partition("t").isr == (2, 1)
 
 
 def test_K112_42_a_replica_that_is_back_stands_for_nothing_before_it_has_caught_up() -> None:

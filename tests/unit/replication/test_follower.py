@@ -460,11 +460,32 @@ def test_closing_a_session_frees_the_high_watermark(cluster: Any) -> None:
     cluster.fenced = {2}
     cluster.answer_proposals(cluster[1])
     assert [r.error for r in results] == [None]  # it was refused, so it is not waited for
-    cluster.now_ms += 600
+    cluster.now_ms += 300
+    session.fetch(query(3, epoch=0))  # it keeps up, and is not proposed again yet
+    cluster.now_ms += 300
     waiting = cluster[1].produce(b"d")
     assert waiting == []
     session.session.close()
     assert [r.error for r in waiting] == [None]
+
+
+def test_who_stops_to_keep_up_outside_of_the_isr_is_not_waited_for(cluster: Any) -> None:
+    """A full disk, say: it was caught up a moment ago, and would have 30 s before it counts as lagging."""
+    cluster.create(1, 2, isr=(1,), settle=False)
+    session = Session(cluster)
+    cluster[1].produce(b"a", acks=1)
+    session.fetch(query(0))
+    cluster.fenced = {2}
+    session.fetch(query(1, epoch=0))
+    cluster.answer_proposals(cluster[1])
+    cluster.now_ms += 300
+    session.fetch(query(1, epoch=0))
+    cluster.now_ms += 300
+    waiting = cluster[1].produce(b"b")
+    assert waiting == []
+    cluster.now_ms += 600
+    more = cluster[1].produce(b"c")
+    assert [r.error for r in (*waiting, *more)] == [None, None]
 
 
 # -- progress ----------------------------------------------------------------------------------------------------

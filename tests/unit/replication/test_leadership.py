@@ -361,7 +361,7 @@ def test_H_05_a_refused_replica_is_proposed_again_later_and_holds_up_nobody(clus
     cluster.settle()
     assert [r.error for r in results] == [None]
     cluster.fenced = set()
-    cluster.wait(700)
+    cluster.wait(2000)  # it is asked for less often each time
     assert cluster.states[TP].isr == (1, 3, 2)
 
 

@@ -1,0 +1,117 @@
+"""Being the controller, again and again: claim, reign until the claim is lost, give it back, claim again.
+
+Owns the candidate, the thread on which it waits, and the thread of the metadata store. What a reign does is
+controller_loop.py.
+
+The metadata directory is not like a log directory: nothing can be decided without it, so a process that finds it bad
+ends (H-23). One error ends the reign, as every failed commit does, and is a question to the next claim: it opens,
+reads, writes and syncs the log. If that fails as well, the directory is bad. No space is not a failure; it is tried on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.model.errors import HoldfastError, KafkaStorageError
+
+if TYPE_CHECKING:
+    from holdfast.broker.app import Broker
+    from holdfast.broker.platform import WorkThread
+    from holdfast.metadata.store import Candidate, Claim, Loaded, MetadataStore
+
+log = logging.getLogger(__name__)
+
+CLAIM_RETRY_S = 1.0
+RESIGN_S = 2.0
+_NOT_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+async def in_thread(thread: WorkThread, work: Callable[[], Any]) -> Any:
+    """The result of ``work``, done there. Raises its HoldfastError."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def done(result: Any, error: HoldfastError | None) -> None:
+        if not future.done():
+            future.set_exception(error) if error is not None else future.set_result(result)
+
+    thread.submit(work, done)
+    return await future
+
+
+class Reigns:
+    """All reigns of one process. ``broker.controller`` is the present one, or None."""
+
+    def __init__(self, broker: Broker, store: MetadataStore) -> None:
+        self._broker = broker
+        self._store = store
+        self._thread = broker.thread("metadata")
+        self._failures = 0
+
+    async def cluster_id(self) -> str:
+        """The cluster's id, made if nobody has made it yet."""
+        found: str = await in_thread(self._thread, self._store.cluster_id)
+        return found
+
+    async def run(self, candidate: Candidate) -> None:
+        """Until the broker stops. The claim waits in a thread of its own.
+
+        Whatever goes wrong, the claim is given back before the next one: a lock that this process holds would keep
+        the whole cluster, and itself, without a controller.
+        """
+        broker = self._broker
+        waiting = broker.thread("claim")
+        while not broker.stopping.is_set():
+            failed = True
+            try:
+                claim: Claim = await in_thread(waiting, lambda: self._store.claim(candidate))
+                self._failures = 0
+                await self._reign(claim)
+                failed = False
+            except HoldfastError as e:
+                log.warning("not the controller: %s", e)
+                self._judge(e)
+            except Exception:
+                log.exception("the reign as controller ended by an unexpected error")
+            await self._resign()
+            if failed:
+                await asyncio.sleep(CLAIM_RETRY_S)
+
+    def _judge(self, error: HoldfastError) -> None:
+        """A claim has failed. Twice in a row by its disk: the directory is bad."""
+        cause = error.__cause__
+        if not isinstance(error, KafkaStorageError) or not isinstance(cause, OSError) or cause.errno in _NOT_THE_DISK:
+            return
+        self._failures += 1
+        if self._failures > 1:
+            self._broker.fatal(f"Shutdown broker because the metadata log dir has failed: {error}")
+
+    async def _reign(self, claim: Claim) -> None:
+        broker = self._broker
+        loaded: Loaded = await in_thread(self._thread, lambda: self._store.load(claim))
+        loop = ControllerLoop(broker, self._store, self._thread, claim, loaded)
+        broker.controller = loop
+        try:
+            loop.start()
+            await loop.ended.wait()
+        finally:
+            loop.close()
+            broker.controller = None
+
+    async def _resign(self) -> None:
+        try:
+            await in_thread(self._thread, self._store.resign)
+        except HoldfastError as e:
+            log.warning("the claim cannot be given back: %s", e)
+
+    async def close(self) -> None:
+        """Neither controller nor candidate any more."""
+        try:
+            async with asyncio.timeout(RESIGN_S):
+                await in_thread(self._thread, self._store.close)
+        except (TimeoutError, HoldfastError) as e:
+            log.warning("the claim was not given back: %s", str(e) or f"no answer within {RESIGN_S:.0f} s")
