@@ -25,7 +25,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
-from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, ReplicasOffline
+from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, ReplicasOffline, ReplicasOnline
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
 from holdfast.model.fates import LogEnd
@@ -128,6 +128,8 @@ class ControllerLoop:
         self._busy = False
         self._closed = False
         self._channels: dict[int, ControllerChannel] = {}
+        self._said_offline: dict[int, set[TopicPartition]] = {}
+        """What each broker's channel has answered 56 for, and not 0 since."""
         self._probes: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
@@ -284,6 +286,7 @@ class ControllerLoop:
         old = self._channels.pop(broker_id, None)
         if old is not None:
             old.close()
+        self._said_offline.pop(broker_id, None)
         registered = self.image.brokers[broker_id]
         self._channels[broker_id] = ControllerChannel(
             broker_id,
@@ -305,14 +308,22 @@ class ControllerLoop:
         if request.__api_key__ != ApiKey.LEADER_AND_ISR or int(response.error_code):
             return
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
-        lost = [
-            TopicPartition(names[topic.topic_id], p.partition_index)
+        answers = {
+            TopicPartition(names[topic.topic_id], int(p.partition_index)): int(p.error_code)
             for topic in response.topics
             for p in topic.partition_errors
-            if int(p.error_code) == _STORAGE_ERROR
-        ]
+        }
+        refused = self._said_offline.setdefault(broker_id, set())
+        # Answers come in order, and heartbeats beside them: a 56 may be old news when it is heard. The next answer
+        # on the same line tells.
+        online = tuple(tp for tp, code in answers.items() if not code and tp in refused)
+        if online:
+            refused.difference_update(online)
+            self.post(ReplicasOnline(broker_id=broker_id, partitions=online))
+        lost = tuple(tp for tp, code in answers.items() if code == _STORAGE_ERROR)
         if lost:
-            self.post(ReplicasOffline(broker_id=broker_id, partitions=tuple(lost)))
+            refused.update(lost)
+            self.post(ReplicasOffline(broker_id=broker_id, partitions=lost))
         ends = tuple(_told_ends(request, response))
         if ends:
             self.post(ReplicaEnds(broker_id=broker_id, ends=ends))

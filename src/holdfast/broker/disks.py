@@ -75,6 +75,8 @@ class Disks:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._turns: dict[TopicPartition, ReplicaTurn] = {}
+        self._next_turns: dict[TopicPartition, ReplicaTurn] = {}
+        """Of replicas that are back before the controller has heard that they failed."""
         self._since: dict[LogDir, int] = {}
         self._health: dict[LogDir, DirHealth] = {}
         self._asked: dict[LogDir, float] = {}
@@ -212,7 +214,10 @@ class Disks:
         for tp in list(logs.returned):
             info = metadata.partition(tp)
             if info is not None and me in info.replicas:
-                self._turns[tp] = _BACK[logs.returned[tp]]
+                if self._turns.get(tp) is ReplicaTurn.FAILED:  # first things first
+                    self._next_turns[tp] = _BACK[logs.returned[tp]]
+                else:
+                    self._turns[tp] = _BACK[logs.returned[tp]]
             elif metadata.updates:  # its topic was deleted meanwhile
                 del logs.returned[tp]
         return self._turns
@@ -222,6 +227,9 @@ class Disks:
         for tp, turn in turns.items():
             if self._turns.get(tp) is turn:
                 del self._turns[tp]
+                if tp in self._next_turns:
+                    self._turns[tp] = self._next_turns.pop(tp)
+                    self._broker.membership.beat()
         if self._returned and any(turn in _BACK.values() for turn in turns.values()):
             for directory in self._returned:
                 self._broker.logs.past.healed(directory)

@@ -107,6 +107,7 @@ class Membership:
         self._on_registered = on_registered
         self._past = past
         self._turns = turns
+        self._heartbeats = 0
         self._on_told = on_told
         self._is_registered = False
         self._connection: BrokerConnection | None = None
@@ -238,11 +239,13 @@ class Membership:
         """One heartbeat. False when this link is of no more use."""
         sent_s = asyncio.get_running_loop().time()
         offline_dirs, turns = self._offline_dirs(), dict(self._turns())
+        self._heartbeats += 1
         response = await self._ask(
             ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
             broker_id=self.identity.broker_id, broker_epoch=self.broker_epoch,
             current_metadata_offset=max(self.broker_epoch, 0), want_fence=False,
             want_shut_down=self._want_shutdown, offline_log_dirs=offline_dirs, turns=_grouped(turns),
+            number=self._heartbeats,
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):

@@ -74,6 +74,7 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
     state.sessions.forget(event.broker_id)
     state.offline.forget_broker(event.broker_id)
     state.strained.forget_broker(event.broker_id)
+    state.returned.forget_broker(event.broker_id)
     state.offline_dirs.pop(event.broker_id, None)
     epoch = state.image.next_offset + len(records)
     records.append(
@@ -194,6 +195,7 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
     state.settle(broker.id)
     state.offline.forget_broker(broker.id)
     state.strained.forget_broker(broker.id)
+    state.returned.forget_broker(broker.id)
     state.offline_dirs.pop(broker.id, None)
     state.unserved.pop(broker.id, None)
     return Decision(

@@ -28,6 +28,7 @@ from holdfast.controller.events import (
     Event,
     ReplicaEnds,
     ReplicasOffline,
+    ReplicasOnline,
     ReplicaTurns,
     Tick,
     UnregisterBroker,
@@ -82,6 +83,7 @@ class Controller:
         for topic_id in delta.deleted_topics:
             self._state.offline.forget_topic(topic_id)
             self._state.strained.forget_topic(topic_id)
+            self._state.returned.forget_topic(topic_id)
         self._state.forget_ends(delta)
         return delta
 
@@ -114,6 +116,7 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     BrokerHeartbeat: brokers.heartbeat,
     BrokerConnectionLost: brokers.connection_lost,
     ReplicasOffline: replicas.replicas_offline,
+    ReplicasOnline: replicas.replicas_online,
     ReplicaEnds: replicas.replica_ends,
     ReplicaTurns: replicas.turns,
     UnregisterBroker: brokers.unregister,

@@ -87,7 +87,8 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaTurns:
-    """What happened to replicas of a broker that lives.
+    """What happened to replicas of a broker that lives. ``number``: of the heartbeat that tells it; they may come late,
+    over a connection that was cut for a while, and then say what is no longer so. -1: it has none.
 
     Reply: None; StaleBrokerEpochError, BrokerIdNotRegisteredError.
     """
@@ -95,6 +96,7 @@ class ReplicaTurns:
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     turns: tuple[tuple[TopicPartition, ReplicaTurn], ...]
+    number: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,14 @@ class BrokerConnectionLost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasOffline:
     """A live broker answered LeaderAndIsr with KAFKA_STORAGE_ERROR for these of its replicas (K112-05)."""
+
+    broker_id: BrokerId
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasOnline:
+    """A live broker answered LeaderAndIsr without an error for these, after KAFKA_STORAGE_ERROR before."""
 
     broker_id: BrokerId
     partitions: tuple[TopicPartition, ...]

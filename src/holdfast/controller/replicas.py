@@ -5,14 +5,15 @@ business; what it tells by its heartbeats (``turns``) and by its answers to Lead
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from holdfast.controller.brokers import adapt_isr, check_epoch, elect_somebody
 from holdfast.controller.election import Loss
-from holdfast.controller.events import Decision, ReplicaEnds, ReplicasOffline, ReplicaTurns
+from holdfast.controller.events import Decision, ReplicaEnds, ReplicasOffline, ReplicasOnline, ReplicaTurns
 from holdfast.controller.state import ControllerState
 from holdfast.metadata.image import PartitionImage, TopicImage
-from holdfast.metadata.records import MetadataRecord, PartitionChangeRecord
+from holdfast.metadata.records import MetadataRecord, NoChange, PartitionChangeRecord
 from holdfast.model.fates import ReplicaTurn
 from holdfast.model.types import BrokerId, TimestampMs, TopicPartition
 
@@ -22,6 +23,11 @@ def turns(state: ControllerState, event: ReplicaTurns, now_ms: TimestampMs) -> D
     error = check_epoch(state, event.broker_id, event.broker_epoch)
     if error is not None:
         return Decision(reply=error)
+    newest = state.newest_turns.get(event.broker_id, (-1, -1))
+    told = (event.broker_epoch, event.number)
+    if event.number >= 0 and told <= newest:
+        return Decision()
+    state.newest_turns[event.broker_id] = told
     by_turn: dict[ReplicaTurn, list[TopicPartition]] = {}
     for tp, turn in dict(event.turns).items():
         by_turn.setdefault(turn, []).append(tp)
@@ -31,6 +37,8 @@ def turns(state: ControllerState, event: ReplicaTurns, now_ms: TimestampMs) -> D
             found = _find(state, event.broker_id, tp)
             if found is not None:
                 state.strained.discard(event.broker_id, (found[0].topic_id, tp.partition))
+                if turn is ReplicaTurn.FAILED:
+                    state.returned.discard(event.broker_id, (found[0].topic_id, tp.partition))
     failed = by_turn.get(ReplicaTurn.FAILED)
     if failed:
         offline = ReplicasOffline(broker_id=event.broker_id, partitions=tuple(failed))
@@ -76,23 +84,40 @@ def _strained(state: ControllerState, broker: BrokerId, tp: TopicPartition) -> I
 def _back(state: ControllerState, broker: BrokerId, tp: TopicPartition, *, total: bool) -> Iterator[MetadataRecord]:
     """It can be used again, without what was not flushed: it stands for nothing until it has caught up (H-07).
 
-    Told again it changes nothing, unless it has joined the ISR in between; then it leaves it once more.
+    Its leader begins a new epoch: what it knows of this follower is what the one before had, and a fetch of that one
+    may still be under way; the new one would be taken into the ISR for it. Told again it changes nothing, unless it
+    has joined the ISR in between; then it leaves it once more.
     """
     found = _find(state, broker, tp)
     if found is None:
         return
     topic, partition = found
-    was_offline = state.offline.discard(broker, (topic.topic_id, tp.partition))
+    replica = (topic.topic_id, tp.partition)
+    was_offline = state.offline.discard(broker, replica)
+    is_news = not state.returned.holds(broker, *replica)
+    state.returned.add(broker, [replica])
     change = None
     if broker in (*partition.isr, *partition.elr, *partition.last_known_elr):
         change = adapt_isr(
             state, topic, tp.partition, partition, state.alive(topic.topic_id, tp.partition),
             unclean=False, loss=Loss(broker=broker, total=total),
         )  # fmt: skip
+    if change is None and (was_offline or is_news):
+        change = PartitionChangeRecord(partition=tp.partition, topic_id=topic.topic_id)  # all brokers are to hear it
     if change is not None:
+        if isinstance(change.leader, NoChange) and partition.leader not in (None, broker):
+            change = replace(change, leader=partition.leader)
         yield change
-    elif was_offline:
-        yield PartitionChangeRecord(partition=tp.partition, topic_id=topic.topic_id)  # all brokers are to hear it
+
+
+def replicas_online(state: ControllerState, event: ReplicasOnline, now_ms: TimestampMs) -> Decision:
+    """An answer that called them offline was old: the broker uses them. Everybody hears it."""
+    records = []
+    for tp in event.partitions:
+        found = _find(state, event.broker_id, tp)
+        if found is not None and state.offline.discard(event.broker_id, (found[0].topic_id, tp.partition)):
+            records.append(PartitionChangeRecord(partition=tp.partition, topic_id=found[0].topic_id))
+    return Decision(records=tuple(records))
 
 
 def replicas_offline(state: ControllerState, event: ReplicasOffline, now_ms: TimestampMs) -> Decision:

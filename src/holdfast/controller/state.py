@@ -31,8 +31,8 @@ class ControllerState:
     """One reign's state. Deciding functions read it; ``image`` is assigned by Controller.replay only."""
 
     __slots__ = (
-        "awaiting", "ends", "head_start_ends_ms", "image", "next_rebalance_ms", "offline", "offline_dirs", "rng",
-        "sessions", "settings", "strained", "unheard", "unserved",
+        "awaiting", "ends", "head_start_ends_ms", "image", "newest_turns", "next_rebalance_ms", "offline",
+        "offline_dirs", "returned", "rng", "sessions", "settings", "strained", "unheard", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -42,6 +42,10 @@ class ControllerState:
         self.offline = BrokerReplicas()
         self.strained = BrokerReplicas()
         """On a log dir that is full or slow: they join no ISR, as the next write would wait for them."""
+        self.newest_turns: dict[BrokerId, tuple[BrokerEpoch, int]] = {}
+        """The heartbeat of each broker that was the last to tell of its replicas."""
+        self.returned = BrokerReplicas()
+        """They have failed, and are back: what their leaders knew of them is void, and was made so."""
         self.ends: dict[tuple[TopicId, int], dict[BrokerId, LogEnd]] = {}
         """How far logs go, of partitions of which nobody has everything and that nobody leads."""
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}

@@ -63,6 +63,7 @@ _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES = 0x1000, 0x1001
 _TAG_TURNS = 0x1000
+_TAG_NUMBER = 0x1001
 _TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
 
 __all__ = ["AlterPartitionRequest", "BrokerHeartbeatResponse", "BrokerRegistrationResponse"]  # beside ours
@@ -360,7 +361,10 @@ class ReplicaTurnState(_BrokerHeartbeat):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest(broker_heartbeat.BrokerHeartbeatRequest):
+    """``number`` grows with every heartbeat of a process: one that a cut held up may come after the next ones."""
+
     turns: tuple[ReplicaTurnState, ...] = field(metadata={"tag": _TAG_TURNS}, default=())
+    number: i64 = field(metadata={**_INT64, "tag": _TAG_NUMBER}, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

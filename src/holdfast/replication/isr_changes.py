@@ -59,11 +59,13 @@ def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
 def expand_any(partition: Partition, now_ms: int) -> None:
     """Propose whoever may join. Only who is still connected and keeps up: what we know of others is old news."""
     limit = partition.around.settings.replica_lag_time_max_ms
+    end_offset = None if partition.log is None else partition.log.view.end_offset
     for broker_id, follower in partition.followers.items():
         if (
             broker_id in partition.entries
             and broker_id not in partition.isr.maximal
-            and not follower.lags(now_ms, limit)
+            # Of an idle partition it need not ask again, once it has everything.
+            and (follower.end_offset == end_offset or not follower.lags(now_ms, limit))
         ):
             maybe_expand(partition, follower, now_ms)
 

@@ -35,7 +35,7 @@ class FailedReplica:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Unloaded:
+class Unloaded:
     """Whose files an error is of while there is no log yet."""
 
     topic_partition: TopicPartition
@@ -144,7 +144,7 @@ def _load(
             elif kind is NameKind.FUTURE and tp is not None:
                 found.futures.append(FoundFuture(directory, full, tp, _bytes_in(directory, full)))
             elif kind is NameKind.REPLICA and tp is not None:
-                suspect = _Unloaded(topic_partition=tp)
+                suspect = Unloaded(topic_partition=tp)
                 try:
                     if has_failed:
                         _read_anew(directory, suspect, full)
@@ -212,7 +212,7 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
     files.fsync_dir(directory.path)
 
 
-def _read_anew(directory: LogDir, suspect: _Unloaded, path: str) -> None:
+def _read_anew(directory: LogDir, suspect: Unloaded, path: str) -> None:
     """A flush that failed leaves bytes in memory that count as written: they would be believed now, and gone later."""
     with Guard(directory, KafkaStorageError, suspect):
         for name in directory.files.listdir(path):
@@ -224,7 +224,7 @@ def _read_anew(directory: LogDir, suspect: _Unloaded, path: str) -> None:
 
 def _load_log(
     directory: LogDir,
-    suspect: _Unloaded,
+    suspect: Unloaded,
     config: LogConfig,
     clean: bool,
     now_ms: TimestampMs,

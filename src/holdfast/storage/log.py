@@ -12,7 +12,7 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
 from holdfast.model.config import LogConfig
@@ -110,10 +110,23 @@ class Log:
         """
         path = f"{directory.path}/{topic_partition}"
         files = directory.files
-        with Guard(directory, KafkaStorageError, suspect):
+        is_new = True
+        with directory.guard():
             try:
                 files.mkdir(path)
             except FileExistsError:
+                is_new = False
+        with Guard(directory, KafkaStorageError, suspect):
+            if is_new:
+                try:
+                    if topic_id is not None:
+                        partition_metadata.write(files, path, topic_id)
+                    parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
+                except OSError:
+                    with suppress(OSError):  # it is made elsewhere now, if it can be
+                        files.rmtree(path)
+                    raise
+            else:
                 topic_id = partition_metadata.check(files, path, topic_id)
                 parts = load_parts(
                     files,
@@ -124,10 +137,6 @@ class Log:
                     recovery_point=recovery_point,
                     log_start_offset=log_start_offset,
                 )
-            else:
-                if topic_id is not None:
-                    partition_metadata.write(files, path, topic_id)
-                parts = new_parts(files, path, start_offset=log_start_offset or 0, now_ms=now_ms)
         return cls(directory, path, topic_partition, topic_id, config, parts)
 
     @property

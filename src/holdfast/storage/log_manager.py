@@ -29,7 +29,7 @@ from holdfast.model.errors import (
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
-from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, settle_twins
+from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, Unloaded, load_dir, settle_twins
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import FutureLog, forget_origin, leave, promote, remove_tree
 from holdfast.storage.incarnation import Past
@@ -484,7 +484,10 @@ class LogManager:
             log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
             self._create_on(dirs[1:], tp, topic_id, config, now_ms)
 
-        work = partial(Log.open, directory, tp, topic_id, config, clean_shutdown=False, now_ms=now_ms)
+        work = partial(
+            Log.open, directory, tp, topic_id, config,
+            clean_shutdown=False, now_ms=now_ms, suspect=Unloaded(topic_partition=tp),
+        )  # fmt: skip
         directory.queue.submit(work, opened)
 
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:

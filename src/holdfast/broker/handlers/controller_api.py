@@ -84,7 +84,9 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
     turns = _turns(request)
     if turns:  # first: who is back with less than it had must not be elected because its broker lives
         await ctx.submit(
-            events.ReplicaTurns(broker_id=request.broker_id, broker_epoch=request.broker_epoch, turns=turns)
+            events.ReplicaTurns(
+                broker_id=request.broker_id, broker_epoch=request.broker_epoch, turns=turns, number=request.number
+            )
         )
     reply = await ctx.submit(
         events.BrokerHeartbeat(
