@@ -113,6 +113,56 @@ def test_a_replica_on_a_full_directory_joins_no_isr_before_it_is_relieved(turn: 
     assert cluster.partition("t").isr == (2, 1)
 
 
+def test_a_heartbeat_that_was_held_up_tells_nothing_any_more() -> None:
+    """Chaos with disks, seed 20261122: a connection was cut, the failure told over it, its end over the next one; then
+    the cut was healed, and the first one arrived."""
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    epoch = cluster.image.brokers[1].epoch
+
+    def tell_in(number: int, turn: ReplicaTurn) -> None:
+        cluster.ask(events.ReplicaTurns(broker_id=1, broker_epoch=epoch, turns=((t(), turn),), number=number))
+
+    tell_in(2, ReplicaTurn.BACK_DAMAGED)
+    tell_in(1, ReplicaTurn.FAILED)
+    assert cluster.records == []
+    assert not cluster.controller.offline_replicas()
+    tell_in(3, ReplicaTurn.FAILED)
+    assert set(cluster.controller.offline_replicas()) == {1}
+
+
+def test_an_answer_that_was_old_when_it_was_heard_is_put_right_by_the_next_one() -> None:
+    """Simulation, seed 2136768407."""
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    tell(cluster, 1, ReplicaTurn.FAILED, t())
+    tell(cluster, 1, ReplicaTurn.BACK_LOST, t())
+    cluster.ask(events.ReplicasOffline(broker_id=1, partitions=(t(),)))
+    cluster.ask(events.ReplicasOnline(broker_id=1, partitions=(t(),)))
+    assert not cluster.controller.offline_replicas()
+    assert roles(cluster.told()[2]) == {("t", 0)}, "everybody hears it"
+    cluster.isr("t", 2, 3, 1)
+    cluster.ask(events.ReplicasOnline(broker_id=1, partitions=(t(), t(9))))
+    assert cluster.records == []
+
+
+@pytest.mark.parametrize("turn", [ReplicaTurn.BACK_DAMAGED, ReplicaTurn.BACK_LOST])
+def test_what_a_leader_knew_of_a_replica_that_is_back_is_void(turn: ReplicaTurn) -> None:
+    """Simulation, seed 2136769037: it was made anew, empty, and taken into the ISR for what it had fetched before."""
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    tell(cluster, 3, ReplicaTurn.FAILED, t())
+    before = cluster.partition("t")
+    tell(cluster, 3, turn, t())
+    after = cluster.partition("t")
+    assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch + 1)
+    tell(cluster, 3, turn, t())
+    assert cluster.partition("t") == after, "once"
+    tell(cluster, 3, ReplicaTurn.FAILED, t())
+    tell(cluster, 3, turn, t())
+    assert cluster.partition("t").leader_epoch == after.leader_epoch + 1
+
+
 def test_K112_42_a_replica_that_is_back_stands_for_nothing_before_it_has_caught_up() -> None:
     cluster = Cluster()
     cluster.create("t", ALL)

@@ -488,6 +488,22 @@ def test_who_stops_to_keep_up_outside_of_the_isr_is_not_waited_for(cluster: Any)
     assert [r.error for r in (*waiting, *more)] == [None, None]
 
 
+def test_who_has_everything_is_proposed_however_long_it_was_behind(cluster: Any) -> None:
+    """Simulation, seed 2136768555: of an idle partition it does not ask again."""
+    cluster.create(1, 2, isr=(1,), settle=False)
+    session = Session(cluster)
+    cluster[1].produce(b"a", acks=1)
+    session.fetch(query(0))
+    cluster.fenced = {2}
+    session.fetch(query(1, epoch=0))
+    cluster.answer_proposals(cluster[1])
+    cluster[1].replicas.partitions[TP].followers[2].behind_since_ms = cluster.now_ms
+    cluster.fenced = set()
+    cluster.now_ms += 60_000
+    cluster[1].replicas.tick(cluster.now_ms)
+    assert [dict(p.isr).keys() for p in cluster[1].proposals] == [{1, 2}]
+
+
 # -- progress ----------------------------------------------------------------------------------------------------
 
 

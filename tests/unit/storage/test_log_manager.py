@@ -182,6 +182,15 @@ def test_k113_10_when_a_dir_cannot_the_next_one_is_tried(broker, files):
         broker.create(tp(1))
 
 
+def test_K18_03_one_error_of_a_new_log_is_not_one_of_its_dir(broker, files):
+    """Simulation, seed 2136769319. It is made on the next dir, and what there was of it is gone."""
+    files.fail("create", "/d0/t-0/")
+    assert broker.create(tp(0)).dir is broker.logs.dirs[1]
+    assert broker.offline == []
+    assert not Path(f"{broker.logs.dirs[0].path}/t-0").exists()
+    assert broker.create(tp(1)).dir is broker.logs.dirs[0]
+
+
 def test_a_full_queue_is_passed_over(tmp_path, files):
     queues = [DeferredQueue(), InlineQueue()]
     broker = Broker(tmp_path, files, queues=queues)
