@@ -197,7 +197,7 @@ class Workload:
     async def settle(self) -> None:
         """Read every partition to its end and hold it against the ledger."""
         client = self.client("settle")
-        for tp, ledger in self.ledgers.items():
+        for tp, ledger in list(self.ledgers.items()):
             end = (await self._patiently(lambda tp=tp: client.list_offsets({tp: OffsetSpec.LATEST})))[tp].offset
             ledger.ends(end)
             position = 0
