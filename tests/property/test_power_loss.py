@@ -285,7 +285,7 @@ class Run:
         self.manager.checkpoint({})
 
     def write_indexes(self, log: Log, ledger: Ledger) -> None:
-        self.manager.write_indexes()
+        self.manager.upkeep.write_indexes()
 
     def delete(self, log: Log, ledger: Ledger) -> None:
         del self.ledgers[log.topic_partition]  # a crash on the way may leave it, or not

@@ -63,15 +63,15 @@ class Housekeeping:
 
     def _retain(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
-        logs.retain(now_ms, self._broker.replicas.high_watermarks())
-        logs.expire_producers(now_ms, self._producer_expiration_ms)
+        logs.upkeep.retain(now_ms, self._broker.replicas.high_watermarks())
+        logs.upkeep.expire_producers(now_ms, self._producer_expiration_ms)
 
     def _often(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
-        logs.roll_due(now_ms)
-        logs.flush_due(now_ms)
-        logs.write_indexes()
-        logs.purge(now_ms)
+        logs.upkeep.roll_due(now_ms)
+        logs.upkeep.flush_due(now_ms)
+        logs.upkeep.write_indexes()
+        logs.upkeep.purge(now_ms)
 
     def close(self) -> None:
         """Stop all timers."""

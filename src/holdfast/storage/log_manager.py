@@ -24,7 +24,6 @@ from holdfast.model.errors import (
     InconsistentMetaPropertiesError,
     InconsistentTopicIdError,
     KafkaStorageError,
-    StorageError,
 )
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
@@ -34,13 +33,12 @@ from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import FutureLog, forget_origin, leave, promote, remove_tree
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import DiskQueue, LogDir
+from holdfast.storage.log_dir import LogDir
+from holdfast.storage.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
 Created = Callable[[Log | None, HoldfastError | None], None]
-_LOGS_PER_JOB = 100
-"""Logs that one piece of housekeeping looks at: appends to the dir wait for no more than that."""
 
 
 class Placement(Enum):
@@ -92,6 +90,7 @@ class LogManager:
         self._config_of = config_of
         self._new_id = new_id
         self._logs: dict[TopicPartition, Log] = {}
+        self.upkeep = Upkeep(self)
         self._creating: dict[TopicPartition, list[Created]] = {}
         self._counts: dict[str, int] = {d.path: 0 for d in dirs}
         self._deleted: list[tuple[TimestampMs, Log]] = []
@@ -106,7 +105,6 @@ class LogManager:
         self._switching: dict[TopicPartition, list[Callable[[], None]]] = {}
         self._undecided: dict[TopicPartition, list[Log]] = {}
         """More copies found at the start, of other topics of that name."""
-        self._syncing: set[Log] = set()
         self._loaded: set[str] = set()
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
         self._rewriting: set[str] = set()
@@ -185,7 +183,7 @@ class LogManager:
         if one.complete:
             self._loaded.add(path)
         for gone in one.deleted:
-            self._submit_quietly(directory, partial(remove_tree, directory, gone))
+            self.submit_quietly(directory, partial(remove_tree, directory, gone))
 
     def load(
         self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None], *, has_failed: bool = False
@@ -425,7 +423,7 @@ class LogManager:
         """Delete a copy that nobody wants."""
         log.info("%s is not wanted any more", found.path)
         self.found_futures = [f for f in self.found_futures if f is not found]
-        self._submit_quietly(found.directory, partial(remove_tree, found.directory, found.path))
+        self.submit_quietly(found.directory, partial(remove_tree, found.directory, found.path))
 
     def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
         """Where a new replica goes: the least first. A full dir comes last, as does one on which it has failed."""
@@ -552,7 +550,7 @@ class LogManager:
         def left(_: str | None, error: HoldfastError | None) -> None:
             if error is None:
                 self._deleted.append((now_ms, old))
-                self._submit_quietly(kept.dir, partial(forget_origin, kept))
+                self.submit_quietly(kept.dir, partial(forget_origin, kept))
             else:
                 log.warning("%s stays: %s; the next start removes it", old.path, error)
 
@@ -579,7 +577,7 @@ class LogManager:
                 for name, offsets in self._written[directory.path].items():
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
 
-        self._submit_quietly(directory, rewrite)
+        self.submit_quietly(directory, rewrite)
 
     # -- checkpoints ---------------------------------------------------------------------------------------
 
@@ -588,7 +586,7 @@ class LogManager:
         for directory in self.dirs:
             if directory.is_online:
                 values = self._checkpoint_values(directory, high_watermarks)
-                self._submit_quietly(directory, partial(self._write_checkpoints, directory, values))
+                self.submit_quietly(directory, partial(self._write_checkpoints, directory, values))
 
     def _checkpoint_values(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
@@ -628,77 +626,15 @@ class LogManager:
         points = {each.topic_partition: each.recovery_point for each in self.logs_in(directory)}
         self._write_checkpoints(directory, {checkpoints.RECOVERY_POINT: points})
 
-    # -- housekeeping --------------------------------------------------------------------------------------
+    # -- for upkeep.py ---------------------------------------------------------------------------------------
 
-    def retain(self, now_ms: TimestampMs, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Retire segments by age and size."""
-
-        def retain_one(each: Log) -> None:
-            each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
-
-        self._for_each_log(retain_one)
-
-    def flush_due(self, now_ms: TimestampMs) -> None:
-        """Sync segments that were rolled, and logs with flush.ms."""
-
-        def flush_one(each: Log) -> None:
-            if each.has_rolled and each.dir.sync_queue is None:
-                each.flush_rolled()
-            each.flush_if_due(now_ms)
-
-        never = 2**63 - 1
-        self._for_each_log(
-            flush_one,
-            lambda each: (each.has_rolled and each.dir.sync_queue is None) or each.config.flush_ms < never,
-        )
-        for each in self._logs.values():
-            queue = each.dir.sync_queue
-            if queue is not None and each.has_rolled and each.dir.is_online and each not in self._syncing:
-                self._syncing.add(each)
-                self._sync_aside(each, queue)
-
-    def _sync_aside(self, each: Log, queue: DiskQueue) -> None:
-        """Sync the batches of rolled segments on the dir's other thread, then the small rest on its first one."""
-        segments = each.rolled()
-
-        def synced(_: None, error: HoldfastError | None) -> None:
-            self._syncing.discard(each)
-            if error is None and self._logs.get(each.topic_partition) is each:
-                self._submit_quietly(each.dir, partial(each.flush_rolled, segments))
-
-        queue.submit(partial(each.sync_batches, segments), synced)
-
-    def roll_due(self, now_ms: TimestampMs) -> None:
-        """Begin new segments in logs whose active one is too old by the clock."""
-        self._for_each_log(lambda each: each.roll_if_due(now_ms))
-
-    def write_indexes(self) -> None:
-        """Bring the index files of active segments up to date, for those who look at them."""
-        self._for_each_log(Log.write_indexes, lambda each: each.view.segments[-1].index_is_behind())
-
-    def purge(self, now_ms: TimestampMs) -> None:
-        """Remove what was retired or deleted long enough ago."""
+    def take_due(self, now_ms: TimestampMs) -> list[Log]:
+        """Deleted replicas whose files may go by now; they are told once."""
         due = [(when, each) for when, each in self._deleted if now_ms - when >= each.config.file_delete_delay_ms]
-        if due:
-            self._deleted = [d for d in self._deleted if d not in due]
-            for _, each in due:
-                self._submit_quietly(each.dir, each.remove)
-        self._for_each_log(lambda each: each.purge(now_ms), lambda each: each.has_retired)
+        self._deleted = [d for d in self._deleted if d not in due]
+        return [each for _, each in due]
 
-    def expire_producers(self, now_ms: TimestampMs, after_ms: int) -> None:
-        """Forget idempotent producers that were silent for long."""
-        self._for_each_log(lambda each: each.producers.expire(now_ms, after_ms), lambda e: bool(e.producers.entries))
-
-    def _for_each_log(self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True) -> None:
-        """Run ``work`` on each log of the online dirs, a number of them at a time."""
-        for directory in self.dirs:
-            if not directory.is_online:
-                continue
-            logs = [each for each in self.logs_in(directory) if each.failure is None and wanted(each)]
-            for i in range(0, len(logs), _LOGS_PER_JOB):
-                self._submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
-
-    def _submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None:
+    def submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None:
         """Work that nobody waits for: its failure is the dir's, and told by the dir."""
 
         def ended(_: object, error: HoldfastError | None) -> None:
@@ -723,14 +659,3 @@ class LogManager:
             )
             for d in self.dirs
         ]
-
-
-def _for_all(work: Callable[[Log], object], logs: list[Log]) -> None:
-    for each in logs:
-        try:
-            work(each)
-        except StorageError as e:
-            if not each.dir.is_online:
-                raise
-            log.warning("%s: housekeeping failed: %s", each.topic_partition, e)
-

@@ -94,7 +94,7 @@ def test_K113_02_the_copy_is_a_future_directory_and_takes_the_name_by_one_rename
     (left,) = machine.names(NameKind.DELETED)
     assert re.fullmatch(D0 + r"/t-0\.[0-9a-f]{32}-delete", left)
     assert values_of(old), "the old log is read by who began before"
-    machine.logs.purge(machine.ms + CONFIG.file_delete_delay_ms)
+    machine.logs.upkeep.purge(machine.ms + CONFIG.file_delete_delay_ms)
     machine.settle()
     assert machine.names(NameKind.DELETED) == []
 

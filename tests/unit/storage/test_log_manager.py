@@ -275,7 +275,7 @@ def test_checkpoints_are_written_when_they_change(broker, batch, files):
     files.calls.clear()
     broker.logs.checkpoint({tp(0): 2})
     assert not [c for c in files.calls if c[0] == "write_atomic"]
-    broker.logs.flush_due(NOW_MS)
+    broker.logs.upkeep.flush_due(NOW_MS)
     log.delete_records_before(1)
     broker.logs.checkpoint({tp(0): 5})
     assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n1\nt 0 5\n"
@@ -310,9 +310,9 @@ def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
     assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n0\n"
     assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n0\n"
     assert broker.create(tp(9)).dir is broker.logs.dirs[0]  # the count went down
-    broker.logs.purge(NOW_MS + 999)
+    broker.logs.upkeep.purge(NOW_MS + 999)
     assert len([n for n in broker.names(0) if n.endswith("-delete")]) == 2
-    broker.logs.purge(NOW_MS + 1000)
+    broker.logs.upkeep.purge(NOW_MS + 1000)
     assert not [n for n in broker.names(0) if n.endswith("-delete")]
 
 
@@ -490,24 +490,24 @@ def test_housekeeping(broker, batch, files):
     logs = broker.logs
     log = logs.get(tp(0))
     assert log.has_rolled
-    logs.flush_due(NOW_MS)
+    logs.upkeep.flush_due(NOW_MS)
     assert not log.has_rolled
     logs.update_config("t", LogConfig(segment_bytes=300, retention_ms=10, segment_ms=5, index_interval_bytes=1))
     logs.update_config("other", LogConfig())
-    logs.roll_due(NOW_MS + 100)
+    logs.upkeep.roll_due(NOW_MS + 100)
     assert log.view.segments[-1].size == 0
-    logs.retain(NOW_MS + 100, {tp(0): 10, tp(1): 4})
+    logs.upkeep.retain(NOW_MS + 100, {tp(0): 10, tp(1): 4})
     assert [logs.get(tp(i)).view.start_offset for i in range(3)] == [10, 3, 0]
     assert log.has_retired
-    logs.purge(NOW_MS + 10**6)
+    logs.upkeep.purge(NOW_MS + 10**6)
     assert not log.has_retired
     fill(log, batch, 3)
-    logs.write_indexes()
+    logs.upkeep.write_indexes()
     assert Path(log.view.segments[-1].path(".index")).stat().st_size == 10485760
     log.append_as_leader(batch(b"v", producer_id=9, producer_epoch=0, sequence=0), 0, NOW_MS)
-    logs.expire_producers(NOW_MS + 10, 100)
+    logs.upkeep.expire_producers(NOW_MS + 10, 100)
     assert log.producers.entries
-    logs.expire_producers(NOW_MS + 200, 100)
+    logs.upkeep.expire_producers(NOW_MS + 200, 100)
     assert not log.producers.entries
 
 
@@ -518,7 +518,7 @@ def test_long_syncs_do_not_hold_up_the_dirs_queue(broker, batch, files):
         fill(broker.create(tp(i)), batch, 10)
     log = broker.logs.get(tp(0))
     for _ in range(2):  # the second time it is under way
-        broker.logs.flush_due(NOW_MS)
+        broker.logs.upkeep.flush_due(NOW_MS)
     assert len(sync_queue.waiting) == 1
     assert not broker.logs.get(tp(1)).has_rolled
     unsynced = log.rolled()
@@ -527,7 +527,7 @@ def test_long_syncs_do_not_hold_up_the_dirs_queue(broker, batch, files):
     sync_queue.run()
     assert log.rolled() and not set(log.rolled()) & set(unsynced)
     assert log.recovery_point == log.rolled()[0].base_offset
-    broker.logs.flush_due(NOW_MS)
+    broker.logs.upkeep.flush_due(NOW_MS)
     sync_queue.run()
     assert not log.has_rolled
     assert log.recovery_point == log.view.segments[-1].base_offset
@@ -538,7 +538,7 @@ def test_a_sync_aside_that_fails_takes_the_dir_offline(broker, batch, files):
     fill(broker.create(tp(0)), batch, 10)
     files.fail("fsync", ".log")
     files.fail_probes()
-    broker.logs.flush_due(NOW_MS)
+    broker.logs.upkeep.flush_due(NOW_MS)
     assert broker.offline == [broker.logs.dirs[0]]
     assert broker.logs.get(tp(0)).recovery_point == 0
 
@@ -549,7 +549,7 @@ def test_housekeeping_goes_on_after_an_error_of_one_log(broker, batch, files):
     for i in range(6):
         fill(broker.create(tp(i)), batch, 10)
     files.fail("fsync", "/t-0/", errno.ENOENT)  # its files went, the disk is fine
-    broker.logs.flush_due(NOW_MS)
+    broker.logs.upkeep.flush_due(NOW_MS)
     assert broker.offline == []
     assert [broker.logs.get(tp(i)).has_rolled for i in range(6)] == [True, False, False, False, False, False]
 
@@ -558,13 +558,13 @@ def test_housekeeping_of_a_dead_dir_harms_no_other(broker, batch, files):
     for i in range(4):
         fill(broker.create(tp(i)), batch, 10)
     files.fail("fsync", "/d0/")
-    broker.logs.flush_due(NOW_MS)
+    broker.logs.upkeep.flush_due(NOW_MS)
     assert broker.offline == [broker.logs.dirs[0]]
     assert not broker.logs.get(tp(1)).has_rolled
     files.calls.clear()
-    broker.logs.retain(NOW_MS, {})
+    broker.logs.upkeep.retain(NOW_MS, {})
     broker.logs.checkpoint({})
-    broker.logs.purge(NOW_MS + 10**9)
+    broker.logs.upkeep.purge(NOW_MS + 10**9)
     broker.stop()
     assert not [c for c in files.calls if "/d0" in c[1]]  # K18-04: it is not touched again
     assert ".kafka_cleanshutdown" in broker.names(1)

@@ -1,0 +1,109 @@
+"""What is done with logs every few seconds: retention, flushes, rolls, indexes, and files that go for good.
+
+Each piece runs on its directory's own thread, a number of logs at a time, so that appends come in between. Nobody waits
+for any of it: an error of one log is that log's, and keeps no other from its turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import HoldfastError, StorageError
+from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.storage.log import Log
+from holdfast.storage.log_dir import DiskQueue
+
+if TYPE_CHECKING:
+    from holdfast.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+_LOGS_PER_JOB = 100
+"""Logs that one piece of work looks at: appends to the dir wait for no more than that."""
+
+
+class Upkeep:
+    """See the module's docstring. On the loop."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._syncing: set[Log] = set()
+        """Logs whose rolled segments are being synced aside."""
+
+    def retain(self, now_ms: TimestampMs, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Retire segments by age and size."""
+
+        def retain_one(each: Log) -> None:
+            each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
+
+        self._for_each_log(retain_one)
+
+    def flush_due(self, now_ms: TimestampMs) -> None:
+        """Sync segments that were rolled, and logs with flush.ms."""
+
+        def flush_one(each: Log) -> None:
+            if each.has_rolled and each.dir.sync_queue is None:
+                each.flush_rolled()
+            each.flush_if_due(now_ms)
+
+        never = 2**63 - 1
+        self._for_each_log(
+            flush_one,
+            lambda each: (each.has_rolled and each.dir.sync_queue is None) or each.config.flush_ms < never,
+        )
+        for each in self._manager.logs():
+            queue = each.dir.sync_queue
+            if queue is not None and each.has_rolled and each.dir.is_online and each not in self._syncing:
+                self._syncing.add(each)
+                self._sync_aside(each, queue)
+
+    def _sync_aside(self, each: Log, queue: DiskQueue) -> None:
+        """Sync the batches of rolled segments on the dir's other thread, then the small rest on its first one."""
+        segments = each.rolled()
+
+        def synced(_: None, error: HoldfastError | None) -> None:
+            self._syncing.discard(each)
+            if error is None and self._manager.get(each.topic_partition) is each:
+                self._manager.submit_quietly(each.dir, partial(each.flush_rolled, segments))
+
+        queue.submit(partial(each.sync_batches, segments), synced)
+
+    def roll_due(self, now_ms: TimestampMs) -> None:
+        """Begin new segments in logs whose active one is too old by the clock."""
+        self._for_each_log(lambda each: each.roll_if_due(now_ms))
+
+    def write_indexes(self) -> None:
+        """Bring the index files of active segments up to date, for those who look at them."""
+        self._for_each_log(Log.write_indexes, lambda each: each.view.segments[-1].index_is_behind())
+
+    def purge(self, now_ms: TimestampMs) -> None:
+        """Remove what was retired or deleted long enough ago."""
+        for each in self._manager.take_due(now_ms):
+            self._manager.submit_quietly(each.dir, each.remove)
+        self._for_each_log(lambda each: each.purge(now_ms), lambda each: each.has_retired)
+
+    def expire_producers(self, now_ms: TimestampMs, after_ms: int) -> None:
+        """Forget idempotent producers that were silent for long."""
+        self._for_each_log(lambda each: each.producers.expire(now_ms, after_ms), lambda e: bool(e.producers.entries))
+
+    def _for_each_log(self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True) -> None:
+        """Run ``work`` on each log of the online dirs, a number of them at a time."""
+        for directory in self._manager.dirs:
+            if not directory.is_online:
+                continue
+            logs = [each for each in self._manager.logs_in(directory) if each.failure is None and wanted(each)]
+            for i in range(0, len(logs), _LOGS_PER_JOB):
+                self._manager.submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
+
+
+def _for_all(work: Callable[[Log], object], logs: list[Log]) -> None:
+    for each in logs:
+        try:
+            work(each)
+        except StorageError as e:
+            if not each.dir.is_online:
+                raise
+            log.warning("%s: housekeeping failed: %s", each.topic_partition, e)
