@@ -7,6 +7,7 @@ two acknowledgements from then on. In the end every acknowledged record must be 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import statistics
@@ -145,7 +146,7 @@ def lost(bootstrap: str, topic: str, partition: int, writer: Writer) -> int:
     offsets = {offset for _, offset in writer.acked}
     first = min(offsets)
     place = confluent_kafka.TopicPartition(topic, partition, first)
-    _, end = consumer.get_watermark_offsets(place, 30)
+    _, end = wait_for(lambda: _ends(consumer, place), f"the end of {topic}-{partition}", timeout_s=LIMIT_S)
     consumer.assign([place])
     reached, mine = first, f"{id(writer)}-".encode()
     limit = time.perf_counter() + LIMIT_S
@@ -157,6 +158,14 @@ def lost(bootstrap: str, topic: str, partition: int, writer: Writer) -> int:
         reached = max([reached, *((m.offset() or 0) + 1 for m in messages)])
     consumer.close()
     return len(offsets)
+
+
+def _ends(consumer: confluent_kafka.Consumer, place: confluent_kafka.TopicPartition) -> tuple[int, int] | None:
+    """None while leadership moves."""
+    with contextlib.suppress(confluent_kafka.KafkaException):
+        found: tuple[int, int] = consumer.get_watermark_offsets(place, 5)
+        return found
+    return None
 
 
 def controller_dies(running: Running, rounds: int) -> Numbers:

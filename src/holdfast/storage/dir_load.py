@@ -152,6 +152,8 @@ def _load(
                         directory, suspect, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0),
                         starts.get(tp),
                     )  # fmt: skip
+                    with Guard(directory, KafkaStorageError, suspect):
+                        origin = moved_from(files, full)
                 except HoldfastError as e:
                     if isinstance(e, KafkaStorageError) and suspect.failure is None:
                         raise  # not this log's fault
@@ -162,7 +164,6 @@ def _load(
                     _set_aside(directory, loaded, new_id)
                 else:
                     found.logs[tp] = loaded
-                    origin = moved_from(files, full)
                     if origin is not None:
                         found.moved_from[tp] = origin
     told = recovery_points.keys() | found.checkpoints[checkpoints.HIGH_WATERMARK].keys()
