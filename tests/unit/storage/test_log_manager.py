@@ -191,6 +191,18 @@ def test_K18_03_one_error_of_a_new_log_is_not_one_of_its_dir(broker, files):
     assert broker.create(tp(1)).dir is broker.logs.dirs[0]
 
 
+@pytest.mark.parametrize("name", ["moved-from", "00000000000000000000.log"])
+def test_K18_03_one_error_of_a_log_at_a_start_is_not_one_of_its_dir(broker, files, name):
+    """Simulation, seed 1922195058."""
+    assert [broker.create(tp(i)).dir.path[-2:] for i in range(4)] == ["d0", "d1", "d0", "d1"]
+    broker.stop(clean=False)
+    files.fail("*", f"/d0/t-0/{name}")
+    logs = broker.start()
+    assert broker.offline == []
+    assert list(logs.failed) == [tp(0)]
+    assert {each.topic_partition for each in logs.logs()} == {tp(1), tp(2), tp(3)}
+
+
 def test_a_full_queue_is_passed_over(tmp_path, files):
     queues = [DeferredQueue(), InlineQueue()]
     broker = Broker(tmp_path, files, queues=queues)
