@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 
 import pytest
 
+from holdfast.model.types import TopicPartition
+from holdfast.replication.types import Role
 from tests.simulation.node import Node
 from tests.simulation.test_scenarios import LATE, Story, told
 
@@ -140,5 +143,26 @@ def test_H_16_a_dir_that_dies_between_the_choice_of_it_and_the_answer_keeps_no_l
         await story.until(leader_works)
         await story.until(lambda: len(story.late().isr) == 3 or struck[0][0].broker_id not in story.late().isr)
         assert len(story.late().isr) >= 2
+
+    told(tell)
+
+
+def test_H_13_a_broker_whose_disks_hang_hears_at_once_that_it_leads_no_more() -> None:
+    """Chaos with disks, seed 20261122: the order waited behind one to make a replica on the disk that hung, and clients
+    were told the end of a log that others had written on."""
+
+    async def tell(story: Story) -> None:
+        tp = TopicPartition("safe", 1)
+        await story.until(story.isr_is_whole)
+        node = story.nodes[story.safe(1).leader - 1]
+        for index in range(2):
+            node.hang_disk(index, 12.0)
+        story._new_topic(None)
+        await story.until(lambda: story.safe(1).leader not in (None, node.broker_id))
+        await asyncio.sleep(1.0)
+        assert node.broker is not None
+        assert node.broker.replicas.partitions[tp].role is Role.FOLLOWER
+        assert node.broker.logs.get(LATE) is None, "that order waits still"
+        await story.until(story.isr_is_whole)
 
     told(tell)

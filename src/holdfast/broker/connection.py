@@ -6,8 +6,8 @@ file slice leaves by sendfile, so record bytes are never copied by us (docs/deci
 
 Invariants:
 * answers leave in the order of their requests;
-* only Produce requests overlap: any other request starts when all before it are answered, as Kafka's muted
-  channels have it;
+* only Produce requests overlap, and the controller's orders: any other request starts when all before it are answered,
+  as Kafka's muted channels have it;
 * bytes of unanswered requests and of unsent answers are limited; past the limit nothing more is read;
 * a pooled buffer is used again only when nobody has a view of it.
 """
@@ -50,7 +50,11 @@ MAX_SEND_BYTES = 2 << 20
 """How much is gathered for one system call; small file slices are read for it, and a socket seldom takes more."""
 MAX_UNSENT_BYTES = 8 << 20
 """Answers that the client has not taken yet, beyond which no request of it is started."""
-_PRODUCE = int(ApiKey.PRODUCE)
+_OVERLAPPING = {
+    int(ApiKey.PRODUCE): 0,
+    **dict.fromkeys(map(int, (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)), 1),
+}
+"""Requests of one kind start in their order while earlier ones wait, for a disk that may hang."""
 _EMPTY = memoryview(b"")
 _PAGE_STRIDE = 64 * 1024
 
@@ -386,17 +390,22 @@ class Connection:
             or self.pool.running_bytes >= MAX_RUNNING_BYTES
         ):
             return False
-        return self._running[-1].header.api_key == _PRODUCE and self._next_is_produce()
+        return self._may_overlap(self._running[-1].header.api_key)
 
-    def _next_is_produce(self) -> bool:
+    def _may_overlap(self, last: int) -> bool:
+        """Whether the next request may start while the one before it, of that API, is under way. Not known yet: read
+        on, nothing starts before it is."""
+        kind = _OVERLAPPING.get(last)
+        if kind is None:
+            return False
         if self._large is not None:
             if self._large_filled < 2:
                 return True
-            return self._large[0] << 8 | self._large[1] == _PRODUCE
+            return _OVERLAPPING.get(self._large[0] << 8 | self._large[1]) == kind
         if self._end - self._start < 6:
-            return True  # not known yet: read on, nothing starts before it is
+            return True
         at = self._start + 4
-        return self._buffer[at] << 8 | self._buffer[at + 1] == _PRODUCE
+        return _OVERLAPPING.get(self._buffer[at] << 8 | self._buffer[at + 1]) == kind
 
     def _start_request(self, frame: memoryview, large: bytearray | None) -> None:
         self.idle_since = self._loop.time()

@@ -28,6 +28,9 @@ RETRY_S = 0.05
 MAX_RETRY_S = 1.0
 """A broker that is back registers and gets a new channel; one that was only cut off is found again by this."""
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
+PATIENCE_S = 0.1
+"""An answer that takes longer than this is not waited for before the next request goes out."""
+MAX_UNANSWERED = 32
 MAX_QUEUED = 1000
 """Requests that may wait for one broker; beyond it they are replaced by one full state."""
 
@@ -148,27 +151,54 @@ class ControllerChannel:
         self._work.set()
 
     async def _pump(self) -> None:
+        """Send what is queued, one after the other. One whose answer takes long does not hold up the next: a replica
+        that is made on a disk that hangs must not keep the broker from hearing that it leads others no more."""
         connection = self._connection
         assert connection is not None
-        while not self._lost.is_set():
-            if self._needs_full_state:
-                self._queue.clear()
-                self._queue.extend(self._full_state())
-                self._needs_full_state = False
-            self._sending = True
-            while self._queue and not self._lost.is_set():
-                request = self._queue.popleft()
-                response = await self._ask(connection, request)
-                self._retry_s = 0.0
-                self._on_answer(self.broker_id, request, response)
+        loop = asyncio.get_running_loop()
+        unanswered: deque[tuple[Any, asyncio.Task[Any]]] = deque()
+        next_s = 0.0
+        try:
+            while not self._lost.is_set():
+                if self._needs_full_state:
+                    self._queue.clear()
+                    self._queue.extend(self._full_state())
+                    self._needs_full_state = False
+                may_send = bool(self._queue) and len(unanswered) < MAX_UNANSWERED
+                if may_send and (not unanswered or loop.time() >= next_s):
+                    request = self._queue.popleft()
+                    unanswered.append((request, loop.create_task(self._ask(connection, request))))
+                    next_s = loop.time() + PATIENCE_S
+                    continue
+                self._sending = bool(unanswered)
+                if unanswered:
+                    await self._answer_or_work(unanswered[0][1], next_s - loop.time() if may_send else None)
+                    while unanswered and unanswered[0][1].done():
+                        request, task = unanswered.popleft()
+                        response = task.result()
+                        self._retry_s = 0.0
+                        self._on_answer(self.broker_id, request, response)
+                else:
+                    self.release()
+                    self._work.clear()
+                    await self._work.wait()
+        finally:
             self._sending = False
-            if self._lost.is_set():
-                break
-            if self._needs_full_state:  # the queue was given up meanwhile
-                continue
-            self.release()
-            self._work.clear()
-            await self._work.wait()
+            for _, task in unanswered:
+                task.add_done_callback(_forget)
+                task.cancel()
+
+    async def _answer_or_work(self, answer: asyncio.Task[Any], timeout_s: float | None) -> None:
+        """Until the answer is there, the time is up, or there is something new to send."""
+        if timeout_s is not None:
+            await asyncio.wait((answer,), timeout=max(0.0, timeout_s))
+            return
+        self._work.clear()
+        work = asyncio.get_running_loop().create_task(self._work.wait())
+        try:
+            await asyncio.wait((answer, work), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            work.cancel()
 
     @staticmethod
     async def _ask(connection: BrokerConnection, request: Any) -> Any:
@@ -177,3 +207,9 @@ class ControllerChannel:
         return decode_response(
             api_key, version, await connection.request_raw(api_key, version, body, timeout_s=REQUEST_TIMEOUT_S)
         )
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    """Whatever came of it: the connection is given up."""
+    if not task.cancelled():
+        task.exception()
