@@ -163,6 +163,6 @@ def test_H_13_a_broker_whose_disks_hang_hears_at_once_that_it_leads_no_more() ->
         assert node.broker is not None
         assert node.broker.replicas.partitions[tp].role is Role.FOLLOWER
         assert node.broker.logs.get(LATE) is None, "that order waits still"
-        await story.until(story.isr_is_whole)
+        await story.until(story.isr_is_whole, within_s=60)
 
     told(tell)
