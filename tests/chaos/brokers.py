@@ -7,6 +7,7 @@ Owns the processes and their files below one directory, in the layout of ``holdf
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -171,6 +172,14 @@ class Brokers:
             fields = Path(f"/proc/{self._processes[broker].pid}/stat").read_text().rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def open_files(self, broker: int, below: Path) -> list[str]:
+        """What the broker's process has open below a directory."""
+        found = []
+        for link in Path(f"/proc/{self._processes[broker].pid}/fd").glob("*") if self.runs(broker) else ():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(link))
+        return [path for path in found if Path(path).is_relative_to(below)]
 
     # -- what they say -----------------------------------------------------------------------------------------
 

@@ -146,7 +146,8 @@ class Disks:
                 return
             except OSError as error:
                 if time.monotonic() > limit:
-                    found("held", f"broker {broker} keeps files of {disk.path} open: {error}")
+                    held = ", ".join(brokers.open_files(broker, disk.path)[:10])
+                    found("held", f"broker {broker} keeps {held or 'something'} of {disk.path} open: {error}")
                     brokers.kill(broker)
                     limit += REPAIR_S
             yield LOOK_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import threading
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -18,7 +19,7 @@ from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
 from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
-from holdfast.testing.view import exchange
+from holdfast.testing.view import ask_only, exchange
 
 TIMEOUT_S = 30
 PROBE_MS = 300
@@ -162,13 +163,31 @@ def produce_error(cluster: Cluster, broker: int, topic: str, partition: int, *, 
 
 
 def fetch_error(cluster: Cluster, broker: int, topic: str, partition: int, *, version: int = 10) -> int:
+    wanted = fetch_of(topic, partition, 0, version=version)
+    answer = ask(cluster, broker, "fetch", version, "Fetch", **wanted)
+    return int(answer.responses[0].partitions[0].error_code)
+
+
+def fetch_of(
+    topic: str, partition: int, offset: int, *, max_bytes: int = 1 << 20, wait_ms: int = 0, version: int = 10
+) -> dict[str, Any]:
+    """Fields of a FetchRequest."""
     parts = _parts("fetch", version)
-    wanted = parts.FetchPartition(partition=i32(partition), fetch_offset=i64(0), partition_max_bytes=i32(1 << 20))
+    wanted = parts.FetchPartition(
+        partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(max_bytes)
+    )
     topics = (parts.FetchTopic(topic=TopicName(topic), partitions=(wanted,)),)
     more = {} if version < 7 else {"forgotten_topics_data": ()}
-    answer = ask(cluster, broker, "fetch", version, "Fetch", max_wait=_ms(0), min_bytes=i32(0),
-                 max_bytes=i32(1 << 20), isolation_level=i8(0), topics=topics, **more)  # fmt: skip
-    return int(answer.responses[0].partitions[0].error_code)
+    return dict(max_wait=_ms(wait_ms), min_bytes=i32(int(wait_ms > 0)), max_bytes=i32(max_bytes),
+                isolation_level=i8(0), topics=topics, **more)  # fmt: skip
+
+
+def fetch_and_stay(
+    cluster: Cluster, broker: int, topic: str, partition: int, offset: int, **more: int
+) -> socket.socket:
+    """Ask for records and leave the answer, or the connection after it, to the caller."""
+    request = _parts("fetch", 10).FetchRequest(**fetch_of(topic, partition, offset, **more))
+    return ask_only(*cluster.addresses()[broker - 1], request, timeout_s=TIMEOUT_S)
 
 
 def list_offsets_error(cluster: Cluster, broker: int, topic: str, partition: int) -> int:

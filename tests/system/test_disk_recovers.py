@@ -6,18 +6,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import confluent_kafka
 import pytest
 
 from holdfast.testing import FAULTS, Cluster, wait_for
-from holdfast.testing.disks import FrozenDisk, FullDisk
+from holdfast.testing.disks import FrozenDisk, FullDisk, ReadOnlyDisk
 from holdfast.testing.users import NOBODY
 from tests.system.on_disks import (
+    QUIET,
     SETTINGS,
     STORAGE_ERROR,
     TIMEOUT_S,
     Load,
     create,
     errors_of_dirs,
+    fetch_and_stay,
     on_disk,
     produce_error,
     wait_equal,
@@ -99,6 +102,40 @@ def test_a_disk_that_was_mended_is_used_again_without_a_restart_K18_12_K112_44(n
         assert cluster.pids() == pids and errors_of_dirs(cluster, 1) == {1: 0, 2: 0}
         assert lost <= on_disk(cluster, 1, bad)
         wait_equal(cluster, topic, 0)
+
+
+def test_clients_that_do_not_take_their_answers_keep_no_dead_disk_mounted_K112_44(topic: str) -> None:
+    """One leaves 32 MiB where they are; another took what it waited for, and has asked for nothing since."""
+    disks = {(1, number): ReadOnlyDisk for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1, 2, 3]], min_insync_replicas="2")
+        bad = number_of(cluster, topic, 0)
+        end = fill(cluster, topic, 32 << 20)
+        lost = on_disk(cluster, 1, bad)
+        with (
+            fetch_and_stay(cluster, 1, topic, 0, 0, max_bytes=64 << 20) as slow,
+            fetch_and_stay(cluster, 1, topic, 0, end, wait_ms=60_000) as idle,
+            Load(cluster, topic) as load,
+        ):
+            assert len(slow.recv(1000)) == 1000 and idle.recv(4)
+            cluster.disks[1, bad].fail()
+            wait_offline(cluster, 1, lost, at=ALL)
+            wait_for(lambda: mended(cluster, bad), "the disk to be free", timeout_s=TIMEOUT_S)
+            done = online(cluster, cluster.disks[1, bad].path)
+            assert done.returncode == 0, done.stderr
+            load.progress(20)
+            cluster.wait_in_sync([topic])
+
+
+def fill(cluster: Cluster, topic: str, size: int) -> int:
+    """The offset at the end of so many bytes."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", **QUIET})
+    offsets: list[int] = []
+    for number in range(size >> 16):
+        value = (b"-%d" % (number + 1)).ljust(1 << 16)
+        producer.produce(topic, value, partition=0, on_delivery=lambda e, m: offsets.append(m.offset() or 0))
+    assert producer.flush(TIMEOUT_S) == 0
+    return max(offsets) + 1
 
 
 def mended(cluster: Cluster, number: int) -> bool:

@@ -30,6 +30,7 @@ from holdfast.protocol.framing import RequestHeader, parse_request_header
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class Exchange:
 
     def finish(self, answer: Sequence[bytes | SendSlice]) -> None:
         """Answer with these chunks (the first begins with the 4-byte size). An empty answer sends nothing."""
-        self.answer = answer
+        self.answer = answer if not self.connection.closed else ()
         if self._pooled is not None:
             self.body.release()
             self.connection.pool.give(self._pooled)
@@ -168,6 +169,10 @@ class SendSlice:
         except OSError as e:
             raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
         return data if data is not None and len(data) == self._size else None
+
+    def is_of(self, directory: LogDir) -> bool:
+        """Whether it is of a file of that directory."""
+        return self._owner.dir is directory
 
     def is_hot(self) -> bool:
         """True when sampled pages of the slice are in the page cache, one every 64 KiB and the last."""
@@ -452,6 +457,7 @@ class Connection:
                 if len(chunk):
                     self._out.append(chunk)
                     self._out_bytes += len(chunk)
+            first.answer = ()  # whoever keeps this exchange keeps no file open
             sent = True
         if not sent:
             return
@@ -564,6 +570,11 @@ class Connection:
 
     # -- ending ------------------------------------------------------------------------------------------------
 
+    def sends_from(self, directory: LogDir) -> bool:
+        """Whether an answer that the client has not taken yet holds a file of that directory open."""
+        answers = (chunk for each in self._running for chunk in each.answer or ())
+        return any(isinstance(c, SendSlice) and c.is_of(directory) for c in (*self._out, *answers))
+
     def close(self, reason: str | None) -> None:
         """Close the socket; parked requests of this connection are dropped by whoever watches ``on_close``."""
         if self.closed:
@@ -576,6 +587,8 @@ class Connection:
         self._loop.remove_writer(fd)
         self.sock.close()
         self._out.clear()
+        for exchange in self._running:
+            exchange.answer = ()
         self.pool.running_bytes -= self._running_bytes
         self.on_close(self)
 

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 LOAD_TIMEOUT_S = 60.0
 """How long a directory may take to be loaded when it comes back; one that hangs is left as it was."""
 _SOON_AFTER_S = 0.01
+_TAKE_S = 2.0
+"""How long clients may take to receive what was read from a directory before it failed."""
 _BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
 
 
@@ -137,6 +139,7 @@ class Disks:
         self._turns.update(dict.fromkeys(lost, ReplicaTurn.FAILED))
         broker.membership.beat()
         dir_changes.release(broker.logs, directory)
+        broker.loop.call_later(_TAKE_S, broker.server.let_go, directory)
         timeout_ms = broker.config.int("log.dir.failure.timeout.ms")
         broker.loop.call_later(timeout_ms / 1000, self._check_reported, directory, timeout_ms)
 
@@ -436,6 +439,7 @@ class Disks:
             )
         self._broker.moves.dir_failed(directory)
         dir_changes.take_away(logs, directory)
+        self._broker.loop.call_later(_TAKE_S, self._broker.server.let_go, directory)
         self._forget(directory)
         self._make_up_for_refusals()
         log.warning("log dir %s is removed", directory.path)

@@ -9,9 +9,13 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.broker.connection import BufferPool, Connection, Exchange
 from holdfast.broker.listening import listen
+
+if TYPE_CHECKING:
+    from holdfast.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +105,13 @@ class Server:
             if connection.is_idle and now - connection.idle_since > self._max_idle_s:
                 connection.close(None)
         self._idle_timer = loop.call_later(IDLE_CHECK_S, self._close_idle)
+
+    def let_go(self, directory: LogDir) -> None:
+        """Close the connections whose clients have not taken what they asked for of that directory: it failed or is
+        to go, and may not be unmounted for as long as its files are open."""
+        for connection in list(self.connections):
+            if connection.sends_from(directory):
+                connection.close(f"it does not take its answer, and {directory.path} is in use no more")
 
     def stop_accepting(self) -> None:
         """Close the listening socket: new connections are refused from here on."""

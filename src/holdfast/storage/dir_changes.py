@@ -27,14 +27,16 @@ Done = Callable[[HoldfastError | None], None]
 
 def release(logs: LogManager, directory: LogDir) -> None:
     """Give back every file of a dir that is offline, so that it can be unmounted. Later, if its thread hangs."""
-    mine = logs.logs_in(directory)
+    mine = [*logs.logs_in(directory), *logs.deleted_in(directory)]
 
     def give_back() -> None:
         for each in mine:
             each.release()
-        directory.close()
 
     directory.queue.submit(give_back, lambda *_: None)
+    if directory.sync_queue is not None:  # what it was about may have opened a file again
+        directory.sync_queue.submit(give_back, lambda *_: None)
+    directory.queue.submit(directory.close, lambda *_: None)
 
 
 def fail_log(logs: LogManager, failed: Log, error: HoldfastError) -> bool:

@@ -264,6 +264,10 @@ class LogManager:
         """The logs of one dir."""
         return [each for each in list(self._logs.values()) if each.dir is directory]
 
+    def deleted_in(self, directory: LogDir) -> list[Log]:
+        """The logs of one dir that wait for their removal."""
+        return [each for _, each in self._deleted if each.dir is directory]
+
     def new_id(self) -> UUID:
         """A random id."""
         return self._new_id()

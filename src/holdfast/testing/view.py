@@ -97,18 +97,24 @@ def ask_log_dirs(host: str, port: int, *, timeout_s: float = 5.0) -> dict[str, D
 
 def exchange(host: str, port: int, request: Any, answer_type: type[T], *, timeout_s: float = 5.0) -> T:
     """One request (an entity of kio) over a connection of its own; its answer. OSError if there is none."""
+    with ask_only(host, port, request, timeout_s=timeout_s) as connection:
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        answer = _receive(connection, size)
+    entity, _ = entity_reader(answer_type)(answer, 5 if type(request).__flexible__ else 4)  # type: ignore[type-var]
+    return entity
+
+
+def ask_only(host: str, port: int, request: Any, *, timeout_s: float = 5.0) -> socket.socket:
+    """Send one request over a connection of its own, which is the caller's to read from and to close."""
     kind, client = type(request), b"holdfast-testing"
     body = io.BytesIO()
     body.write(struct.pack(">hhih", kind.__api_key__, kind.__version__, 1, len(client)) + client)
     body.write(b"\0" * kind.__flexible__)
     entity_writer(kind)(body, request)
     frame = body.getvalue()
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
-        connection.sendall(struct.pack(">i", len(frame)) + frame)
-        (size,) = struct.unpack(">i", _receive(connection, 4))
-        answer = _receive(connection, size)
-    entity, _ = entity_reader(answer_type)(answer, 5 if kind.__flexible__ else 4)  # type: ignore[type-var]
-    return entity
+    connection = socket.create_connection((host, port), timeout=timeout_s)
+    connection.sendall(struct.pack(">i", len(frame)) + frame)
+    return connection
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

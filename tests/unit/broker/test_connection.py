@@ -2,10 +2,12 @@
 
 import asyncio
 import functools
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -314,3 +316,48 @@ async def test_K112_06_requests_under_way_on_all_connections_are_limited(monkeyp
         assert one.connection.pool.running_bytes == 0
         one.requests[2].finish([answer(2)])
         assert one.connection.pool.running_bytes == 0
+
+
+def is_open_here(path: str) -> bool:
+    """Whether this process has the file open."""
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return path in [os.readlink(link) for link in links if os.path.lexists(link)]
+
+
+@on_a_loop
+async def test_an_answer_that_was_taken_keeps_no_file_open(tmp_path: Path) -> None:
+    """A disk must be free to be unmounted, whoever still remembers the request."""
+    file = tmp_path / "00000000000000000000.log"
+    file.write_bytes(bytes(1000))
+    owner = Owner(LogDir(str(tmp_path), OsFiles(), InlineQueue()))
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.FETCH, 1) + frame(ApiKey.FETCH, 2))
+        await peer.until(lambda: len(peer.requests) == 1)
+        piece = FileSlice(owner, OsFiles().open(str(file)), 0, 1000, 0)
+        peer.requests[0].finish([SendSlice(piece)])
+        del piece
+        await peer.receive(1000)
+        await peer.until(lambda: len(peer.requests) == 2)
+        assert not is_open_here(str(file))
+        peer.connection.close(None)
+        piece = FileSlice(owner, OsFiles().open(str(file)), 0, 1000, 0)
+        peer.requests[1].finish([SendSlice(piece)])
+        del piece
+        assert not is_open_here(str(file)), "nobody is there to take it"
+
+
+@on_a_loop
+async def test_it_is_known_of_which_directory_an_answer_is_that_nobody_takes(tmp_path: Path) -> None:
+    file, size = tmp_path / "00000000000000000000.log", 64 << 20
+    file.touch()
+    os.truncate(file, size)
+    mine, other = (LogDir(str(tmp_path), OsFiles(), InlineQueue()) for _ in range(2))
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.PRODUCE, 1) + frame(ApiKey.PRODUCE, 2))
+        await peer.until(lambda: len(peer.requests) == 2)
+        peer.requests[1].finish([SendSlice(FileSlice(Owner(mine), OsFiles().open(str(file)), 0, size, 0))])
+        assert peer.connection.sends_from(mine) and not peer.connection.sends_from(other), "its turn has not come"
+        peer.requests[0].finish([b"first"])
+        assert peer.connection.sends_from(mine) and not peer.connection.sends_from(other), "more than a socket takes"
+        peer.connection.close(None)
+        assert not peer.connection.sends_from(mine) and not is_open_here(str(file))

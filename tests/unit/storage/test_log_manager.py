@@ -19,7 +19,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.storage import checkpoints, dir_changes
 from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager, Placement
@@ -102,6 +102,12 @@ class Broker:
         (error,) = told
         if error is not None:
             raise error
+
+    def open_files(self, directory: LogDir) -> list[str]:
+        """Those of the directory that this process has open."""
+        links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        paths = [os.readlink(link) for link in links if os.path.lexists(link)]
+        return [path for path in paths if path.startswith(f"{directory.path}/")]
 
     def names(self, i: int) -> list[str]:
         return sorted(n for n in os.listdir(self.root / f"d{i}"))
@@ -326,6 +332,17 @@ def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
     assert len([n for n in broker.names(0) if n.endswith("-delete")]) == 2
     broker.logs.upkeep.purge(NOW_MS + 1000)
     assert not [n for n in broker.names(0) if n.endswith("-delete")]
+
+
+def test_a_dir_that_failed_gives_back_every_file_also_of_logs_that_were_deleted(broker, batch):
+    for i in range(4):
+        fill(broker.create(tp(i)), batch, 3)
+    broker.delete(tp(0))
+    bad, good = broker.logs.dirs
+    assert broker.open_files(bad) and broker.open_files(good)
+    bad.mark_offline(KafkaStorageError("dead"))
+    dir_changes.release(broker.logs, bad)
+    assert not broker.open_files(bad) and broker.open_files(good)
 
 
 def test_delete_before_a_crash_is_finished_at_the_start(broker, batch):
