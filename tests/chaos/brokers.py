@@ -42,6 +42,8 @@ class Brokers:
         self.ids = tuple(range(1, count + 1))
         self.network = network
         self.started = 0
+        self.before_kill: Callable[[int], None] = lambda broker: None
+        """Called with the broker that is about to be killed."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped: set[int] = set()
         (directory / "metadata").mkdir(parents=True, exist_ok=True)
@@ -118,6 +120,7 @@ class Brokers:
         """``kill -9``; returns when the process is gone. False if there was none."""
         if not self.runs(broker):
             return False
+        self.before_kill(broker)
         self._processes[broker].kill()
         self._processes[broker].wait()
         self._stopped.discard(broker)
