@@ -7,9 +7,10 @@ partitions are its own affair (``per_partition``). Produce and Fetch bypass this
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from holdfast.broker.handlers.entity import build
 from holdfast.model.errors import HoldfastError, NotControllerError
@@ -18,6 +19,9 @@ from holdfast.protocol.apis import response_type
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
     from holdfast.broker.connection import Connection
+
+
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,19 @@ class RequestContext:
         if controller is None:
             raise NotControllerError(f"broker {self.broker.broker_id} is not the controller")
         return await controller.submit(event)
+
+
+async def answered(start: Callable[[Callable[[T], None]], None]) -> T:
+    """What is replied to the callback that ``start`` gets, whenever that is; nobody listens once the request's task has
+    been cancelled, because the broker ends."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def reply(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    start(reply)
+    return await future
 
 
 Handler: TypeAlias = Callable[[RequestContext, Any], Awaitable[Any]]

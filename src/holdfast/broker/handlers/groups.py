@@ -12,11 +12,11 @@ coordinated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.groups.types import (
     CommitRequest,
     CommitResult,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.groups.coordinator import GroupCoordinator
 
 OFFSETS_TOPIC = "__consumer_offsets"
-T = TypeVar("T")
 
 _NONE = -1
 """No generation, offset, epoch or retention on the wire."""
@@ -69,18 +68,6 @@ def _coordinator(ctx: RequestContext) -> GroupCoordinator:
     return coordinator
 
 
-async def _answer(start: Callable[[Callable[[T], None]], None]) -> T:
-    """What the coordinator replies, whenever that is."""
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def reply(result: T) -> None:
-        if not future.done():  # the broker is ending
-            future.set_result(result)
-
-    start(reply)
-    return await future
-
-
 # -- members ---------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +89,7 @@ async def handle_join_group(ctx: RequestContext, request: Any) -> Any:
         may_skip_assignment=ctx.version >= _JOIN_SKIP,
     )
     coordinator = _coordinator(ctx)
-    result: JoinResult = await _answer(lambda reply: coordinator.join(join, ctx.now_ms, reply))
+    result: JoinResult = await answered(lambda reply: coordinator.join(join, ctx.now_ms, reply))
     no_name = None if ctx.version >= _JOIN_NULL_PROTOCOL else ""
     return respond(
         ctx,
@@ -132,7 +119,7 @@ async def handle_sync_group(ctx: RequestContext, request: Any) -> Any:
         assignments=[(a.member_id, a.assignment) for a in request.assignments],
     )
     coordinator = _coordinator(ctx)
-    result: SyncResult = await _answer(lambda reply: coordinator.sync(sync, ctx.now_ms, reply))
+    result: SyncResult = await answered(lambda reply: coordinator.sync(sync, ctx.now_ms, reply))
     return respond(
         ctx,
         error_code=result.error,
@@ -229,7 +216,7 @@ async def handle_offset_commit(ctx: RequestContext, request: Any) -> Any:
             knows_group_not_found=ctx.version >= _COMMIT_NOT_FOUND,
         )
         coordinator = _coordinator(ctx)
-        result = await _answer(lambda reply: coordinator.commit(commit, ctx.now_ms, reply))
+        result = await answered(lambda reply: coordinator.commit(commit, ctx.now_ms, reply))
     return respond(ctx, topics=_per_partition(ctx, request.topics, result))
 
 
@@ -311,7 +298,7 @@ async def handle_offset_delete(ctx: RequestContext, request: Any) -> Any:
     asked = [TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions]
     known = [tp for tp in asked if _missing(ctx, tp.topic, tp.partition) is None]
     coordinator = _coordinator(ctx)
-    result: OffsetDeleteResult = await _answer(
+    result: OffsetDeleteResult = await answered(
         lambda reply: coordinator.delete_offsets(request.group_id, known, ctx.now_ms, reply)
     )
     if result.error is not None:
@@ -375,7 +362,7 @@ async def handle_delete_groups(ctx: RequestContext, request: Any) -> Any:
     coordinator = _coordinator(ctx)
 
     async def delete(group_id: str) -> dict[str, Any]:
-        error: HoldfastError | None = await _answer(lambda reply: coordinator.delete_group(group_id, ctx.now_ms, reply))
+        error: HoldfastError | None = await answered(lambda done: coordinator.delete_group(group_id, ctx.now_ms, done))
         return {"group_id": group_id, "error_code": error}
 
     return respond(ctx, results=await asyncio.gather(*(delete(g) for g in request.groups_names)))

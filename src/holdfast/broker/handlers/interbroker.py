@@ -6,11 +6,10 @@ earlier incarnation of this broker, is refused whole. These versions are spoken 
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.model.errors import (
     ClusterAuthorizationFailedError,
     HoldfastError,
@@ -20,6 +19,8 @@ from holdfast.model.errors import (
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.interbroker import partition_states
 from holdfast.replication.types import PartitionState, StopReplica
+
+_Results: TypeAlias = dict[TopicPartition, HoldfastError | None]
 
 
 def _check(ctx: RequestContext, request: Any) -> None:
@@ -40,15 +41,14 @@ def _check(ctx: RequestContext, request: Any) -> None:
 async def handle_leader_and_isr(ctx: RequestContext, request: Any) -> Any:
     """Become leader or follower as told; the answer has one error per partition that could not."""
     _check(ctx, request)
-    future: asyncio.Future[dict[TopicPartition, HoldfastError | None]] = asyncio.get_running_loop().create_future()
     states = []
     for tp, topic_id, wire in partition_states(request):
         ctx.broker.metadata.learn(tp.topic, topic_id)
         states.append(_state(tp, topic_id, wire))
-    ctx.broker.replicas.apply_leader_and_isr(
-        states, controller_epoch=request.controller_epoch, now_ms=ctx.now_ms, done=future.set_result
+    epoch, now_ms, replicas = request.controller_epoch, ctx.now_ms, ctx.broker.replicas
+    results: _Results = await answered(
+        lambda done: replicas.apply_leader_and_isr(states, controller_epoch=epoch, now_ms=now_ms, done=done)
     )
-    results = await future
     topics: dict[Any, list[dict[str, Any]]] = {}
     for state in states:
         tp, error = state.topic_partition, results.get(state.topic_partition)
@@ -94,11 +94,10 @@ async def handle_stop_replica(ctx: RequestContext, request: Any) -> Any:
         for topic in request.topic_states
         for p in topic.partition_states
     ]
-    future: asyncio.Future[dict[TopicPartition, HoldfastError | None]] = asyncio.get_running_loop().create_future()
-    ctx.broker.replicas.stop_replicas(
-        wanted, controller_epoch=request.controller_epoch, now_ms=ctx.now_ms, done=future.set_result
+    epoch, now_ms, replicas = request.controller_epoch, ctx.now_ms, ctx.broker.replicas
+    results: _Results = await answered(
+        lambda done: replicas.stop_replicas(wanted, controller_epoch=epoch, now_ms=now_ms, done=done)
     )
-    results = await future
     return respond(
         ctx,
         partition_errors=[

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from functools import partial
 from typing import Any
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
@@ -59,15 +60,14 @@ async def _list_offset(ctx: RequestContext, topic: str, p: Any, isolation: int) 
         return none | {"error_code": UnsupportedVersionError()}
     if timestamp in _OF_THE_END and not ctx.broker.membership.is_current:
         return none | {"error_code": NotLeaderOrFollowerError("the session is over: another broker may lead")}
-    future: asyncio.Future[OffsetResult | HoldfastError] = asyncio.get_running_loop().create_future()
-    ctx.broker.replicas.list_offset(
+    list_offset = partial(
+        ctx.broker.replicas.list_offset,
         TopicPartition(topic, p.partition_index),
         timestamp if timestamp >= 0 else OffsetSpec(timestamp),
         isolation=Isolation.READ_COMMITTED if isolation else Isolation.READ_UNCOMMITTED,
         current_leader_epoch=_wire_epoch(p),
-        done=future.set_result,
     )
-    result = await future
+    result: OffsetResult | HoldfastError = await answered(lambda done: list_offset(done=done))
     if isinstance(result, HoldfastError):
         return none | {"error_code": result}
     return {
@@ -120,11 +120,10 @@ async def _delete(ctx: RequestContext, tp: TopicPartition, offset: int, timeout_
         return answer | {"error_code": OffsetOutOfRangeError()}
     if _is_kept_by_key(ctx, tp):
         return answer | {"error_code": PolicyViolationError()}
-    future: asyncio.Future[int | HoldfastError] = asyncio.get_running_loop().create_future()
-    ctx.broker.replicas.delete_records(
-        tp, None if offset == -1 else offset, timeout_ms=timeout_ms, now_ms=ctx.now_ms, done=future.set_result
+    before, now_ms, replicas = None if offset == -1 else offset, ctx.now_ms, ctx.broker.replicas
+    result: int | HoldfastError = await answered(
+        lambda done: replicas.delete_records(tp, before, timeout_ms=timeout_ms, now_ms=now_ms, done=done)
     )
-    result = await future
     if isinstance(result, HoldfastError):
         return answer | {"error_code": result}
     return answer | {"low_watermark": result}
