@@ -129,15 +129,12 @@ NOT_SPOKEN = {
     "list_transactions": NO_TRANSACTIONS,
     "txn_offset_commit": NO_TRANSACTIONS,
     "write_txn_markers": NO_TRANSACTIONS,
-    "alter_partition_reassignments": "not built: reassignment",
-    "list_partition_reassignments": "not built: reassignment",
     "describe_topic_partitions": "not built: clients ask Metadata when it is not advertised",
     "list_config_resources": NO_GROUP_CONFIGS,
 }
 NOT_ADVERTISED = {
     "security (SASL, ACLs, tokens, SCRAM)": {17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51},
     NO_TRANSACTIONS: {24, 25, 26, 27, 28, 61, 65, 66},
-    "not built: reassignment": {45, 46},
     "not built: quotas": {48, 49},
     NO_FEATURES: {57},
     "not built: UnregisterBroker": {64},

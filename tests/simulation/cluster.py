@@ -325,6 +325,8 @@ class Simulation:
                 self._fail_a_flush()
             case Kind.NEW_TOPIC | Kind.NEW_TOPIC_KILL:
                 self._new_topic(fault.for_s if fault.kind is Kind.NEW_TOPIC_KILL else None)
+            case Kind.REASSIGN:
+                self._reassign(fault)
             case kind if kind in WRONG:
                 self.disk_faults.befall(fault, node)
 
@@ -349,6 +351,14 @@ class Simulation:
         self._kill_when_made = None if kill_for_s is None else (name, kill_for_s)
         topic = NewTopic(name=name, partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
         self._as_client(self.workload.create([topic])).add_done_callback(self._client_done)
+
+    def _reassign(self, fault: Fault) -> None:
+        """Somebody moves the replicas of a partition, in another order on two or all brokers; or takes that back."""
+        places = random.Random(f"{fault.at_s} {fault.for_s}")
+        tp = places.choice(self.workload.names)
+        wanted = None if places.random() < 0.2 else places.sample(range(1, BROKERS + 1), places.choice((2, 3)))
+        self.note(f"{tp} to {'where it was' if wanted is None else wanted}")
+        self._as_client(self.workload.reassign(tp, wanted)).add_done_callback(self._client_done)
 
     def _kill_controller(self) -> None:
         assert self._kill_when_made is not None
@@ -425,6 +435,11 @@ class Simulation:
                 served = [b for b in partition.replicas if not self.nodes[b - 1].dirs.excuses(tp, created_s)]
                 if set(partition.isr) != set(served):
                     return f"{name}: ISR {partition.isr} of {partition.replicas}, {served} can serve it"
+                if partition.is_reassigned and set(partition.target) <= set(served):
+                    return f"{name} is still being reassigned: {partition}"
+                min_isr = int(reign.image.topic_configs(topic.name).get("min.insync.replicas", 1))
+                if len(served) < min(min_isr, len(partition.replicas)):
+                    continue  # a disk of the few that are left is dead: nothing can be committed
                 truth = self.watch.truths.get((topic.topic_id, number))
                 if truth is not None:
                     ends = {b: truth.copies[b].end for b in served if b in truth.copies}

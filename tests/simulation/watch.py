@@ -244,6 +244,8 @@ class Watch:
                 if truth is None or truth.unclean:
                     continue
                 for broker_id, copy in truth.copies.items():
+                    if broker_id not in partition.replicas:
+                        copy.view = None  # a log that it has later is another one
                     if broker_id not in partition.isr:
                         copy.lost_power = False  # it has to come back in by the front door
                 self._check_members(truth, partition)
@@ -279,10 +281,15 @@ class Watch:
         found = [t for t in self.truths.values() if t.name == str(tp) and node.broker_id in t.copies]
         return found[0].copies[node.broker_id].end if found else 0
 
+    def _replicas(self, key: Key) -> tuple[int, ...]:
+        """As the controller has recorded them."""
+        name = self._image.topic_names.get(key[0])
+        return () if name is None else self._image.topics[name].partitions[key[1]].replicas
+
     def logs_are_equal(self, nodes: Iterable[Node]) -> None:
         """At rest every replica has the same log."""
-        for truth in self.truths.values():
-            alive = {n.broker_id for n in nodes if n.alive}
+        for key, truth in self.truths.items():
+            alive = {n.broker_id for n in nodes if n.alive}.intersection(self._replicas(key))
             logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
             if len({tuple(marks) for marks in logs.values()}) > 1:
                 raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")

@@ -7,12 +7,14 @@ acknowledged and what was read, and what that says of the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import KafkaClient
+from holdfast.client.reassignments import alter_reassignments
 from holdfast.client.views import NewTopic, OffsetSpec
 from holdfast.model.errors import (
     CorruptRecordError,
@@ -114,6 +116,13 @@ class Workload:
                 tp = TopicPartition(topic.name, p.partition)
                 self.ledgers[tp] = Ledger((view.topic_id, p.partition), str(tp))
                 self.names.append(tp)
+        client.close()
+
+    async def reassign(self, tp: TopicPartition, replicas: list[int] | None) -> None:
+        """Ask once; that it is refused, or lost, is nobody's trouble."""
+        client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
+        with contextlib.suppress(HoldfastError):
+            await alter_reassignments(client, {tp: replicas})
         client.close()
 
     async def _create(self, client: AdminClient, topic: NewTopic) -> None:

@@ -221,8 +221,8 @@ class Disks:
                     self._next_turns[tp] = _BACK[logs.returned[tp]]
                 else:
                     self._turns[tp] = _BACK[logs.returned[tp]]
-            elif metadata.updates:  # its topic was deleted meanwhile
-                del logs.returned[tp]
+            elif metadata.updates:  # it was taken away meanwhile: the full state that answers this has it deleted
+                self._turns[tp] = _BACK[logs.returned.pop(tp)]
         return self._turns
 
     def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:

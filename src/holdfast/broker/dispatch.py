@@ -55,6 +55,8 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_GROUPS: "groups",
     ApiKey.DELETE_GROUPS: "groups",
     ApiKey.OFFSET_DELETE: "groups",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "reassignments",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.LEADER_AND_ISR: "interbroker",
     ApiKey.STOP_REPLICA: "interbroker",
     ApiKey.UPDATE_METADATA: "interbroker",

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, add, remove log directories."),
+    "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),

@@ -193,6 +193,15 @@ class DisksView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentView:
+    """A partition that is being reassigned. ``replicas``: the target, then those that go."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
     group_id: str
     protocol_type: str

@@ -11,12 +11,13 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import brokers, configs, isr, replicas, topics
+from holdfast.controller import brokers, configs, isr, reassignment, replicas, topics
 from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
+    AlterReassignments,
     BrokerConnectionLost,
     BrokerHeartbeat,
     BrokerRegister,
@@ -26,6 +27,7 @@ from holdfast.controller.events import (
     DeleteTopics,
     ElectLeaders,
     Event,
+    ListReassignments,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
@@ -85,6 +87,7 @@ class Controller:
             self._state.strained.forget_topic(topic_id)
             self._state.returned.forget_topic(topic_id)
         self._state.forget_ends(delta)
+        self._state.forget_replicas(delta)
         return delta
 
     def due(self, now_ms: TimestampMs) -> list[Event]:
@@ -126,6 +129,8 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     CreateTopics: topics.create_topics,
     DeleteTopics: topics.delete_topics,
     CreatePartitions: topics.create_partitions,
+    AlterReassignments: reassignment.alter,
+    ListReassignments: reassignment.ongoing,
     AlterConfigs: configs.alter_configs,
     AllocateProducerIds: configs.allocate_producer_ids,
 }

@@ -87,12 +87,13 @@ def elect_unclean(partition: PartitionImage, is_alive: IsAlive, ends: Ends) -> B
 
 def eligible(partition: PartitionImage, isr: tuple[BrokerId, ...], min_isr: int) -> tuple[BrokerId, ...]:
     """The eligible leader replicas when ``isr`` replaces the ISR."""
-    return _eligible(partition.replicas, isr, min_isr, (*partition.isr, *partition.elr))
+    return eligible_among(partition.replicas, isr, min_isr, (*partition.isr, *partition.elr))
 
 
-def _eligible(
+def eligible_among(
     replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...], min_isr: int, before: tuple[BrokerId, ...]
 ) -> tuple[BrokerId, ...]:
+    """Those of ``before``, who had everything, that may be elected beside ``isr``: all of them while it is small."""
     if len(isr) >= min(min_isr, len(replicas)):
         return ()
     return tuple(r for r in replicas if r in before and r not in isr)
@@ -132,7 +133,7 @@ def adapt(
             isr = (leader,)
     if recovers:
         after = _Claims(isr=(), elr=(), last_known=())  # whoever had more may have something else now
-    elr = _eligible(partition.replicas, isr, min_isr, (*after.isr, *after.elr))
+    elr = eligible_among(partition.replicas, isr, min_isr, (*after.isr, *after.elr))
     last_known = tuple(r for r in after.last_known if r not in isr)
     return _change(topic_id, number, partition, leader, isr, elr, last_known, recovers=recovers)
 

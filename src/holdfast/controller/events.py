@@ -303,6 +303,61 @@ class CreatePartitionsReply:
     topics: tuple[TopicResult, ...]
 
 
+# -- reassignment ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition shall have these replicas; None: those that it had before it was reassigned."""
+
+    topic: str
+    partition: int
+    replicas: tuple[BrokerId, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignments:
+    """Reply: AlterReassignmentsReply, one result per partition, in their order."""
+
+    partitions: tuple[Reassignment, ...]
+    may_change_factor: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentResult:
+    topic: str
+    partition: int
+    error: HoldfastError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReassignmentsReply:
+    partitions: tuple[ReassignmentResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListReassignments:
+    """``topics``: (name, partitions); None: all. Reply: ListReassignmentsReply."""
+
+    topics: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ongoing:
+    """A partition that is being reassigned. ``replicas`` has those that come and those that go, too."""
+
+    topic: str
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListReassignmentsReply:
+    partitions: tuple[Ongoing, ...]
+
+
 # -- configurations and producer ids ---------------------------------------------------------------------------
 
 
@@ -367,6 +422,8 @@ Event: TypeAlias = (
     | CreateTopics
     | DeleteTopics
     | CreatePartitions
+    | AlterReassignments
+    | ListReassignments
     | AlterConfigs
     | AllocateProducerIds
 )

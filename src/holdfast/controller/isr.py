@@ -4,6 +4,9 @@ A proposal is judged by epochs first (H-04), then by who may be in an ISR: unfen
 incarnation that the leader saw, with its disk alive (H-05, H-06).
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from holdfast.controller.brokers import check_epoch
 from holdfast.controller.election import adapt, eligible, prefer
 from holdfast.controller.events import (
@@ -16,6 +19,7 @@ from holdfast.controller.events import (
     ElectLeaders,
     ElectLeadersReply,
 )
+from holdfast.controller.reassignment import completion
 from holdfast.controller.state import ControllerState
 from holdfast.controller.transitions import LEADERSHIP, Ground, leadership
 from holdfast.metadata.image import PartitionImage, TopicImage
@@ -47,28 +51,28 @@ def alter_partition(state: ControllerState, event: AlterPartition, now_ms: Times
     records: list[MetadataRecord] = []
     results = []
     for proposal in event.partitions:
-        record, result = _propose(state, event.broker_id, proposal)
+        changes, result = _propose(state, event.broker_id, proposal)
         results.append(result)
-        if record is not None:
-            records.append(record)
+        records += changes
     return Decision(records=tuple(records), reply=AlterPartitionReply(partitions=tuple(results)))
 
 
 def _propose(
     state: ControllerState, broker_id: BrokerId, proposal: AlterPartitionState
-) -> tuple[PartitionChangeRecord | None, AlterPartitionResult]:
+) -> tuple[Sequence[PartitionChangeRecord], AlterPartitionResult]:
+    """The change, and the end of a reassignment that waited for it: of that the leader hears by LeaderAndIsr."""
     name = state.image.topic_names.get(proposal.topic_id)
     if name is None:
         error: HoldfastError | None = UnknownTopicIdError(f"No topic has id {proposal.topic_id}")
-        return None, _refused(proposal, error)
+        return (), _refused(proposal, error)
     topic = state.image.topics[name]
     partition = topic.partitions.get(proposal.partition)
     if partition is None:
         error = UnknownTopicOrPartitionError(f"Topic {name} has no partition {proposal.partition}")
-        return None, _refused(proposal, error)
+        return (), _refused(proposal, error)
     error = _judge(state, broker_id, topic, partition, proposal)
     if error is not None:
-        return None, _refused(proposal, error)
+        return (), _refused(proposal, error)
     isr = tuple(member for member, _ in proposal.isr)
     recovers = partition.recovery_state is RecoveryState.RECOVERING and proposal.recovered
     if recovers:
@@ -84,7 +88,10 @@ def _propose(
         elr=None if elr == partition.elr else elr,
         last_known_elr=None if last_known == partition.last_known_elr else last_known,
     )
-    return record if changes else None, AlterPartitionResult(
+    after = replace(partition, isr=isr, elr=elr, last_known_elr=last_known)
+    over = completion(state, topic, proposal.partition, after)
+    records = [record] if changes else []
+    return records if over is None else [*records, over], AlterPartitionResult(
         topic_id=proposal.topic_id,
         partition=proposal.partition,
         leader=partition.leader,

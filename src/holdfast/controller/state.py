@@ -112,6 +112,18 @@ class ControllerState:
         for topic_id, number in [key for key in self.ends if key[0] in delta.deleted_topics]:
             del self.ends[topic_id, number]
 
+    def forget_replicas(self, delta: ClusterDelta) -> None:
+        """What is known of replicas that brokers have no more."""
+        for name, numbers in delta.changed_topics.items():
+            before, now = delta.before.topics.get(name), self.image.topics[name]
+            if before is None or before.topic_id != now.topic_id:
+                continue
+            for number in numbers:
+                old = before.partitions.get(number)
+                for broker in set(() if old is None else old.replicas).difference(now.partitions[number].replicas):
+                    for replicas in (self.offline, self.strained, self.returned):
+                        replicas.discard(broker, (now.topic_id, number))
+
     def new_id(self) -> UUID:
         """A random id for a topic."""
         return UUID(int=self.rng.getrandbits(128), version=4)

@@ -269,7 +269,7 @@ def _grow(state: ControllerState, more: MorePartitions) -> Sequence[MetadataReco
     if more.count <= present:
         raise InvalidPartitionsError(f"Topic {more.name} has {present} partitions: expected more, not {more.count}")
     missing = more.count - present
-    factor = len(topic.partitions[0].replicas)
+    factor = len(topic.partitions[0].target)
     if more.assignments is not None:
         if len(more.assignments) != missing:
             raise InvalidReplicaAssignmentError(

@@ -95,6 +95,16 @@ class PartitionImage:
     created: Offset = -1
     """Greater than the epochs of the brokers that were registered when it was made; -1: not known."""
 
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether some of the replicas are to come or to go."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas that are to stay."""
+        return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicImage:

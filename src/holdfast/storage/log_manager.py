@@ -377,6 +377,10 @@ class LogManager:
         if tp in self._creating:
             self._creating[tp].append(done)
             return
+        wished = next((d for d in self.dirs if d.path == self.preferred.get(tp)), None)
+        if wished is not None and not wished.is_online:
+            done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
+            return
         is_known_lost = self.returned.get(tp) is ReplicaFate.LOST
         if not is_new and not is_known_lost and not all(d.is_online for d in self.dirs):
             offline = ", ".join(d.path for d in self.dirs if not d.is_online)

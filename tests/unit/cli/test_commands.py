@@ -35,7 +35,7 @@ def test_version() -> None:
     assert holdfast("--version") == (0, f"holdfast, version {__version__}\n", "")
 
 
-@pytest.mark.parametrize("name", ["up", "broker", "topics", "groups", "produce", "consume"])
+@pytest.mark.parametrize("name", ["up", "broker", "topics", "groups", "log-dirs", "reassign", "produce", "consume"])
 def test_every_command_has_help(name: str) -> None:
     code, out, _ = holdfast(name, "--help")
     assert (code, out.startswith(f"Usage: holdfast {name}")) == (0, True)
@@ -158,3 +158,13 @@ def test_errors_have_kafkas_names(error: e.HoldfastError, name: str) -> None:
 def test_a_brokers_own_message_comes_first() -> None:
     assert said(e.NonEmptyGroupError("mine")) == "mine"
     assert said(e.NonEmptyGroupError()) == "The group is not empty."
+
+
+def test_K112_100_C14_what_kip_112_struck_out_is_not_here() -> None:
+    """No state of the controller's in a node of its own, no reset request, no deletion by way of ZooKeeper."""
+    sources = pathlib.Path(entry.__file__).parents[1]
+    text = "\n".join(path.read_text() for path in sources.rglob("*.py"))
+    for name in ("controller_managed_state", "LogDirReset", "log_dir_reset"):
+        assert name not in text
+    code, _, err = holdfast("topics", "delete", "t", "--zookeeper", "localhost:2181")
+    assert code != 0 and "No such option" in err

@@ -149,3 +149,32 @@ def test_elections_have_kafkas_codes() -> None:
         assert ours == theirs, case["name"]
         compared += 1
     assert compared >= 4
+
+
+def test_reassignments_have_kafkas_codes() -> None:
+    cluster = Cluster()
+    for case in cases("create_topics.json"):
+        create(cluster, case)
+    compared = 0
+    for case in cases("reassign_elect.json"):
+        if case["api"] == "alter_partition_reassignments":
+            wanted = tuple(
+                events.Reassignment(
+                    topic=t["name"],
+                    partition=p["partition_index"],
+                    replicas=None if p["replicas"] is None else tuple(p["replicas"]),
+                )
+                for t in case["request"]["topics"]
+                for p in t["partitions"]
+            )
+            may = case["request"].get("allow_replication_factor_change", True)
+            reply = cluster.ask(events.AlterReassignments(partitions=wanted, may_change_factor=may))
+            ours = [(r.topic, r.partition, code_of(r.error)) for r in reply.partitions]
+            theirs = [
+                (t["name"], p["partition_index"], p["error_code"]["code"])
+                for t in case["response"]["responses"]
+                for p in t["partitions"]
+            ]
+            assert ours == theirs, case["name"]
+            compared += 1
+    assert compared == 9

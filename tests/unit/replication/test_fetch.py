@@ -22,7 +22,7 @@ def read(result: Any) -> list[bytes]:
     return [] if result.data is None else [r.value for r in decode_batches(result.data.read())]
 
 
-def test_R_16_consumers_read_up_to_the_high_watermark(cluster: Any) -> None:
+def test_R_16_C12_consumers_read_up_to_the_high_watermark(cluster: Any) -> None:
     cluster.create(1, 2)
     cluster[1].produce(b"a")
     cluster.settle()

@@ -334,6 +334,17 @@ def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
     assert not [n for n in broker.names(0) if n.endswith("-delete")]
 
 
+def test_K112_70_a_replica_is_not_made_elsewhere_than_it_was_wished_for(broker):
+    wished, other = broker.logs.dirs
+    broker.logs.preferred[tp(0)] = wished.path
+    wished.mark_offline(KafkaStorageError("dead"))
+    with pytest.raises(KafkaStorageError, match=r"is to be in .* which is offline"):
+        broker.create(tp(0))
+    assert broker.create(tp(1)).dir is other
+    broker.logs.preferred[tp(0)] = other.path
+    assert broker.create(tp(0)).dir is other
+
+
 def test_a_dir_that_failed_gives_back_every_file_also_of_logs_that_were_deleted(broker, batch):
     for i in range(4):
         fill(broker.create(tp(i)), batch, 3)

@@ -24,7 +24,8 @@ def milliseconds(value: datetime.timedelta | int) -> int:
     return value if isinstance(value, int) else int(value.total_seconds() * 1000)
 
 
-async def _tell(ctx: RequestContext, timeout_ms: int) -> None:
+async def tell(ctx: RequestContext, timeout_ms: int) -> None:
+    """Until every live broker has heard of the change, or the time has passed."""
     controller = ctx.broker.controller
     if controller is not None:
         await controller.told_everybody(min(TELL_TIMEOUT_S, max(0.1, timeout_ms / 1000)))
@@ -49,7 +50,7 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
         )
     )
     if not request.validate_only:
-        await _tell(ctx, milliseconds(request.timeout))
+        await tell(ctx, milliseconds(request.timeout))
     return respond(ctx, topics=[_created(ctx, r) for r in reply.topics])
 
 
@@ -90,7 +91,7 @@ async def handle_delete_topics(ctx: RequestContext, request: Any) -> Any:
         failed = {"error_code": error, "error_message": str(error)}
         return respond(ctx, responses=[{"name": n, "topic_id": i} | failed for n, i in wanted])
     reply = await ctx.submit(events.DeleteTopics(topics=wanted))
-    await _tell(ctx, milliseconds(request.timeout))
+    await tell(ctx, milliseconds(request.timeout))
     return respond(
         ctx,
         responses=[
@@ -122,7 +123,7 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
         )
     )
     if not request.validate_only:
-        await _tell(ctx, milliseconds(request.timeout))
+        await tell(ctx, milliseconds(request.timeout))
     return respond(ctx, results=[_named(r) for r in reply.topics])
 
 
@@ -141,7 +142,7 @@ async def handle_elect_leaders(ctx: RequestContext, request: Any) -> Any:
     if request.topic_partitions is not None:
         wanted = tuple((t.topic, p) for t in request.topic_partitions for p in t.partitions)
     reply = await ctx.submit(events.ElectLeaders(unclean=kind == UNCLEAN, partitions=wanted))
-    await _tell(ctx, milliseconds(request.timeout))
+    await tell(ctx, milliseconds(request.timeout))
     topics: dict[str, list[dict[str, Any]]] = {}
     for r in reply.partitions:
         topics.setdefault(r.topic, []).append(

@@ -1,0 +1,282 @@
+"""Replicas that move from broker to broker (KIP-455): begun, taken back, ended, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.controller import broadcast, events
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import TopicPartition
+from holdfast.protocol.error_codes import code_of
+from tests.unit.controller.test_elections import Cluster
+
+FIRST = (1, 2, 3)
+
+
+def reassign(cluster: Cluster, *replicas: int, name: str = "t", **more: Any) -> HoldfastError | None:
+    """What it is refused with; no replicas: cancel."""
+    return ask(cluster, name, replicas or None, **more)
+
+
+def ask(cluster: Cluster, name: str, replicas: tuple[int, ...] | None, **more: Any) -> HoldfastError | None:
+    wanted = events.Reassignment(topic=name, partition=0, replicas=replicas)
+    reply = cluster.ask(events.AlterReassignments(partitions=(wanted,), **more))
+    error: HoldfastError | None = reply.partitions[0].error
+    return error
+
+
+def orders(cluster: Cluster, broker: int, kind: str) -> list[Any]:
+    """States that the last event makes a broker hear of partition 0, of LeaderAndIsr or StopReplica."""
+    return [
+        p
+        for request in cluster.told().get(broker, [])
+        if type(request).__name__ == f"{kind}Request"
+        for topic in request.topic_states
+        for p in topic.partition_states
+    ]
+
+
+def five() -> Cluster:
+    cluster = Cluster(5)
+    cluster.create("t", FIRST)
+    return cluster
+
+
+def test_a_reassignment_begins_runs_and_ends() -> None:
+    cluster = five()
+    assert reassign(cluster, 4, 5) is None
+    p = cluster.partition("t")
+    assert (p.replicas, p.adding, p.removing, p.isr, p.leader) == ((4, 5, 1, 2, 3), (4, 5), FIRST, FIRST, 1)
+    cluster.isr("t", 1, 2, 3, 5)
+    assert cluster.partition("t").is_reassigned, "one of the target is missing"
+    epoch = cluster.partition("t").leader_epoch
+    cluster.isr("t", 1, 2, 3, 5, 4)
+    p = cluster.partition("t")
+    assert (p.replicas, p.adding, p.removing, p.isr, p.leader) == ((4, 5), (), (), (5, 4), 4)
+    assert p.leader_epoch > epoch
+    assert [len(orders(cluster, broker, "StopReplica")) for broker in range(1, 6)] == [1, 1, 1, 0, 0]
+    assert all(o.delete_partition and o.leader_epoch == p.leader_epoch for o in orders(cluster, 2, "StopReplica"))
+
+
+def test_K112_72_C18_a_replica_that_comes_is_new_until_it_is_there() -> None:
+    cluster = five()
+    reassign(cluster, 1, 2, 4)
+    assert [o.is_new for o in orders(cluster, 4, "LeaderAndIsr")] == [True]
+    assert [o.is_new for o in orders(cluster, 1, "LeaderAndIsr")] == [False]
+    cluster.ask(events.ReplicasOffline(broker_id=4, partitions=(TopicPartition("t", 0),)))
+    assert [o.is_new for o in orders(cluster, 4, "LeaderAndIsr")] == [True], "again: it could not be made"
+    full = broadcast.full_state_requests(cluster.image, 4, cluster.controller.offline_replicas(), 1, 1)
+    assert [p.is_new for p in full[1].topic_states[0].partition_states] == [True]
+    cluster.ask(events.ReplicasOnline(broker_id=4, partitions=(TopicPartition("t", 0),)))
+    reassign(cluster, 5, 4)
+    cluster.isr("t", 1, 2, 3, 4)
+    assert [o.is_new for o in orders(cluster, 4, "LeaderAndIsr")] == [False], "it counts: a new one would have nothing"
+
+
+@pytest.mark.parametrize("why", ["its disk is dead", "its broker is dead"])
+def test_K112_70_it_is_not_over_while_a_replica_of_the_target_cannot_be_used(why: str) -> None:
+    cluster = five()
+    if why == "its broker is dead":
+        cluster.die(4)
+    assert reassign(cluster, 2, 3, 4) is None
+    if why == "its disk is dead":
+        cluster.ask(events.ReplicasOffline(broker_id=4, partitions=(TopicPartition("t", 0),)))
+    assert code_of(cluster.propose("t", 1, 2, 3, 4)) == 107
+    p = cluster.partition("t")
+    assert (p.replicas, p.adding, p.removing, p.isr) == ((2, 3, 4, 1), (4,), (1,), FIRST), "the old ones stay"
+    requests = broadcast.full_state_requests(cluster.image, 1, cluster.controller.offline_replicas(), 1, 1)
+    (state,) = requests[-1].topic_states[0].partition_states
+    assert state.offline_replicas == (4,)
+    if why == "its broker is dead":
+        cluster.start(4)
+    else:
+        cluster.ask(events.ReplicasOnline(broker_id=4, partitions=(TopicPartition("t", 0),)))
+    cluster.isr("t", 1, 2, 3, 4)
+    assert cluster.partition("t").replicas == (2, 3, 4)
+
+
+def test_K112_71_away_from_a_dead_disk_it_is_over_at_once() -> None:
+    """For the metadata: who has the dead disk is told to delete what is on it."""
+    cluster = five()
+    cluster.ask(events.ReplicasOffline(broker_id=3, partitions=(TopicPartition("t", 0),)))
+    assert reassign(cluster, 1, 2) is None
+    p = cluster.partition("t")
+    assert (p.replicas, p.isr, p.leader, p.is_reassigned) == ((1, 2), (1, 2), 1, False)
+    assert len(orders(cluster, 3, "StopReplica")) == 1
+    assert not cluster.controller.offline_replicas(), "a replica that it has no more is not offline"
+
+
+def test_the_order_alone_changes_at_once_whoever_is_dead() -> None:
+    cluster = five()
+    cluster.die(3)
+    epoch = cluster.partition("t").leader_epoch
+    assert reassign(cluster, 3, 2, 1) is None
+    p = cluster.partition("t")
+    assert (p.replicas, p.leader, p.leader_epoch, p.isr) == ((3, 2, 1), 1, epoch, (1, 2))
+    assert reassign(cluster, 3, 2, 1) is None and not cluster.records, "the same again changes nothing"
+
+
+def test_H_30_cancel_in_the_middle_restores() -> None:
+    cluster = five()
+    reassign(cluster, 4, 5)
+    cluster.isr("t", 1, 2, 3, 4)
+    assert reassign(cluster) is None
+    p = cluster.partition("t")
+    assert (set(p.replicas), p.isr, p.leader, p.is_reassigned) == (set(FIRST), FIRST, 1, False)
+    assert [len(orders(cluster, broker, "StopReplica")) for broker in range(1, 6)] == [0, 0, 0, 1, 1]
+    assert code_of(reassign(cluster)) == 85
+
+
+def test_H_30_another_target_begins_from_the_first_replicas() -> None:
+    cluster = five()
+    reassign(cluster, 4, 2, 3)
+    cluster.isr("t", 1, 2, 3, 4)  # that ends it
+    reassign(cluster, 5, 2)
+    reassign(cluster, 1, 2)
+    p = cluster.partition("t")
+    assert (p.replicas, p.adding, p.removing) == ((1, 2, 4, 3), (1,), (4, 3))
+    assert len(orders(cluster, 5, "StopReplica")) == 1
+    assert reassign(cluster) is None
+    assert set(cluster.partition("t").replicas) == {4, 2, 3}
+
+
+def test_what_comes_may_lead_and_is_not_given_back_when_only_it_has_everything() -> None:
+    cluster = five()
+    reassign(cluster, 4, 5)
+    cluster.isr("t", 1, 4)
+    cluster.die(1)
+    assert cluster.partition("t").leader == 4
+    assert code_of(reassign(cluster)) == 39, "4 alone has everything"
+    cluster.start(1)
+    cluster.isr("t", 4, 1)
+    assert reassign(cluster) is None
+    p = cluster.partition("t")
+    assert (p.leader, p.isr, set(p.replicas)) == (1, (1,), set(FIRST))
+
+
+def test_a_target_that_is_in_sync_already_needs_no_waiting() -> None:
+    cluster = five()
+    assert reassign(cluster, 3, 2) is None
+    p = cluster.partition("t")
+    assert (p.replicas, p.isr, p.leader) == ((3, 2), (2, 3), 3)
+    cluster.die(2)
+    assert reassign(cluster, 2) is None
+    p = cluster.partition("t")
+    assert (p.replicas, p.removing, p.leader) == ((2, 3), (3,), 3), "2 must come back first: 3 has what it lacks"
+    cluster.start(2)
+    cluster.isr("t", 3, 2)
+    assert (cluster.partition("t").replicas, cluster.partition("t").leader) == ((2,), 2)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "more", "code"),
+    [((1, 9), {}, 39), ((1, 1), {}, 39), ((-1,), {}, 39), ((1, 2), {"may_change_factor": False}, 38)],
+)
+def test_a_target_that_cannot_be_is_refused(replicas: tuple[int, ...], more: dict[str, Any], code: int) -> None:
+    cluster = five()
+    assert code_of(reassign(cluster, *replicas, **more)) == code
+    assert not cluster.records
+    assert code_of(ask(cluster, "t", ())) == 39
+    assert code_of(ask(cluster, "nosuch", (1,))) == 3
+
+
+def test_C2_K1066_08_no_replica_comes_to_a_broker_whose_directories_are_all_cordoned() -> None:
+    cluster = Cluster(3)
+    dirs = (UUID(int=71), UUID(int=72))
+    epochs = {}
+    for broker in (4, 5):
+        registered = cluster.ask(
+            events.BrokerRegister(broker_id=broker, incarnation_id=UUID(int=broker), host="h", port=9, log_dirs=dirs)
+        )
+        epochs[broker] = registered.broker_epoch
+        cluster.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=epochs[broker]))
+    cluster.create("t", (1, 2, 5))
+    for broker, epoch in epochs.items():
+        cluster.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=epoch, cordoned=dirs))
+    assert code_of(reassign(cluster, 1, 4)) == 107
+    assert reassign(cluster, 5, 1) is None, "it has that one already"
+
+
+def test_two_wishes_for_one_partition_are_refused_and_others_are_not() -> None:
+    cluster = five()
+    cluster.create("u", FIRST)
+    wishes = tuple(
+        events.Reassignment(topic=name, partition=0, replicas=replicas)
+        for name, replicas in (("t", (1,)), ("u", (3, 2, 1)), ("t", (2,)))
+    )
+    reply = cluster.ask(events.AlterReassignments(partitions=wishes))
+    assert [code_of(r.error) for r in reply.partitions] == [42, 0, 42]
+    assert (cluster.partition("t").replicas, cluster.partition("u").replicas) == (FIRST, (3, 2, 1))
+
+
+def test_what_is_under_way_is_listed() -> None:
+    cluster = five()
+    cluster.create("u", FIRST)
+    reassign(cluster, 3, 4)
+    (found,) = cluster.ask(events.ListReassignments()).partitions
+    assert (found.topic, found.replicas, found.adding, found.removing) == ("t", (3, 4, 1, 2), (4,), (1, 2))
+    asked = events.ListReassignments(topics=(("t", (0, 9)), ("u", (0,)), ("nosuch", (0,))))
+    assert cluster.ask(asked).partitions == (found,)
+    assert not cluster.ask(events.ListReassignments(topics=(("t", (1,)),))).partitions
+
+
+def test_new_partitions_of_a_topic_that_is_reassigned_get_the_factor_of_the_target() -> None:
+    cluster = five()
+    reassign(cluster, 4, 5)
+    more = events.MorePartitions(name="t", count=2)
+    assert cluster.ask(events.CreatePartitions(topics=(more,))).topics[0].error is None
+    assert len(cluster.partition("t", 1).replicas) == 2
+
+
+def test_R_43_whatever_happens_in_between_who_leads_has_everything_and_all_ends_well() -> None:
+    """Brokers come and go, disks die, targets change. No replica leads, or is alone in the ISR, that was never in it
+    with one that was; at rest the target is reached, by nobody but members of the ISR."""
+    for seed in range(150):
+        rng = random.Random(seed)
+        cluster = Cluster(5, min_insync_replicas=rng.choice((1, 2)))
+        cluster.create("t", tuple(rng.sample(range(1, 6), 3)))
+        alive, target = set(range(1, 6)), set(cluster.partition("t").replicas)
+        for _ in range(60):
+            before = cluster.partition("t")
+            had_all = {*before.isr, *before.elr, *before.last_known_elr}
+            broker = rng.randint(1, 5)
+            match rng.randrange(5):
+                case 0 if len(alive) > 1:
+                    if broker in alive:
+                        cluster.die(broker)
+                        alive.discard(broker)
+                case 1:
+                    if broker not in alive:
+                        cluster.start(broker)
+                        alive.add(broker)
+                case 2:
+                    wanted = tuple(rng.sample(range(1, 6), rng.randint(1, 4)))
+                    if ask(cluster, "t", wanted) is None:
+                        target = set(wanted)
+                case 3:
+                    if before.is_reassigned and reassign(cluster) is None:
+                        target = set(cluster.partition("t").replicas)
+                case _:
+                    if before.leader is not None and broker in before.replicas and broker not in before.isr:
+                        cluster.propose("t", *before.isr, broker)
+                        had_all.add(broker)
+            after = cluster.partition("t")
+            assert set(after.isr) <= set(after.replicas) and set(after.isr) <= had_all, seed
+            assert {*after.isr, *after.elr, *after.last_known_elr}, seed
+            assert after.leader is None or after.leader in after.isr, seed
+            assert set(after.adding) <= set(after.replicas) and set(after.removing) <= set(after.replicas), seed
+            assert len(set(after.replicas)) == len(after.replicas), seed
+            assert target == set(after.target), seed
+        for broker in set(range(1, 6)) - alive:
+            cluster.start(broker)
+        for _ in range(5):
+            p = cluster.partition("t")
+            missing = [r for r in p.replicas if r not in p.isr]
+            if missing:
+                cluster.isr("t", *p.isr, missing[0])
+        p = cluster.partition("t")
+        assert set(p.replicas) == set(p.isr) == target and not p.is_reassigned, seed
