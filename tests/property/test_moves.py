@@ -143,7 +143,7 @@ class Run:
             except HoldfastError:
                 pass  # a disk is dead
         elif kind == "checkpoint":
-            machine.logs.checkpoint(machine.replicas.high_watermarks())
+            machine.logs.checkpoints.write_all(machine.replicas.high_watermarks())
         elif kind == "time":
             machine.tick()
         else:

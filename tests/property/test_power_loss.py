@@ -282,7 +282,7 @@ class Run:
         log.purge(NOW_MS)
 
     def checkpoint(self, log: Log, ledger: Ledger) -> None:
-        self.manager.checkpoint({})
+        self.manager.checkpoints.write_all({})
 
     def write_indexes(self, log: Log, ledger: Ledger) -> None:
         self.manager.upkeep.write_indexes()

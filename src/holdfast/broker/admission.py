@@ -22,7 +22,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from holdfast.broker.connection import Exchange
+from holdfast.broker.exchange import Exchange
 from holdfast.model.transitions import Transitions
 from holdfast.protocol.apis import ApiKey
 

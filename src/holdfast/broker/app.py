@@ -50,7 +50,8 @@ from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
-from holdfast.storage.log_manager import LogManager, Placement
+from holdfast.storage.log_manager import LogManager
+from holdfast.storage.new_replicas import Placement
 
 log = logging.getLogger(__name__)
 

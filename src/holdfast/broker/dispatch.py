@@ -21,7 +21,7 @@ from holdfast.protocol.framing import decode_request, encode_response
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
-    from holdfast.broker.connection import Exchange
+    from holdfast.broker.exchange import Exchange
 
 log = logging.getLogger(__name__)
 

@@ -59,7 +59,7 @@ class Housekeeping:
         self._timers["soon"] = self._broker.loop.call_later(SOON_MS / 1000, self._checkpoint)
 
     def _checkpoint(self) -> None:
-        self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
+        self._broker.logs.checkpoints.write_all(self._broker.replicas.high_watermarks())
 
     def _retain(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()

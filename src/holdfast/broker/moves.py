@@ -111,7 +111,7 @@ class Moves:
             raise KafkaStorageError(f"log dir {path} is offline: {target.failure}")
         current = logs.get(tp)
         if current is None:
-            logs.preferred[tp] = path
+            logs.new.preferred[tp] = path
             if broker.metadata.partition(tp) is None:
                 raise UnknownTopicOrPartitionError(f"{tp}: no such partition is known; {path} is remembered for it")
             raise ReplicaNotAvailableError(f"{tp}: no replica of it is here; {path} is remembered for it")
@@ -202,7 +202,7 @@ class Moves:
 
     def note_start(self, directory: LogDir) -> None:
         """See Around."""
-        self._broker.logs.note_starts(directory)
+        self._broker.logs.checkpoints.note_starts(directory)
 
     def switched(self, move: Move, standstill: Standstill) -> None:
         """See Around."""
@@ -248,7 +248,7 @@ class Moves:
         def checkpoint() -> None:
             self._checkpoint_is_due = False
             if not self._is_stopping:
-                self._broker.logs.checkpoint(self._broker.replicas.high_watermarks())
+                self._broker.logs.checkpoints.write_all(self._broker.replicas.high_watermarks())
 
         self.later(CHECKPOINT_MS, checkpoint)
 

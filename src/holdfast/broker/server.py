@@ -11,7 +11,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.broker.connection import BufferPool, Connection, Exchange
+from holdfast.broker.connection import Connection
+from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.listening import listen
 
 if TYPE_CHECKING:

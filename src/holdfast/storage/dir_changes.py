@@ -67,7 +67,7 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
             del logs.failed[tp]
             logs.forget(tp)
             logs.returned[tp] = ReplicaFate.LOST
-            logs.avoided[tp] = directory.path
+            logs.new.avoided[tp] = directory.path
         done(error)
 
     directory.queue.submit(rename, renamed)

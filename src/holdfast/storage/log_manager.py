@@ -1,9 +1,10 @@
-"""JBOD: which log is on which dir; loading after a start; choosing a dir; checkpoints; housekeeping.
+"""JBOD: which log is on which dir; loading after a start, deleting, what a move changes.
 
-Owns the table of all logs of a broker, and the checkpoint files of each dir. Lives on the event loop: every
-method returns at once, work on files is submitted to the queue of the dir it concerns, and callbacks run on the
-loop. Never waits for one dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster
-but what it is told. The name is Kafka's.
+Owns the table of all logs of a broker; making new ones is new_replicas.py's, the checkpoint files are
+checkpoint_writer.py's, what is done every few seconds upkeep.py's. Lives on the event loop: every method returns at
+once, work on files is submitted to the queue of the dir it concerns, and callbacks run on the loop. Never waits for one
+dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster but what it is told. The name is
+Kafka's.
 
 A log on a dir that went offline stays in the table: its replica is offline, not unknown, until the dir or another one
 takes its place (dir_changes.py).
@@ -12,44 +13,30 @@ takes its place (dir_changes.py).
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from uuid import UUID, uuid4
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
-    CheckpointError,
     DuplicateReplicaError,
     HoldfastError,
     InconsistentMetaPropertiesError,
-    InconsistentTopicIdError,
     KafkaStorageError,
 )
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
-from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, Unloaded, load_dir, settle_twins
+from holdfast.storage.checkpoint_writer import CheckpointWriter
+from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, settle_twins
 from holdfast.storage.files import DiskSpace
-from holdfast.storage.future_log import FutureLog, forget_origin, leave, promote, remove_tree
+from holdfast.storage.future_log import FutureLog, forget_origin, leave, remove_tree
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.new_replicas import Created, NewReplicas, Placement
 from holdfast.storage.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
-
-Created = Callable[[Log | None, HoldfastError | None], None]
-
-
-class Placement(Enum):
-    """Which dir a new replica goes to (``log.dir.placement``)."""
-
-    PARTITIONS = "partitions"
-    """The one with the fewest, as Kafka."""
-    SPACE = "space"
-    """The one with the most room relative to its size."""
-    TOPIC = "topic"
-    """The one with the fewest partitions of the same topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,41 +70,34 @@ class LogManager:
         placement: Placement = Placement.PARTITIONS,
     ) -> None:
         self.dirs = dirs
-        self.placement = placement
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._config_of = config_of
         self._new_id = new_id
-        self._logs: dict[TopicPartition, Log] = {}
+        self.table: dict[TopicPartition, Log] = {}
         self.upkeep = Upkeep(self)
-        self._creating: dict[TopicPartition, list[Created]] = {}
-        self._counts: dict[str, int] = {d.path: 0 for d in dirs}
+        self.new = NewReplicas(self, placement)
+        self.checkpoints = CheckpointWriter(self)
+        self.counts: dict[str, int] = {d.path: 0 for d in dirs}
         self._deleted: list[tuple[TimestampMs, Log]] = []
         self.futures: dict[TopicPartition, FutureLog] = {}
         """Copies that are being made, by moves."""
         self.found_futures: list[FoundFuture] = []
         """Copies of earlier lives that nobody has taken up or removed yet."""
-        self.preferred: dict[TopicPartition, str] = {}
-        """Dirs that were wished for replicas that are not here yet."""
         self.on_deleted: Callable[[TopicPartition], None] = lambda _: None
         """A replica is deleted: its move ends."""
-        self._switching: dict[TopicPartition, list[Callable[[], None]]] = {}
+        self.switching: dict[TopicPartition, list[Callable[[], None]]] = {}
         self._undecided: dict[TopicPartition, list[Log]] = {}
         """More copies found at the start, of other topics of that name."""
         self._loaded: set[str] = set()
-        self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {d.path: {} for d in dirs}
-        self._rewriting: set[str] = set()
         self.failed: dict[TopicPartition, FailedReplica] = {}
         """Replicas that could not be used though their dir could (K18-03)."""
-        self.avoided: dict[TopicPartition, str] = {}
-        """Replicas that are to be made again, and the dir on which they have failed."""
         self.returned: dict[TopicPartition, ReplicaFate] = {}
         """Replicas that may be used, or made, again since their dir is back, and have not been yet."""
-        self._space: dict[str, DiskSpace | None] = {d.path: None for d in dirs}
         self.past = Past(dirs, boot_id)
         for directory in dirs:
-            directory.on_recovery_points_lowered = partial(self._write_recovery_points, directory)
+            directory.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, directory)
 
     # -- start and stop ------------------------------------------------------------------------------------
 
@@ -161,7 +141,7 @@ class LogManager:
                     return InconsistentMetaPropertiesError(
                         f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
                     )
-            self._logs.update(one.logs)
+            self.table.update(one.logs)
             self.failed.update(one.failed)
             self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._take_stock(one)
@@ -175,10 +155,9 @@ class LogManager:
     def _take_stock(self, one: LoadedDir) -> None:
         """Remember of a dir what is no log."""
         directory, path = one.directory, one.directory.path
-        self._counts[path] = len(one.logs)
+        self.counts[path] = len(one.logs)
         self.found_futures = [f for f in self.found_futures if f.directory.path != path] + one.futures
-        self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
-        self._space[path] = one.space
+        self.checkpoints.found(one)
         self._loaded.discard(path)
         if one.complete:
             self._loaded.add(path)
@@ -244,7 +223,7 @@ class LogManager:
             with directory.guard():
                 directory.files.sync_all(directory.path)
         if clean and is_whole and directory.path in self._loaded:
-            self._write_checkpoints(directory, self._checkpoint_values(directory, high_watermarks))
+            self.checkpoints.write(directory, self.checkpoints.values(directory, high_watermarks))
             with directory.guard():
                 directory.files.write_atomic(
                     f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN}",
@@ -255,14 +234,14 @@ class LogManager:
 
     def get(self, tp: TopicPartition) -> Log | None:
         """The log of a replica that this broker has, also on a dir that is offline."""
-        return self._logs.get(tp)
+        return self.table.get(tp)
 
     def logs(self) -> Iterable[Log]:
-        return self._logs.values()
+        return self.table.values()
 
     def logs_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir."""
-        return [each for each in list(self._logs.values()) if each.dir is directory]
+        return [each for each in list(self.table.values()) if each.dir is directory]
 
     def deleted_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir that wait for their removal."""
@@ -276,25 +255,25 @@ class LogManager:
 
     def adopt(self, loaded: Log) -> None:
         """A log that was found on a dir that is back."""
-        self._logs[loaded.topic_partition] = loaded
+        self.table[loaded.topic_partition] = loaded
 
     def forget(self, tp: TopicPartition) -> None:
         """The log is not here any more."""
-        gone = self._logs.pop(tp, None)
+        gone = self.table.pop(tp, None)
         if gone is not None:
-            self._counts[gone.dir.path] -= 1
+            self.counts[gone.dir.path] -= 1
 
     def settle(self, tp: TopicPartition, topic_id: TopicId, now_ms: TimestampMs) -> None:
         """The topic was deleted and made again while a dir was away (K112-80): of several copies found at the start
         that of ``topic_id`` stays."""
-        served, others = self._logs.get(tp), self._undecided.pop(tp, [])
+        served, others = self.table.get(tp), self._undecided.pop(tp, [])
         if served is None or not others:
             return
         copies = [served, *others]
         right = next((each for each in copies if each.topic_id == topic_id), served)
-        self._logs[tp] = right
-        self._counts[served.dir.path] -= 1
-        self._counts[right.dir.path] += 1
+        self.table[tp] = right
+        self.counts[served.dir.path] -= 1
+        self.counts[right.dir.path] += 1
         for each in copies:
             if each is not right:
                 log.warning("%s is of an earlier topic of that name: removed", each.path)
@@ -311,19 +290,18 @@ class LogManager:
 
     def dir_of(self, tp: TopicPartition) -> str | None:
         """Path of the dir that a log is on."""
-        found = self._logs.get(tp)
+        found = self.table.get(tp)
         return None if found is None else found.dir.path
 
     def put_dir(self, old: LogDir | None, found: LoadedDir) -> None:
         """A dir that was loaded takes the place of one, or is one more."""
         new = found.directory
-        new.on_recovery_points_lowered = partial(self._write_recovery_points, new)
+        new.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, new)
         if old is None:
             self.dirs.append(new)
         else:
             new.cordoned = old.cordoned
             self.dirs[self.dirs.index(old)] = new
-            self._rewriting.discard(old.path)
             self._deleted = [(when, each) for when, each in self._deleted if each.dir is not old]
         marks = found.checkpoints.get(checkpoints.HIGH_WATERMARK, {})
         self.high_watermarks.update({tp: mark for tp, mark in marks.items() if tp in found.logs})
@@ -334,16 +312,16 @@ class LogManager:
         self.dirs.remove(directory)
         self._deleted = [(when, each) for when, each in self._deleted if each.dir is not directory]
         self.found_futures = [f for f in self.found_futures if f.directory is not directory]
-        for table in (self._counts, self._written, self._space):
-            table.pop(directory.path, None)
+        self.counts.pop(directory.path, None)
+        self.checkpoints.forget(directory)
 
     def space_of(self, directory: LogDir) -> DiskSpace | None:
         """As of the last checkpoint."""
-        return self._space.get(directory.path)
+        return self.checkpoints.space_of(directory)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration changed."""
-        for tp, each in self._logs.items():
+        for tp, each in self.table.items():
             if tp.topic == topic:
                 each.config = config
 
@@ -357,75 +335,8 @@ class LogManager:
         now_ms: TimestampMs,
         done: Created,
     ) -> None:
-        """The log of ``tp``: the one that is there, or a new one on the dir with the fewest.
-
-        KafkaStorageError when its dir is offline, or when it is not ``is_new`` and may be on a dir that is
-        (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
-        is there belongs to an earlier topic of that name.
-        """
-        if tp in self._switching:
-            again = partial(self.create, tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
-            self._switching[tp].append(again)
-            return
-        existing, failed = self._logs.get(tp), self.failed.get(tp)
-        if failed is not None:
-            done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
-            return
-        if existing is not None:
-            self._reuse(existing, topic_id, config, done)
-            return
-        if tp in self._creating:
-            self._creating[tp].append(done)
-            return
-        wished = next((d for d in self.dirs if d.path == self.preferred.get(tp)), None)
-        if wished is not None and not wished.is_online:
-            done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
-            return
-        is_known_lost = self.returned.get(tp) is ReplicaFate.LOST
-        if not is_new and not is_known_lost and not all(d.is_online for d in self.dirs):
-            offline = ", ".join(d.path for d in self.dirs if not d.is_online)
-            done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
-            return
-        self.high_watermarks.pop(tp, None)
-        usable = [d for d in self.dirs if d.is_online and not d.cordoned]
-        preferred = self.preferred.pop(tp, None)
-        usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
-        self._creating[tp] = [done]
-        abandoned = [f for f in self.found_futures if f.topic_partition == tp]
-        self.found_futures = [f for f in self.found_futures if f.topic_partition != tp]
-        go_on = partial(self._create_on, usable, tp, topic_id, config, now_ms)
-        self._promote(abandoned, tp, topic_id, config, now_ms, go_on, is_new=is_new)
-
-    def _promote(
-        self,
-        abandoned: list[FoundFuture],
-        tp: TopicPartition,
-        topic_id: TopicId | None,
-        config: LogConfig,
-        now_ms: TimestampMs,
-        else_: Callable[[], None],
-        *,
-        is_new: bool,
-    ) -> None:
-        """The replica is hosted here by the controller's word, all dirs are online and none has it, but there is the
-        copy of a move whose log is gone (KAFKA-16082). Its loss shows by the checkpoints (incarnation.py)."""
-        usable = [f for f in abandoned if f.directory.is_online]
-        for each in usable[0 if is_new else 1 :]:
-            self.remove_future(each)
-        if is_new or not usable:
-            else_()
-            return
-        found = usable[0]
-
-        def promoted(made: Log | None, error: HoldfastError | None) -> None:
-            if made is None:
-                else_()
-                return
-            self._counts[found.directory.path] += 1
-            self._created(tp, made, None)
-
-        work = partial(promote, found.directory, found.path, tp, topic_id, config, now_ms)
-        found.directory.queue.submit(work, promoted)
+        """The log of ``tp``, found or made: see NewReplicas.create."""
+        self.new.create(tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
 
     def remove_future(self, found: FoundFuture) -> None:
         """Delete a copy that nobody wants."""
@@ -433,81 +344,10 @@ class LogManager:
         self.found_futures = [f for f in self.found_futures if f is not found]
         self.submit_quietly(found.directory, partial(remove_tree, found.directory, found.path))
 
-    def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
-        """Where a new replica goes: the least first. A full dir comes last, as does one on which it has failed."""
-        is_full = float(directory.full is not None) + float(self.avoided.get(tp) == directory.path)
-        count = float(self._counts[directory.path])
-        if self.placement is Placement.TOPIC:
-            same = sum(each.dir is directory and each.topic_partition.topic == tp.topic for each in self._logs.values())
-            return is_full, float(same), count
-        space = self._space[directory.path]
-        if self.placement is Placement.SPACE and space is not None and space.total:
-            return is_full, -round(space.usable / space.total, 2), count
-        return is_full, count
-
-    def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
-        self.returned.pop(existing.topic_partition, None)
-        if not existing.is_online:
-            failure = existing.failure or f"log dir {existing.dir.path} is offline: {existing.dir.failure}"
-            done(None, KafkaStorageError(str(failure)))
-        elif topic_id is not None and existing.topic_id is not None and topic_id != existing.topic_id:
-            done(
-                None,
-                InconsistentTopicIdError(f"{existing.path} is of topic id {existing.topic_id}: expected {topic_id}"),
-            )
-        elif topic_id is not None and existing.topic_id is None:
-            existing.config = config
-
-            def adopted(_: None, error: HoldfastError | None) -> None:
-                done(None if error else existing, error)
-
-            existing.dir.queue.submit(partial(existing.adopt_topic_id, topic_id), adopted)
-        else:
-            existing.config = config
-            done(existing, None)
-
-    def _create_on(
-        self,
-        dirs: list[LogDir],
-        tp: TopicPartition,
-        topic_id: TopicId | None,
-        config: LogConfig,
-        now_ms: TimestampMs,
-    ) -> None:
-        """On the first of the dirs that can."""
-        if not dirs:
-            self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
-            return
-        directory = dirs[0]
-        self._rewrite_soon(directory, tp)  # before it is made: one that is gone may have left its offsets
-        self._counts[directory.path] += 1
-
-        def opened(made: Log | None, error: HoldfastError | None) -> None:
-            if made is not None:
-                self._created(tp, made, None)
-                return
-            self._counts[directory.path] -= 1
-            log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
-            self._create_on(dirs[1:], tp, topic_id, config, now_ms)
-
-        work = partial(
-            Log.open, directory, tp, topic_id, config,
-            clean_shutdown=False, now_ms=now_ms, suspect=Unloaded(topic_partition=tp),
-        )  # fmt: skip
-        directory.queue.submit(work, opened)
-
-    def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
-        if made is not None:
-            self._logs[tp] = made
-            self.returned.pop(tp, None)
-            self.avoided.pop(tp, None)
-        for done in self._creating.pop(tp):
-            done(made, error)
-
     def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
-        going = self._logs.get(tp)
-        self.preferred.pop(tp, None)
+        going = self.table.get(tp)
+        self.new.preferred.pop(tp, None)
         if going is None:
             done(None)
             return
@@ -517,15 +357,15 @@ class LogManager:
             return
         if going.topic_id is not None:
             self.settle(tp, going.topic_id, now_ms)
-        del self._logs[tp]
+        del self.table[tp]
         self.high_watermarks.pop(tp, None)
-        self._counts[directory.path] -= 1
+        self.counts[directory.path] -= 1
         self.on_deleted(tp)
 
         def renamed(_: str | None, error: HoldfastError | None) -> None:
             if error is None:
                 self._deleted.append((now_ms, going))
-                self._rewrite_soon(directory, tp)
+                self.checkpoints.rewrite_soon(directory, tp)
             done(error)
 
         directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
@@ -534,22 +374,22 @@ class LogManager:
 
     def begin_switch(self, tp: TopicPartition) -> None:
         """Its log is about to be another one: who wants it waits."""
-        self._switching.setdefault(tp, [])
+        self.switching.setdefault(tp, [])
 
     def end_switch(self, tp: TopicPartition) -> None:
         """It is decided."""
-        for wanting in self._switching.pop(tp, ()):
+        for wanting in self.switching.pop(tp, ()):
             wanting()
 
     def switch(self, new: FutureLog, now_ms: TimestampMs) -> None:
         """The copy is the log from now on. The old one goes."""
         tp = new.topic_partition
-        old = self._logs[tp]
+        old = self.table[tp]
         new.config = old.config
-        self._logs[tp] = new
+        self.table[tp] = new
         self.futures.pop(tp, None)
-        self._counts[old.dir.path] -= 1
-        self._counts[new.dir.path] += 1
+        self.counts[old.dir.path] -= 1
+        self.counts[new.dir.path] += 1
         self.moved_away(old, new, now_ms)
 
     def moved_away(self, old: Log, kept: Log, now_ms: TimestampMs) -> None:
@@ -563,76 +403,6 @@ class LogManager:
                 log.warning("%s stays: %s; the next start removes it", old.path, error)
 
         old.dir.queue.submit(partial(leave, old, self._new_id().hex), left)
-
-    def note_starts(self, directory: LogDir) -> None:
-        """On the dir's thread: the checkpoint of log starts as of now, also those of copies."""
-        values = self._checkpoint_values(directory, {})
-        self._write_checkpoints(directory, {checkpoints.LOG_START: values[checkpoints.LOG_START]})
-
-    def _rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
-        """The checkpoints must not speak of a log that is gone: a new one of that name would start from them. One
-        rewrite serves all that are under way."""
-        stale = False
-        for offsets in self._written[directory.path].values():
-            stale = offsets.pop(tp, None) is not None or stale
-        if not stale or directory.path in self._rewriting:
-            return
-        self._rewriting.add(directory.path)
-
-        def rewrite() -> None:
-            self._rewriting.discard(directory.path)
-            with directory.guard(CheckpointError):
-                for name, offsets in self._written[directory.path].items():
-                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
-
-        self.submit_quietly(directory, rewrite)
-
-    # -- checkpoints ---------------------------------------------------------------------------------------
-
-    def checkpoint(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Write the checkpoint files of each dir whose contents changed."""
-        for directory in self.dirs:
-            if directory.is_online:
-                values = self._checkpoint_values(directory, high_watermarks)
-                self.submit_quietly(directory, partial(self._write_checkpoints, directory, values))
-
-    def _checkpoint_values(
-        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
-    ) -> dict[str, dict[TopicPartition, Offset]]:
-        recovery_points: dict[TopicPartition, Offset] = {}
-        starts: dict[TopicPartition, Offset] = {}
-        marks: dict[TopicPartition, Offset] = {}
-        for each in self.logs_in(directory):
-            tp, view = each.topic_partition, each.view
-            recovery_points[tp] = each.recovery_point
-            if view.start_offset > view.segments[0].base_offset:
-                starts[tp] = view.start_offset
-            mark = high_watermarks.get(tp, self.high_watermarks.get(tp))
-            if mark is not None:
-                marks[tp] = mark
-        for copy in list(self.futures.values()):
-            view = copy.view
-            if copy.dir is directory and view.start_offset > view.segments[0].base_offset:
-                starts[copy.topic_partition] = view.start_offset
-        return {
-            checkpoints.RECOVERY_POINT: recovery_points,
-            checkpoints.LOG_START: starts,
-            checkpoints.HIGH_WATERMARK: marks,
-        }
-
-    def _write_checkpoints(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
-        written = self._written[directory.path]
-        with directory.guard(CheckpointError):
-            for name, offsets in values.items():
-                if written.get(name) != offsets:
-                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)
-                    written[name] = offsets
-            self._space[directory.path] = directory.files.statvfs(directory.path)
-
-    def _write_recovery_points(self, directory: LogDir) -> None:
-        """On the dir's thread: a log was cut below its recovery point."""
-        points = {each.topic_partition: each.recovery_point for each in self.logs_in(directory)}
-        self._write_checkpoints(directory, {checkpoints.RECOVERY_POINT: points})
 
     # -- for upkeep.py ---------------------------------------------------------------------------------------
 
@@ -662,7 +432,7 @@ class LogManager:
                 replicas=[(each.topic_partition, each.view.size, False) for each in self.logs_in(d)]
                 + [(tp, each.view.size, True) for tp, each in list(self.futures.items()) if each.dir is d]
                 + [(f.topic_partition, f.size, True) for f in self.found_futures if f.directory is d],
-                space=self._space[d.path] if d.is_online else None,
+                space=self.checkpoints.space_of(d) if d.is_online else None,
                 cordoned=d.cordoned,
             )
             for d in self.dirs

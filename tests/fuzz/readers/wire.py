@@ -124,7 +124,8 @@ def _make_connections() -> Run:
     """A broker's connection, fed in pieces; requests come out as they would from the whole at once, and a client's
     connection answers or gives up. The first byte says how large the pieces are."""
     from holdfast.broker import connection
-    from holdfast.broker.connection import BufferPool, Connection
+    from holdfast.broker.connection import Connection
+    from holdfast.broker.exchange import BufferPool
     from holdfast.client.connection import BrokerConnection
     from holdfast.model.errors import InvalidRequestError
     from holdfast.protocol.framing import FrameError, parse_request_header, split_frames

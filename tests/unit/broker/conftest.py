@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.broker.connection import Connection, Exchange
+from holdfast.broker.connection import Connection
+from holdfast.broker.exchange import Exchange
 from holdfast.broker.handlers.entity import build
 from holdfast.broker.server import Server
 from holdfast.protocol.apis import ApiKey, response_type

@@ -7,7 +7,8 @@ import struct
 import pytest
 
 from holdfast.broker.admission import ADMITTED, START, Admission, News, Stage
-from holdfast.broker.connection import BufferPool, Connection, Exchange
+from holdfast.broker.connection import Connection
+from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.protocol.apis import ApiKey, is_flexible
 from tests.unit.broker.conftest import until
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.broker import connection as connection_module
-from holdfast.broker.connection import MAX_UNSENT_BYTES, BufferPool, Connection, Exchange, SendSlice
+from holdfast.broker.connection import MAX_UNSENT_BYTES, Connection
+from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
 from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey

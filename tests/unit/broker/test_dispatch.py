@@ -17,8 +17,9 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
 from holdfast.broker import dispatch
-from holdfast.broker.connection import BufferPool, Connection
+from holdfast.broker.connection import Connection
 from holdfast.broker.dispatch import HANDLERS, Dispatcher
+from holdfast.broker.exchange import BufferPool
 from holdfast.broker.handlers.entity import build
 from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.model.errors import CoordinatorLoadInProgressError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker import farewell
-from holdfast.broker.connection import Exchange
+from holdfast.broker.exchange import Exchange
 from holdfast.broker.listening import listen
 from holdfast.broker.server import Server
 from holdfast.replication.types import Role

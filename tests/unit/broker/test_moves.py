@@ -270,7 +270,7 @@ def test_K113_07_killed_at_every_operation_of_a_move(power: bool) -> None:
         number += 1
         machine = made(records=10)
         machine.log.flush()
-        machine.logs.checkpoint({TP: 10})
+        machine.logs.checkpoints.write_all({TP: 10})
         machine.settle()
         before = batches_of(machine.log)
         machine.moves.alter(TP, D1)

@@ -141,7 +141,7 @@ class Node:
         marks = self.replicas.high_watermarks()
         if self.cluster.rng.random() < 0.5:  # the last checkpoint was just now, or long ago
             queue = self.queues[0]
-            self.logs.checkpoint(marks)
+            self.logs.checkpoints.write_all(marks)
             for queue in self.queues:
                 queue.run()
         for each in self.logs.logs():

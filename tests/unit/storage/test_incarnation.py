@@ -49,7 +49,7 @@ class Machine:
         assert noted == [None]
         for tp in replicas:
             self.logs.create(tp, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
-        self.logs.checkpoint(dict.fromkeys(replicas, 0))
+        self.logs.checkpoints.write_all(dict.fromkeys(replicas, 0))
 
     def stop(self, *, clean: bool) -> None:
         if clean:

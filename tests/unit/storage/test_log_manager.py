@@ -22,7 +22,8 @@ from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints, dir_changes
 from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
-from holdfast.storage.log_manager import LogManager, Placement
+from holdfast.storage.log_manager import LogManager
+from holdfast.storage.new_replicas import Placement
 from holdfast.storage.partition_metadata import encode_uuid
 
 NOW_MS = 1_700_000_000_000
@@ -144,9 +145,10 @@ def test_k113_10_a_new_log_goes_to_the_dir_with_the_fewest(broker):
 
 def test_placement_by_room_relative_to_size(broker):
     logs = broker.logs
-    logs.placement = Placement.SPACE
+    logs.new.placement = Placement.SPACE
     one, two = logs.dirs
-    logs._space[one.path], logs._space[two.path] = DiskSpace(total=1000, usable=300), DiskSpace(total=100, usable=60)
+    space = logs.checkpoints._space
+    space[one.path], space[two.path] = DiskSpace(total=1000, usable=300), DiskSpace(total=100, usable=60)
     for i in range(4):
         assert broker.create(tp(i)).dir is two
     two.full = KafkaStorageError("no space left")
@@ -157,7 +159,7 @@ def test_placement_by_topic_spreads_each_topic(broker):
     logs = broker.logs
     for i in range(3):
         broker.create(TopicPartition("other", i))
-    logs.placement = Placement.TOPIC
+    logs.new.placement = Placement.TOPIC
     for i in range(4):
         broker.create(tp(i))
     per_dir = [sum(t.topic == "t" for t, _, _ in d.replicas) for d in logs.describe()]
@@ -264,7 +266,7 @@ def test_restart_finds_everything_again(broker, batch, read_all):
         before[tp(i)] = read_all(log)
     broker.logs.get(tp(5)).delete_records_before(2)
     for clean in (True, False, True):
-        broker.logs.checkpoint({tp(5): 3})
+        broker.logs.checkpoints.write_all({tp(5): 3})
         broker.stop(clean, marks={tp(5): 4})
         logs = broker.start()
         assert logs.high_watermarks[tp(5)] == (4 if clean else 3)
@@ -285,17 +287,17 @@ def test_restart_finds_everything_again(broker, batch, read_all):
 def test_checkpoints_are_written_when_they_change(broker, batch, files):
     log = broker.create(tp(0))
     fill(log, batch, 5)
-    broker.logs.checkpoint({tp(0): 2})
+    broker.logs.checkpoints.write_all({tp(0): 2})
     path = Path(log.dir.path)
     assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n1\nt 0 2\n"
     assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 0\n"
     assert (path / checkpoints.LOG_START).read_text() == "0\n0\n"
     files.calls.clear()
-    broker.logs.checkpoint({tp(0): 2})
+    broker.logs.checkpoints.write_all({tp(0): 2})
     assert not [c for c in files.calls if c[0] == "write_atomic"]
     broker.logs.upkeep.flush_due(NOW_MS)
     log.delete_records_before(1)
-    broker.logs.checkpoint({tp(0): 5})
+    broker.logs.checkpoints.write_all({tp(0): 5})
     assert (path / checkpoints.HIGH_WATERMARK).read_text() == "0\n1\nt 0 5\n"
     assert (path / checkpoints.RECOVERY_POINT).read_text() == "0\n1\nt 0 3\n"
     assert (path / checkpoints.LOG_START).read_text() == "0\n1\nt 0 1\n"
@@ -315,7 +317,7 @@ def test_a_broken_checkpoint_is_ignored(broker, batch):
 def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
     for i in range(4):
         fill(broker.create(tp(i)), batch, 3)
-    broker.logs.checkpoint({tp(i): 3 for i in range(4)})
+    broker.logs.checkpoints.write_all({tp(i): 3 for i in range(4)})
     broker.delete(tp(0))
     broker.delete(tp(2))
     broker.delete(tp(2))
@@ -336,12 +338,12 @@ def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
 
 def test_K112_70_a_replica_is_not_made_elsewhere_than_it_was_wished_for(broker):
     wished, other = broker.logs.dirs
-    broker.logs.preferred[tp(0)] = wished.path
+    broker.logs.new.preferred[tp(0)] = wished.path
     wished.mark_offline(KafkaStorageError("dead"))
     with pytest.raises(KafkaStorageError, match=r"is to be in .* which is offline"):
         broker.create(tp(0))
     assert broker.create(tp(1)).dir is other
-    broker.logs.preferred[tp(0)] = other.path
+    broker.logs.new.preferred[tp(0)] = other.path
     assert broker.create(tp(0)).dir is other
 
 
@@ -465,7 +467,7 @@ def test_K112_80_of_two_topics_of_one_name_the_clusters_stays(broker, right):
     assert right == 9 or kept.topic_id == UUID(int=right)
     assert Path(kept.path).exists() and len(list(broker.root.glob("d?/t-0"))) == 1
     assert len(list(broker.root.glob("d?/t-0.*-delete"))) == 1
-    assert sorted(logs._counts.values()) == [0, *[0] * (broker.count - 2), 1]
+    assert sorted(logs.counts.values()) == [0, *[0] * (broker.count - 2), 1]
 
 
 def test_K112_80_a_topic_that_is_gone_takes_both_copies_with_it(broker):
@@ -603,7 +605,7 @@ def test_housekeeping_of_a_dead_dir_harms_no_other(broker, batch, files):
     assert not broker.logs.get(tp(1)).has_rolled
     files.calls.clear()
     broker.logs.upkeep.retain(NOW_MS, {})
-    broker.logs.checkpoint({})
+    broker.logs.checkpoints.write_all({})
     broker.logs.upkeep.purge(NOW_MS + 10**9)
     broker.stop()
     assert not [c for c in files.calls if "/d0" in c[1]]  # K18-04: it is not touched again

@@ -184,7 +184,7 @@ def test_a_truncation_is_believed_before_the_recovery_point_that_it_undoes() -> 
     log = machine.create()
     append(log, b"a", b"b", b"c")
     log.flush()
-    machine.manager.checkpoint({})
+    machine.manager.checkpoints.write_all({})
     told: list[str] = []
 
     def fault(operation: str, path: str) -> None:
@@ -234,7 +234,7 @@ def test_H_01_a_flush_brings_the_epochs_to_the_device_that_a_killed_process_wrot
         log.roll_if_due(NOW_MS + 10**10)
         append(log, b"d", epoch=2)
         log.flush()
-        machine.manager.checkpoint({})
+        machine.manager.checkpoints.write_all({})
 
     def look(machine: Machine) -> object:
         log = machine.log()
@@ -318,7 +318,7 @@ def test_H_13_a_new_log_does_not_start_from_the_checkpoints_of_one_that_is_gone(
         log = machine.create()
         append(log, b"A", b"B", b"C", b"D")
         log.flush()
-        machine.manager.checkpoint({TP: 4})
+        machine.manager.checkpoints.write_all({TP: 4})
         machine.kill()
         if how == "deleted":
             machine.manager.delete(TP, now_ms=NOW_MS, done=lambda error: None)
@@ -381,7 +381,7 @@ def test_indexes_of_a_flushed_segment_are_those_of_its_batches_when_the_next_one
         log.truncate_to(1, NOW_MS)
         append(log, *(b"y" * 50 for _ in range(4)), epoch=1)
         log.flush()
-        machine.manager.checkpoint({})
+        machine.manager.checkpoints.write_all({})
         log.roll_if_due(NOW_MS + 10**10)
         append(log, b"z", epoch=1)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from holdfast.broker.connection import Exchange, SendSlice
+from holdfast.broker.exchange import Exchange, SendSlice
 from holdfast.broker.handlers.leaders import endpoints, leader_of
 from holdfast.model.errors import (
     FencedLeaderEpochError,

@@ -14,7 +14,7 @@ import struct
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.broker.connection import Exchange
+from holdfast.broker.exchange import Exchange
 from holdfast.broker.handlers.leaders import endpoints, leader_of
 from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.model.errors import (

@@ -1,0 +1,117 @@
+"""The checkpoint files of each log directory: what is written, when, and what they must not speak of any more.
+
+Owns what the files say, so that one that would not change is not written. Everything that touches a file runs on its
+directory's own thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import CheckpointError
+from holdfast.model.types import Offset, TopicPartition
+from holdfast.storage import checkpoints
+from holdfast.storage.dir_load import LoadedDir
+from holdfast.storage.files import DiskSpace
+from holdfast.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from holdfast.storage.log_manager import LogManager
+
+
+class CheckpointWriter:
+    """See the module's docstring. On the loop, but where it says otherwise."""
+
+    def __init__(self, manager: LogManager) -> None:
+        self._manager = manager
+        self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
+        self._rewriting: set[str] = set()
+        self._space: dict[str, DiskSpace | None] = {}
+
+    def found(self, one: LoadedDir) -> None:
+        """What the files of a directory said when it was loaded."""
+        path = one.directory.path
+        self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
+        self._space[path] = one.space
+        self._rewriting.discard(path)
+
+    def forget(self, directory: LogDir) -> None:
+        """The directory is no more of this broker."""
+        self._written.pop(directory.path, None)
+        self._space.pop(directory.path, None)
+
+    def space_of(self, directory: LogDir) -> DiskSpace | None:
+        """As of the last checkpoint."""
+        return self._space.get(directory.path)
+
+    def write_all(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
+        """Write the files of each directory whose contents changed."""
+        for directory in self._manager.dirs:
+            if directory.is_online:
+                values = self.values(directory, high_watermarks)
+                self._manager.submit_quietly(directory, partial(self.write, directory, values))
+
+    def values(
+        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
+    ) -> dict[str, dict[TopicPartition, Offset]]:
+        """What the files of a directory are to say; also on its thread."""
+        recovery_points: dict[TopicPartition, Offset] = {}
+        starts: dict[TopicPartition, Offset] = {}
+        marks: dict[TopicPartition, Offset] = {}
+        for each in self._manager.logs_in(directory):
+            tp, view = each.topic_partition, each.view
+            recovery_points[tp] = each.recovery_point
+            if view.start_offset > view.segments[0].base_offset:
+                starts[tp] = view.start_offset
+            mark = high_watermarks.get(tp, self._manager.high_watermarks.get(tp))
+            if mark is not None:
+                marks[tp] = mark
+        for copy in list(self._manager.futures.values()):
+            view = copy.view
+            if copy.dir is directory and view.start_offset > view.segments[0].base_offset:
+                starts[copy.topic_partition] = view.start_offset
+        return {
+            checkpoints.RECOVERY_POINT: recovery_points,
+            checkpoints.LOG_START: starts,
+            checkpoints.HIGH_WATERMARK: marks,
+        }
+
+    def write(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
+        """On the directory's thread."""
+        written = self._written.setdefault(directory.path, {})
+        with directory.guard(CheckpointError):
+            for name, offsets in values.items():
+                if written.get(name) != offsets:
+                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)
+                    written[name] = offsets
+            self._space[directory.path] = directory.files.statvfs(directory.path)
+
+    def note_starts(self, directory: LogDir) -> None:
+        """On the dir's thread: the checkpoint of log starts as of now, also those of copies."""
+        values = self.values(directory, {})
+        self.write(directory, {checkpoints.LOG_START: values[checkpoints.LOG_START]})
+
+    def write_recovery_points(self, directory: LogDir) -> None:
+        """On the dir's thread: a log was cut below its recovery point."""
+        points = {each.topic_partition: each.recovery_point for each in self._manager.logs_in(directory)}
+        self.write(directory, {checkpoints.RECOVERY_POINT: points})
+
+    def rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
+        """The checkpoints must not speak of a log that is gone: a new one of that name would start from them. One
+        rewrite serves all that are under way."""
+        stale = False
+        for offsets in self._written.get(directory.path, {}).values():
+            stale = offsets.pop(tp, None) is not None or stale
+        if not stale or directory.path in self._rewriting:
+            return
+        self._rewriting.add(directory.path)
+
+        def rewrite() -> None:
+            self._rewriting.discard(directory.path)
+            with directory.guard(CheckpointError):
+                for name, offsets in self._written[directory.path].items():
+                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
+
+        self._manager.submit_quietly(directory, rewrite)
