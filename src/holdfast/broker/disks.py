@@ -389,14 +389,16 @@ class Disks:
 
     def _make_up_for_refusals(self) -> None:
         """What could have been on a directory that could not be read, and is on none of them, was never made, or is
-        lost. It was refused as long as that was not known."""
+        lost. It was refused as long as that was not known. So was what is wished for a directory that was bad."""
         broker, logs = self._broker, self._broker.logs
         known = all(d.is_online for d in logs.dirs)
-        for topic, partitions in broker.metadata.topics.items() if known else ():
+        bad = {d.path for d in logs.dirs if not d.is_online}
+        for topic, partitions in broker.metadata.topics.items():
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
                 here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
-                if broker.broker_id in info.replicas and not here:
+                wish = logs.new.preferred.get(tp)
+                if broker.broker_id in info.replicas and not here and (known or (wish is not None and wish not in bad)):
                     logs.returned.setdefault(tp, ReplicaFate.LOST)
         self.turns()
 

@@ -212,7 +212,7 @@ def verify(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
     """Say how far a plan is; when all of it is over, remove the throttle."""
 
     async def work(client: AdminClient) -> None:
-        running = await list_reassignments(client, plan.replicas)
+        running = await list_reassignments(client)
         view = await client.metadata(sorted({tp.topic for tp in plan.replicas}))
         lines, over = reassignment_lines(plan, running, view)
         click.echo("\n".join(lines))

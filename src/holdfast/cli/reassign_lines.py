@@ -151,7 +151,7 @@ def started(partitions: Iterable[TopicPartition]) -> str:
 def reassignment_lines(
     plan: Plan, running: Mapping[TopicPartition, ReassignmentView], view: ClusterView
 ) -> tuple[list[str], bool]:
-    """The state of each partition of the plan, and whether none is under way."""
+    """The state of each partition of the plan, and whether none is under way in the whole cluster."""
     lines = ["Status of partition reassignment:"]
     for tp, wanted in sorted(plan.replicas.items()):
         topic = view.topics.get(tp.topic)
@@ -166,7 +166,7 @@ def reassignment_lines(
                 f"There is no active reassignment of partition {tp}, but replica set is {there} rather than "
                 f"{','.join(map(str, wanted))}."
             )
-    return lines, not any(tp in running for tp in plan.replicas)
+    return lines, not running
 
 
 def move_lines(
@@ -177,6 +177,7 @@ def move_lines(
     for replica, wanted in sorted(moves.items()):
         tp, broker = replica
         if now.get(replica) is None:
+            over = False
             lines.append(
                 f"Partition {tp} is not found in any live log dir on broker {broker}. There is likely an offline log "
                 "directory on the broker."
@@ -185,6 +186,7 @@ def move_lines(
             over = False
             lines.append(f"Reassignment of replica {replica} is still in progress.")
         elif replica in future:
+            over = False
             lines.append(
                 f"Partition {tp} on broker {broker} is being moved to log dir {future[replica]} instead of {wanted}."
             )

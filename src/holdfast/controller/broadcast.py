@@ -99,7 +99,7 @@ def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[
             for broker in partition.replicas:
                 target = outgoing.get(broker)
                 if target is not None:
-                    is_new = broker not in old_replicas or _is_coming(broker, partition)
+                    is_new = broker not in old_replicas or partition.is_coming(broker)  # again, until it is there (C18)
                     target.roles.append((now, number, partition, is_new))
             for broker in old_replicas:
                 if broker not in partition.replicas and broker in outgoing:
@@ -113,20 +113,12 @@ def _may_be_new(image: ClusterImage, broker_id: BrokerId, partition: PartitionIm
 
     Another controller may have made the partition, and died before it told anybody; and what happened to it since, its
     own death to begin with, is no sign that the broker has heard of it."""
-    if _is_coming(broker_id, partition):
+    if partition.is_coming(broker_id):
         return True
     if partition.created < 0:
         return partition.partition_epoch == 0
     broker = image.brokers.get(broker_id)
     return broker is not None and partition.created > broker.epoch
-
-
-def _is_coming(broker_id: BrokerId, partition: PartitionImage) -> bool:
-    """Whether the replica is being added and has never counted for anything: it is called new each time, until it is
-    there (C18)."""
-    return broker_id in partition.adding and broker_id not in (
-        *partition.isr, *partition.elr, *partition.last_known_elr
-    )  # fmt: skip
 
 
 def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Metadata:

@@ -87,7 +87,7 @@ class Controller:
             self._state.strained.forget_topic(topic_id)
             self._state.returned.forget_topic(topic_id)
         self._state.forget_ends(delta)
-        self._state.forget_replicas(delta)
+        self._state.follow_replicas(delta)
         return delta
 
     def due(self, now_ms: TimestampMs) -> list[Event]:
@@ -99,13 +99,16 @@ class Controller:
     def next_deadline_ms(self) -> TimestampMs | None:
         """When ``due`` has something next, if nothing else happens."""
         state = self._state
-        deadlines = (state.sessions.deadline_ms(), state.next_rebalance_ms, state.head_start_ends_ms)
+        at_once = 0 if state.reassignments_may_end else None
+        deadlines = (state.sessions.deadline_ms(), state.next_rebalance_ms, state.head_start_ends_ms, at_once)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def _tick(state: ControllerState, event: Tick, now_ms: TimestampMs) -> Decision:
     """One thing at a time: what is still due then comes with the next tick."""
     records = brokers.expire(state, now_ms)
+    if not records and state.reassignments_may_end:
+        records = reassignment.finish(state)
     if not records and state.head_start_ends_ms is not None and now_ms >= state.head_start_ends_ms:
         records = brokers.end_head_start(state)
     if not records and state.next_rebalance_ms is not None and now_ms >= state.next_rebalance_ms:

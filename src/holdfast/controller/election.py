@@ -79,8 +79,9 @@ def elect_damaged(last_known: tuple[BrokerId, ...], is_alive: IsAlive, ends: End
 
 
 def elect_unclean(partition: PartitionImage, is_alive: IsAlive, ends: Ends) -> BrokerId | None:
-    """The longest log among the live replicas; the first one in list order where that is not known."""
-    alive = [replica for replica in partition.replicas if is_alive(replica)]
+    """The longest log among the live replicas; the first one in list order where that is not known, but one that is
+    only coming (and first in the list) after those that have something."""
+    alive = sorted((replica for replica in partition.replicas if is_alive(replica)), key=partition.is_coming)
     found = longest(alive, ends)
     return next(iter(alive), None) if found is None else found
 

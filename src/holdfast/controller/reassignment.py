@@ -4,20 +4,21 @@
     adding, removing  which of these come and which go; both empty: nothing is under way
 
 It begins with a change of the metadata, so that brokers make the replicas that come (as new ones, on any good
-directory, K112-72). It is over when every replica of the target is in the ISR, which is when its leader proposes the
-last one: a replica that cannot be made, or whose broker or disk is dead, keeps it open and the old ones where they are
-(K112-70). Then those that go are stopped and deleted (K112-71). Each of the two is one record: no crash is in between
-(R-43). A new target, or a cancel, takes the partition back to the replicas that it had first (H-30).
+directory, K112-72). It is over when every replica of the target is in the ISR and alive, which is mostly when its
+leader proposes the last one: a replica that cannot be made, or whose broker or disk is dead, keeps it open and the old
+ones where they are (K112-70). Then those that go are stopped and deleted (K112-71). Each of the two is one record: no
+crash is in between (R-43). A new target, or a cancel, begins from the replicas that the partition had first (H-30).
 
-Whoever loses a replica is forgotten by a new leader epoch: a fetch of it that is still on its way must not count for
-one that is made there later.
+Whenever a replica comes or goes a new leader epoch begins. What is still on its way from before, a fetch of the replica
+that went, the order to delete it, the order to make it, is told by that from what is meant for the one that is made
+there later.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from holdfast.controller.election import elect, eligible_among
+from holdfast.controller.election import eligible_among
 from holdfast.controller.events import (
     AlterReassignments,
     AlterReassignmentsReply,
@@ -95,7 +96,7 @@ def _alter(state: ControllerState, wanted: Reassignment, may_change_factor: bool
     change = _change(state, topic, wanted.partition, partition, plan)
     if change is None:
         raise InvalidReplicaAssignmentError(
-            f"{where}: of its old replicas {list(plan.replicas)} none that is alive has everything"
+            f"{where}: of {list(plan.replicas)} none that is alive has everything that others have, which would go"
         )
     # What is only ordered anew, or has all it needs already, is over at once.
     after = _applied(partition, change)
@@ -133,32 +134,56 @@ def _planned(before: tuple[BrokerId, ...], target: tuple[BrokerId, ...]) -> _Pla
 def completion(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage
 ) -> PartitionChangeRecord | None:
-    """The end of a reassignment; None: not yet, or there is none."""
-    if not partition.is_reassigned or not set(partition.target) <= set(partition.isr):
+    """The end of a reassignment; None: not yet, or there is none.
+
+    All of the target is in sync, alive, and was heard of in this reign: nothing is given up for one that may never come
+    back, or with less.
+    """
+    if not partition.is_reassigned or partition.leader is None:
+        return None
+    if not all(r in partition.isr and _is_up(state, topic, number, r) for r in partition.target):
         return None
     return _change(state, topic, number, partition, _Plan(replicas=partition.target))
+
+
+def finish(state: ControllerState) -> tuple[MetadataRecord, ...]:
+    """The ends that have come by something else than a leader's proposal: somebody was heard of again, an election."""
+    state.reassignments_may_end = False
+    records = []
+    for topic_id, number in sorted(state.reassigned):
+        topic = state.image.topics[state.image.topic_names[topic_id]]
+        change = completion(state, topic, number, topic.partitions[number])
+        if change is not None:
+            records.append(change)
+    return tuple(records)
+
+
+def _is_up(state: ControllerState, topic: TopicImage, number: int, broker: BrokerId) -> bool:
+    return state.alive(topic.topic_id, number)(broker) and state.heard_of(broker)
 
 
 def _change(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage, plan: _Plan
 ) -> PartitionChangeRecord | None:
-    """The partition with these replicas; None when nobody could lead it who has everything."""
+    """The partition with these replicas; None when somebody would have to go who counts, and nobody who stays, has
+    everything and is alive leads in his place."""
     staying = set(plan.replicas)
+    gone = set(partition.replicas) - staying
     isr = tuple(r for r in partition.isr if r in staying)
-    claims = tuple(r for r in (*partition.isr, *partition.elr) if r in staying)
-    last_known = tuple(r for r in partition.last_known_elr if r in staying and r not in isr)
     leader: BrokerId | NoChange | None = NO_CHANGE
-    if not staying.issuperset(partition.replicas):
-        if not claims and (partition.isr or partition.elr or partition.last_known_elr):
+    if gone or staying - set(partition.replicas):
+        leader = partition.leader  # in a new epoch
+    if gone and partition.leader is None and gone & {*partition.isr, *partition.elr, *partition.last_known_elr}:
+        return None
+    if gone and partition.leader is not None:
+        candidates = (partition.leader, *plan.replicas)
+        up = (r for r in candidates if r in isr and _is_up(state, topic, number, r))
+        leader = next(up, None)
+        if leader is None:
             return None
-        if partition.leader is not None:
-            leader = partition.leader  # in a new epoch
-        if partition.leader is not None and partition.leader not in isr:
-            is_alive = state.alive(topic.topic_id, number)
-            leader = elect(replace(partition, replicas=plan.replicas), is_alive, among=isr)
-            if leader is None:
-                return None
+        if leader != partition.leader:
             LEADERSHIP.after(leadership(partition), Ground.IN_SYNC)
+    claims = tuple(r for r in (*partition.isr, *partition.elr) if r in staying)
     return PartitionChangeRecord(
         partition=number,
         topic_id=topic.topic_id,
@@ -168,7 +193,7 @@ def _change(
         adding=plan.adding,
         removing=plan.removing,
         elr=eligible_among(plan.replicas, isr, state.min_isr(topic.name), claims),
-        last_known_elr=last_known,
+        last_known_elr=tuple(r for r in partition.last_known_elr if r in staying and r not in isr),
     )
 
 

@@ -32,7 +32,8 @@ class ControllerState:
 
     __slots__ = (
         "awaiting", "ends", "head_start_ends_ms", "image", "newest_turns", "next_rebalance_ms", "offline",
-        "offline_dirs", "returned", "rng", "sessions", "settings", "strained", "unheard", "unserved",
+        "offline_dirs", "reassigned", "reassignments_may_end",
+        "returned", "rng", "sessions", "settings", "strained", "unheard", "unserved",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -54,6 +55,15 @@ class ControllerState:
         """Brokers that the image counts as alive and that were not heard of in this reign."""
         self.awaiting: set[tuple[TopicId, int]] = set()
         """Partitions that lost a replica while nobody else of their ISR had been heard of."""
+        self.reassigned = {
+            (topic.topic_id, number)
+            for topic in image.sorted_topics()
+            for number, partition in topic.numbered()
+            if partition.is_reassigned
+        }
+        """Partitions whose replicas move."""
+        self.reassignments_may_end = bool(self.reassigned)
+        """Something has happened since they were looked at."""
         self.next_rebalance_ms: TimestampMs | None = None
         self.head_start_ends_ms: TimestampMs | None = None
         """Until then partitions without a leader wait for their preferred replica (R-32)."""
@@ -84,6 +94,7 @@ class ControllerState:
         """It is known now whether the broker lives; whether that was not known before."""
         was_unheard = broker_id in self.unheard
         self.unheard.discard(broker_id)
+        self.reassignments_may_end = self.reassignments_may_end or (was_unheard and bool(self.reassigned))
         return was_unheard
 
     def unclean_allowed(self, topic: str) -> bool:
@@ -112,10 +123,14 @@ class ControllerState:
         for topic_id, number in [key for key in self.ends if key[0] in delta.deleted_topics]:
             del self.ends[topic_id, number]
 
-    def forget_replicas(self, delta: ClusterDelta) -> None:
-        """What is known of replicas that brokers have no more."""
+    def follow_replicas(self, delta: ClusterDelta) -> None:
+        """Which partitions are reassigned now; what is known of replicas that brokers have no more is forgotten."""
+        self.reassigned = {replica for replica in self.reassigned if replica[0] not in delta.deleted_topics}
         for name, numbers in delta.changed_topics.items():
             before, now = delta.before.topics.get(name), self.image.topics[name]
+            for number in numbers:
+                replica = (now.topic_id, number)
+                (self.reassigned.add if now.partitions[number].is_reassigned else self.reassigned.discard)(replica)
             if before is None or before.topic_id != now.topic_id:
                 continue
             for number in numbers:
@@ -123,6 +138,9 @@ class ControllerState:
                 for broker in set(() if old is None else old.replicas).difference(now.partitions[number].replicas):
                     for replicas in (self.offline, self.strained, self.returned):
                         replicas.discard(broker, (now.topic_id, number))
+
+        if self.reassigned and (delta.changed_topics or delta.changed_brokers):
+            self.reassignments_may_end = True
 
     def new_id(self) -> UUID:
         """A random id for a topic."""

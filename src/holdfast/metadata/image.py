@@ -100,6 +100,10 @@ class PartitionImage:
         """Whether some of the replicas are to come or to go."""
         return bool(self.adding or self.removing)
 
+    def is_coming(self, broker: BrokerId) -> bool:
+        """Whether its replica is being added and has never counted for anything: it may have nothing."""
+        return broker in self.adding and broker not in (*self.isr, *self.elr, *self.last_known_elr)
+
     @property
     def target(self) -> tuple[BrokerId, ...]:
         """The replicas that are to stay."""

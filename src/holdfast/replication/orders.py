@@ -21,7 +21,7 @@ from holdfast.model.errors import (
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
 )
-from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
+from holdfast.model.types import BrokerId, ControllerEpoch, LeaderEpoch, TopicId, TopicPartition
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.hold import Hold
 from holdfast.replication.partition import Partition
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Result = Callable[[HoldfastError | None], None]
+
+_STOPS_KEPT = 20_000
+_FOR_EVER: LeaderEpoch = 2**31 - 1
 
 
 class _Answer:
@@ -113,6 +116,9 @@ class Orders:
         self._log_config = log_config
         self._creations: dict[TopicPartition, _Creation] = {}
         self._followed: dict[TopicPartition, FetcherState] = {}
+        self._stops: dict[TopicPartition, tuple[TopicId, LeaderEpoch]] = {}
+        """Replicas that had to go, and in which leader epoch. An older order that comes late, over a connection that
+        was given up, would make them anew; who gets one back gets it in a later epoch (controller/reassignment.py)."""
         self._resigned = False
 
     def _stale(self, controller_epoch: ControllerEpoch | None) -> HoldfastError | None:
@@ -148,18 +154,22 @@ class Orders:
     def _apply_one(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
         partition = self.partitions.get(tp)
+        topic_id, last_epoch = self._stops.get(tp, (None, -1))
+        if topic_id == state.topic_id and state.leader_epoch <= last_epoch:
+            result(StaleControllerEpochError(f"{tp}: leader epoch {state.leader_epoch}: it had to go in {last_epoch}"))
+            return
         if partition is not None and partition.topic_id != state.topic_id:
             self._replace(partition, state, now_ms, result)
         elif partition is None:
             self._create(state, now_ms, result)
         elif partition.role is Role.CREATING:
             creation = self._creations[tp]
-            creation.stopped = None
+            creation.stopped = None  # an order that is older than that one did not get here
             if _is_newer(state, creation.state):
                 creation.state = state
             creation.wait(result)
         elif partition.role is Role.OFFLINE:
-            if self._may_return(state):
+            if self._may_return(state) or self._may_be_made_anew(state):
                 del self.partitions[tp]
                 self._create(state, now_ms, result)
             else:
@@ -172,6 +182,21 @@ class Orders:
         me = self._around.broker_id
         needed = state.leader == me or me in state.isr or me in state.eligible
         return state.topic_partition in self._logs.returned and not needed
+
+    def _may_be_made_anew(self, state: PartitionState) -> bool:
+        """It is coming to this broker and new, so nobody counts on what is on the bad disk; that is out of date when
+        the disk is back. One that is just called new may have been made, and count (K112-32)."""
+        me, tp = self._around.broker_id, state.topic_partition
+        counts = state.leader == me or me in state.isr or me in state.eligible
+        if not state.is_new or me not in state.adding_replicas or counts or tp in self._logs.returned:
+            return False
+        existing = self._logs.get(tp)
+        if existing is None or existing.is_online:
+            return True
+        if existing.dir.is_online:
+            return False  # it has failed alone (K18-03), and is given up when that is safe
+        self._logs.forget(tp)
+        return True
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
         """The topic was deleted and made again while we did not hear of it: the old replica goes (H-24)."""
@@ -334,6 +359,9 @@ class Orders:
                 )
             )
             return
+        if order.delete and order.topic_id is not None:
+            # A topic that is deleted never comes again.
+            self._remember_stop(tp, order.topic_id, _FOR_EVER if order.leader_epoch is None else order.leader_epoch)
         if creation is not None:
             if creation.successor is not None:
                 self._stop_successor(creation, order, result)
@@ -343,10 +371,11 @@ class Orders:
             return
         if partition is not None and partition.role is Role.OFFLINE:
             existing = self._logs.get(tp)
-            if existing is None or not existing.is_online:
+            if existing is not None and not existing.is_online:
                 result(KafkaStorageError(f"{tp}: its log directory is offline"))  # K112-71
                 return
-            del self.partitions[tp]  # its disk is back, and no order has come to serve it again
+            # Its disk is back, and no order has come to serve it again; or it is gone with its disk.
+            del self.partitions[tp]
         elif partition is not None:
             # A log that is opened again in this process begins where it was, not at the start's checkpoint.
             self._logs.high_watermarks[tp] = partition.high_watermark
@@ -356,6 +385,12 @@ class Orders:
             self._logs.delete(tp, now_ms=now_ms, done=result)
         else:
             result(None)
+
+    def _remember_stop(self, tp: TopicPartition, topic_id: TopicId, leader_epoch: LeaderEpoch) -> None:
+        self._stops.pop(tp, None)
+        self._stops[tp] = (topic_id, leader_epoch)
+        while len(self._stops) > _STOPS_KEPT:
+            del self._stops[next(iter(self._stops))]
 
     @staticmethod
     def _stop_successor(creation: _Creation, order: StopReplica, result: Result) -> None:
@@ -391,6 +426,9 @@ class Orders:
         for tp in sorted(ours.union(self.partitions)):
             if not is_hosted(tp):
                 log.warning("%s: the cluster does not have it here any more: deleted", tp)
+                partition = self.partitions.get(tp)
+                if partition is not None:
+                    self._remember_stop(tp, partition.topic_id, partition.leader_epoch)
                 self._stop_one(StopReplica(tp, None, True), now_ms, lambda _: None)
 
     def _drop(self, partition: Partition, error: HoldfastError) -> None:

@@ -161,7 +161,10 @@ def _load(
                     found.failed[tp] = FailedReplica(dir=directory, path=full, error=e)
                     continue
                 if loaded.topic_id is None and loaded.view.size and not clean and not recovery_points.get(tp):
-                    _set_aside(directory, loaded, new_id)
+                    # Nobody knows which topic's it is: a loss of power took the file that said so, which is synced
+                    # before anything of the log counts as safe. The topic may have been deleted since, so a new one of
+                    # that name must not get it.
+                    set_aside(loaded, new_id().hex, "it has no topic id and was never flushed")
                 else:
                     found.logs[tp] = loaded
                     if origin is not None:
@@ -171,12 +174,20 @@ def _load(
     found.complete = True
 
 
-def settle_twins(
-    found: Sequence[LoadedDir], undecided: dict[TopicPartition, list[Log]]
-) -> list[tuple[Log, Log]]:
-    """Take out the copies that a move left beside a replica: (what goes, what stays). Of two topics of one name, of
-    which one was deleted while its dir was away, only the cluster knows which is right: the second is ``undecided``
-    (K112-80). DuplicateReplicaError for two that nothing of ours has made."""
+class Twin(NamedTuple):
+    """One of two copies of a replica. ``was_moved``: a move has left it; else its dir was out of use when the other one
+    was made."""
+
+    going: Log
+    kept: Log
+    was_moved: bool
+
+
+def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, list[Log]]) -> list[Twin]:
+    """Take out the copies that a move left beside a replica, and those of a dir that was away, dead or out of log.dirs,
+    while the replica was made anew on another one. Of two topics of one name, of which one was deleted while its dir
+    was away, only the cluster knows which is right: the second is ``undecided`` (K112-80). DuplicateReplicaError for
+    two that nothing of ours has made."""
     seen: dict[TopicPartition, LoadedDir] = {}
     settled = []
     for one in found:
@@ -186,21 +197,35 @@ def settle_twins(
                 continue
             here, there = one.logs[tp], before.logs[tp]
             going = loser(here, one.moved_from.get(tp), there, before.moved_from.get(tp))
+            was_moved = going is not None
             if going is None and here.topic_id != there.topic_id:
                 undecided.setdefault(tp, []).append(one.logs.pop(tp))
                 continue
+            if going is None and _was_away(one, before) != _was_away(before, one):
+                going = here if _was_away(one, before) else there
             if going is None:
                 raise DuplicateReplicaError(
                     f"replica {tp} is in {there.path} and in {here.path}: expected one; "
                     "remove the copy that is out of date"
                 )
-            log.warning("%s: a move was not finished: %s goes", tp, going.path)
+            why = "a move was not finished" if was_moved else "it was made anew while another dir was away"
+            log.warning("%s: %s: %s goes", tp, why, going.path)
             if going is here:
-                settled.append((one.logs.pop(tp), there))
+                settled.append(Twin(one.logs.pop(tp), there, was_moved))
             else:
-                settled.append((before.logs.pop(tp), here))
+                settled.append(Twin(before.logs.pop(tp), here, was_moved))
                 seen[tp] = one
     return settled
+
+
+def _was_away(one: LoadedDir, other: LoadedDir) -> bool:
+    """By the note of ``other``: it was in use when ``one`` was not, or not any more (incarnation.py)."""
+    note = other.incarnation
+    return (
+        note is not None
+        and one.directory.directory_id is not None
+        and note.directories.get(one.directory.directory_id) != note.broker_epoch
+    )
 
 
 def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | None) -> None:
@@ -254,14 +279,13 @@ def _load_log(
                         suspect=suspect)  # fmt: skip
 
 
-def _set_aside(directory: LogDir, loaded: Log, new_id: Callable[[], UUID]) -> None:
-    """Nobody knows which topic's it is: a loss of power took the file that said so, which is synced before anything
-    of the log counts as safe. The topic may have been deleted since, so a new one of that name must not get it."""
-    loaded.close(clean=False)
-    name = marked_name(loaded.topic_partition, new_id().hex, STRAY_SUFFIX)
-    log.warning("%s has no topic id and was never flushed: it is left as %s", loaded.path, name)
-    with directory.guard():
-        directory.files.rename(loaded.path, f"{directory.path}/{name}")
+def set_aside(found: Log, unique: str, why: str) -> None:
+    """On the dir's thread: it is no replica of ours, and left for a person to look at."""
+    found.close(clean=False)
+    name = marked_name(found.topic_partition, unique, STRAY_SUFFIX)
+    log.warning("%s: %s: it is left as %s", found.path, why, name)
+    with found.dir.guard():
+        found.dir.files.rename(found.path, f"{found.dir.path}/{name}")
 
 
 def _bytes_in(directory: LogDir, path: str) -> int:

@@ -27,7 +27,7 @@ from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
 from holdfast.storage.checkpoint_writer import CheckpointWriter
-from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, settle_twins
+from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, set_aside, settle_twins
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import FutureLog, forget_origin, leave, remove_tree
 from holdfast.storage.incarnation import Past
@@ -148,8 +148,12 @@ class LogManager:
         for tp in self._undecided:
             self.high_watermarks.pop(tp, None)  # of one of them
         self.past.adopt(one.history() for one in found)
-        for going, kept in twins:
-            self.moved_away(going, kept, now_ms)
+        for going, kept, was_moved in twins:
+            if was_moved:
+                self.moved_away(going, kept, now_ms)
+            else:
+                why = f"{kept.path} was made while {going.dir.path} was away"
+                self.submit_quietly(going.dir, partial(set_aside, going, self._new_id().hex, why))
         return None
 
     def _take_stock(self, one: LoadedDir) -> None:

@@ -9,7 +9,9 @@ from uuid import UUID
 import pytest
 
 from holdfast.controller import broadcast, events
+from holdfast.controller.controller import Controller
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of
 from tests.unit.controller.test_elections import Cluster
@@ -232,6 +234,117 @@ def test_new_partitions_of_a_topic_that_is_reassigned_get_the_factor_of_the_targ
     assert len(cluster.partition("t", 1).replicas) == 2
 
 
+def due(cluster: Cluster) -> None:
+    """What time has brought, all of it."""
+    while events_due := cluster.controller.due(cluster.now_ms):
+        for event in events_due:
+            cluster.ask(event)
+
+
+def returns(cluster: Cluster, broker: int, fate: ReplicaFate) -> None:
+    """A broker starts again with what is left of its replicas."""
+    before = cluster.image.brokers[broker].epoch
+    registered = cluster.ask(
+        events.BrokerRegister(
+            broker_id=broker, incarnation_id=UUID(int=broker * 1000 + cluster.image.next_offset), host="h", port=9,
+            fates=ReplicaFates(rest=fate, continues=before),
+        )
+    )  # fmt: skip
+    cluster.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=registered.broker_epoch))
+
+
+def taken_over(cluster: Cluster, *heard: int) -> Cluster:
+    """Another controller, which has heard of these brokers only."""
+    other = Cluster(0)
+    other.controller = Controller(cluster.image, cluster.settings, random.Random(8))
+    other.controller.begin(0)
+    for broker in heard:
+        other.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=other.image.brokers[broker].epoch))
+    return other
+
+
+def test_a_new_leader_epoch_begins_whenever_a_replica_comes_or_goes() -> None:
+    """An order to delete the replica that went, which comes late, is older than the one that it is made anew by."""
+    cluster = five()
+    reassign(cluster, 1, 2)
+    (stop,) = orders(cluster, 3, "StopReplica")
+    reassign(cluster, 1, 2, 3)
+    (role,) = orders(cluster, 3, "LeaderAndIsr")
+    assert role.leader_epoch > stop.leader_epoch
+    cluster.die(1)
+    cluster.die(2)
+    epoch = cluster.partition("t").leader_epoch
+    assert cluster.partition("t").leader is None
+    reassign(cluster, 1, 2, 4)
+    assert cluster.partition("t").leader_epoch > epoch, "also while nobody leads"
+
+
+@pytest.mark.parametrize("eligible", [False, True])
+def test_K112_70_nothing_that_lives_is_given_up_for_a_target_that_is_dead(eligible: bool) -> None:
+    cluster = Cluster(4, min_insync_replicas=2 if eligible else 1)
+    cluster.create("t", FIRST)
+    if eligible:
+        cluster.isr("t", 1, 3)
+    for broker in (2, 1, 3):
+        cluster.die(broker)
+    p = cluster.partition("t")
+    assert (p.isr, p.elr, p.leader) == ((3,), (1,) if eligible else (), None)
+    cluster.start(2)
+    assert reassign(cluster, 3) is None
+    p = cluster.partition("t")
+    assert (set(p.replicas), p.removing, p.elr) == ({1, 2, 3}, (1, 2), (1,) if eligible else ())
+    returns(cluster, 3, ReplicaFate.LOST if eligible else ReplicaFate.KEPT)
+    cluster.start(1)
+    due(cluster)
+    p = cluster.partition("t")
+    if eligible:
+        assert (p.leader, p.is_reassigned) == (1, True), "1 has what 3 has lost"
+    else:
+        assert (p.leader, p.replicas) == (3, (3,)), "it is alive, and has everything"
+
+
+def test_K112_70_a_new_controller_gives_up_nothing_for_those_of_whom_it_has_not_heard() -> None:
+    cluster = taken_over(five(), 1, 4, 5)
+    assert reassign(cluster, 2, 3) is None
+    due(cluster)
+    p = cluster.partition("t")
+    assert (p.leader, p.removing, p.isr) == (1, (1,), FIRST)
+    for broker in (2, 3):
+        due(cluster)
+        assert cluster.partition("t").is_reassigned
+        cluster.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=cluster.image.brokers[broker].epoch))
+    due(cluster)
+    p = cluster.partition("t")
+    assert (p.leader, p.replicas, p.is_reassigned) == (2, (2, 3), False)
+
+
+@pytest.mark.parametrize("failover", [False, True])
+def test_an_election_that_reaches_the_target_ends_it(failover: bool) -> None:
+    """No leader would propose anything any more."""
+    cluster = Cluster(3, min_insync_replicas=2)
+    cluster.create("t", (1, 2))
+    cluster.die(2)
+    assert reassign(cluster, 2) is None
+    cluster.die(1)
+    returns(cluster, 2, ReplicaFate.KEPT)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+    if failover:
+        cluster = taken_over(cluster, 2, 3)
+    due(cluster)
+    assert (cluster.partition("t").replicas, cluster.partition("t").is_reassigned) == ((2,), False)
+    assert not cluster.controller.due(cluster.now_ms), "there is nothing more to look at"
+
+
+def test_an_unclean_leader_is_not_one_that_was_only_coming() -> None:
+    """It is first in the list, and may have nothing."""
+    cluster = Cluster(5)
+    cluster.create("t", FIRST, unclean_leader_election_enable="true")
+    reassign(cluster, 4, 5)
+    cluster.isr("t", 1)
+    cluster.die(1)
+    assert cluster.partition("t").leader == 2
+
+
 def test_R_43_whatever_happens_in_between_who_leads_has_everything_and_all_ends_well() -> None:
     """Brokers come and go, disks die, targets change. No replica leads, or is alone in the ISR, that was never in it
     with one that was; at rest the target is reached, by nobody but members of the ISR."""
@@ -278,5 +391,6 @@ def test_R_43_whatever_happens_in_between_who_leads_has_everything_and_all_ends_
             missing = [r for r in p.replicas if r not in p.isr]
             if missing:
                 cluster.isr("t", *p.isr, missing[0])
+        due(cluster)
         p = cluster.partition("t")
         assert set(p.replicas) == set(p.isr) == target and not p.is_reassigned, seed

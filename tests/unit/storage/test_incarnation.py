@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import KafkaStorageError
+from holdfast.model.errors import DuplicateReplicaError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints
@@ -278,3 +278,52 @@ def test_H_07_nothing_is_known_of_a_directory_that_gave_no_answer(tmp_path: Path
     assert past.fates.of(T0) is UNKNOWN
     past.adopt([])
     assert past.fates.of(T0) is UNKNOWN
+
+
+# -- one replica in two directories ----------------------------------------------------------------------------------
+
+
+def made_anew(machine: Machine, *, fails: str) -> Path:
+    """The replica of d0 is made on d1 while d0 is away; where d0 is back, and the broker stopped."""
+    if fails == "before a start":
+        machine.stop(clean=True)
+        machine.break_dir(0)
+        machine.start()
+        machine.register()
+    bad = machine.logs.dirs[0]
+    if fails == "while it runs":
+        bad.mark_offline(KafkaStorageError("dead"))
+        machine.logs.past.failed(bad)
+    machine.logs.forget(T0)
+    machine.logs.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+    machine.stop(clean=False)
+    if fails == "before a start":
+        machine.repair_dir(0)
+    return machine.paths[1]
+
+
+@pytest.mark.parametrize("fails", ["before a start", "while it runs"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_C20_H_17_of_two_copies_the_one_goes_that_was_away_when_the_other_was_made(
+    machine: Machine, fails: str, order: tuple[int, int]
+) -> None:
+    kept = made_anew(machine, fails=fails)
+    machine.start(*(machine.paths[i] for i in order))
+    log = machine.logs.get(T0)
+    assert log is not None and Path(log.path).parent == kept
+    (aside,) = machine.paths[0].glob("*-stray")
+    assert aside.name.startswith(str(T0)) and not (machine.paths[0] / str(T0)).exists()
+    machine.stop(clean=True)
+    machine.start()
+    assert machine.logs.get(T0) is not None, "and so it stays"
+
+
+def test_C20_two_copies_in_directories_that_were_both_there_are_refused(machine: Machine) -> None:
+    """Somebody has copied it by hand: nobody knows which is right."""
+    machine.stop(clean=True)
+    shutil.copytree(machine.paths[0] / str(T0), machine.paths[1] / str(T0))
+    dirs = [LogDir(str(p), OsFiles(), InlineQueue()) for p in machine.paths]
+    logs = LogManager(dirs, node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, boot_id=machine.boot)
+    errors: list[object] = []
+    logs.start(NOW_MS, errors.append)
+    assert [type(error) for error in errors] == [DuplicateReplicaError]
