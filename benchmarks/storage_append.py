@@ -125,7 +125,7 @@ def idle_logs(root: str) -> None:
     before = resident_kb()
     start = time.perf_counter()
     for i in range(IDLE_LOGS):
-        logs.create(
+        logs.new.create(
             TopicPartition("bench", i), UUID(int=2), config, is_new=True, now_ms=NOW_MS, done=lambda log, error: None
         )
     created = time.perf_counter() - start

@@ -186,7 +186,7 @@ class Run:
         ledger = Ledger(self.new_id())
         made: list[HoldfastError | None] = []
         self.told.append(f"create {tp}")
-        self.manager.create(
+        self.manager.new.create(
             tp, ledger.topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(error)
         )
         if made[0] is not None:

@@ -236,7 +236,7 @@ class Orders:
         self.partitions[tp] = Partition(self._around, tp, state.topic_id)
         creation = self._creations[tp] = _Creation(self._around, state, now_ms)
         creation.wait(result)
-        self._logs.create(
+        self._logs.new.create(
             tp,
             state.topic_id,
             self._log_config(tp.topic),

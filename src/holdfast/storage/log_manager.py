@@ -33,7 +33,7 @@ from holdfast.storage.future_log import FutureLog, forget_origin, leave, remove_
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
-from holdfast.storage.new_replicas import Created, NewReplicas, Placement
+from holdfast.storage.new_replicas import NewReplicas, Placement
 from holdfast.storage.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -328,19 +328,6 @@ class LogManager:
         for tp, each in self.table.items():
             if tp.topic == topic:
                 each.config = config
-
-    def create(
-        self,
-        tp: TopicPartition,
-        topic_id: TopicId | None,
-        config: LogConfig,
-        *,
-        is_new: bool,
-        now_ms: TimestampMs,
-        done: Created,
-    ) -> None:
-        """The log of ``tp``, found or made: see NewReplicas.create."""
-        self.new.create(tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
 
     def remove_future(self, found: FoundFuture) -> None:
         """Delete a copy that nobody wants."""

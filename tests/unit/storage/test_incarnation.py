@@ -48,7 +48,7 @@ class Machine:
         self.logs.past.note(self.epoch, lambda: noted.append(None))
         assert noted == [None]
         for tp in replicas:
-            self.logs.create(tp, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+            self.logs.new.create(tp, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
         self.logs.checkpoints.write_all(dict.fromkeys(replicas, 0))
 
     def stop(self, *, clean: bool) -> None:
@@ -295,7 +295,7 @@ def made_anew(machine: Machine, *, fails: str) -> Path:
         bad.mark_offline(KafkaStorageError("dead"))
         machine.logs.past.failed(bad)
     machine.logs.forget(T0)
-    machine.logs.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+    machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
     machine.stop(clean=False)
     if fails == "before a start":
         machine.repair_dir(0)

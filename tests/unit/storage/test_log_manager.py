@@ -91,7 +91,7 @@ class Broker:
 
     def create(self, tp, topic_id=TOPIC_ID, is_new=True):
         told = []
-        self.logs.create(tp, topic_id, CONFIG, is_new=is_new, now_ms=NOW_MS, done=lambda *a: told.append(a))
+        self.logs.new.create(tp, topic_id, CONFIG, is_new=is_new, now_ms=NOW_MS, done=lambda *a: told.append(a))
         ((log, error),) = told
         if error is not None:
             raise error
@@ -172,8 +172,8 @@ def test_placement_counts_logs_that_are_being_made(tmp_path, files):
     logs = broker.start()
     told = []
     for i in range(6):
-        logs.create(tp(i), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
-    logs.create(tp(0), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
+        logs.new.create(tp(i), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
+    logs.new.create(tp(0), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, e: told.append(log))
     assert [len(q.waiting) for q in queues] == [3, 3]
     for queue in queues:
         queue.run()

@@ -67,7 +67,8 @@ class Machine:
 
     def create(self, topic_id: UUID = OLD) -> Log:
         made: list[Log] = []
-        self.manager.create(TP, topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(log))
+        new = self.manager.new
+        new.create(TP, topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(log))
         return made[0]
 
     def log(self) -> Log | None:
