@@ -317,7 +317,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReassignments:
-    """Reply: AlterReassignmentsReply, one result per partition, in their order."""
+    """Reply: AlterReassignmentsReply, one result per partition, in their order; PolicyViolationError: too many."""
 
     partitions: tuple[Reassignment, ...]
     may_change_factor: bool = True

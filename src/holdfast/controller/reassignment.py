@@ -40,6 +40,7 @@ from holdfast.model.errors import (
     InvalidReplicationFactorError,
     InvalidRequestError,
     NoReassignmentInProgressError,
+    PolicyViolationError,
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import BrokerId, TimestampMs, TopicPartition
@@ -58,6 +59,11 @@ class _Plan:
 
 def alter(state: ControllerState, event: AlterReassignments, now_ms: TimestampMs) -> Decision:
     """Each partition is judged by itself; one result each, in their order."""
+    limit = state.settings.max_partitions_per_request
+    if len(event.partitions) > limit:
+        return Decision(
+            reply=PolicyViolationError(f"{len(event.partitions)} partitions in one request, expected {limit} at most")
+        )
     asked = Counter((each.topic, each.partition) for each in event.partitions)
     records: list[MetadataRecord] = []
     results = []

@@ -215,6 +215,14 @@ def test_two_wishes_for_one_partition_are_refused_and_others_are_not() -> None:
     assert (cluster.partition("t").replicas, cluster.partition("u").replicas) == (FIRST, (3, 2, 1))
 
 
+def test_too_many_at_once_are_refused() -> None:
+    cluster = Cluster(3, max_partitions_per_request=2)
+    cluster.create("t", FIRST)
+    wishes = tuple(events.Reassignment(topic="t", partition=n, replicas=(1,)) for n in range(3))
+    assert code_of(cluster.ask(events.AlterReassignments(partitions=wishes))) == 44
+    assert not cluster.records
+
+
 def test_what_is_under_way_is_listed() -> None:
     cluster = five()
     cluster.create("u", FIRST)
