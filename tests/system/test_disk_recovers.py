@@ -3,6 +3,8 @@ the time; what other disks have is not touched."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -59,6 +61,31 @@ def test_a_full_disk_is_not_a_dead_one(topic: str) -> None:
             assert errors_of_dirs(cluster, 1) == {1: 0, 2: 0} and not view[topic, 0].offline
             cluster.disks[1, full].heal()
             cluster.wait_in_sync([topic])
+        for partition in (0, 1):
+            wait_equal(cluster, topic, partition)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_disk_that_is_full_at_a_start_is_no_dead_one_either(how: str, topic: str) -> None:
+    """What is on it is used again, at once or when there is room, and nobody has to ask for it."""
+    disks = {(1, number): FullDisk for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1, 2, 3]] * 2, min_insync_replicas="2")
+        full = number_of(cluster, topic, 0)
+        with Load(cluster, topic, range(2)) as load:
+            cluster.disks[1, full].fail()
+            if how == "killed":
+                cluster.kill(1)
+            else:
+                os.kill(cluster.pids()[1], signal.SIGTERM)
+                wait_for(lambda: 1 not in cluster.live(), "broker 1 to stop", timeout_s=TIMEOUT_S)
+            load.progress(20)
+            cluster.revive()
+            load.progress(20)
+            cluster.disks[1, full].heal()
+            cluster.wait_in_sync([topic])
+            load.progress(20)
+            assert errors_of_dirs(cluster, 1) == {1: 0, 2: 0}
         for partition in (0, 1):
             wait_equal(cluster, topic, partition)
 

@@ -91,6 +91,7 @@ class Disks:
         self._returned: set[LogDir] = set()
         """Back, and the controller has not heard yet what their replicas lack."""
         self._changing: set[str] = set()
+        self._returning: asyncio.Future[None] | None = None
         self._serves = False
 
     def make(self, path: str) -> LogDir:
@@ -234,9 +235,12 @@ class Disks:
                     self._turns[tp] = self._next_turns.pop(tp)
                     self._broker.membership.beat()
         if self._returned and any(turn in _BACK.values() for turn in turns.values()):
-            for directory in self._returned:
-                self._broker.logs.past.healed(directory)
-            self._returned.clear()
+            self._as_good_as_others()
+
+    def _as_good_as_others(self) -> None:
+        for directory in self._returned:
+            self._broker.logs.past.healed(directory)
+        self._returned.clear()
 
     def metadata_changed(self) -> None:
         """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it. A new
@@ -270,6 +274,7 @@ class Disks:
         mono = self._broker.platform.monotonic_s
         for directory in self._broker.logs.dirs:
             if not directory.is_online:
+                self._look_for_room(directory)
                 continue
             if directory in self._asked:
                 self._look_at(directory)
@@ -281,6 +286,24 @@ class Disks:
             if self._is_strained(directory):
                 self._strain(directory)
         self._relieve()
+
+    def _look_for_room(self, directory: LogDir) -> None:
+        """A directory that was full when it was to be loaded is no dead one: it is used once there is room."""
+        if not directory.waits_for_room or directory.path in self._changing:
+            return
+
+        def looked(has_room: bool | None, error: HoldfastError | None) -> None:
+            if has_room and directory in self._broker.logs.dirs and directory.path not in self._changing:
+                log.warning("log dir %s has room again", directory.path)
+                self._returning = asyncio.ensure_future(self._return(directory))
+
+        directory.queue.submit(directory.has_room, looked)
+
+    async def _return(self, directory: LogDir) -> None:
+        try:
+            await self.online(directory.path)
+        except HoldfastError as e:
+            log.warning("log dir %s stays offline: %s", directory.path, e)
 
     def _look_at(self, directory: LogDir) -> None:
         """Has it not answered for too long?"""
@@ -381,6 +404,8 @@ class Disks:
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
         self._since[new] = broker.now_ms()
         self._returned.add(new)
+        if not broker.logs.returned:  # there is nothing to tell first
+            self._as_good_as_others()
         if old is not None:
             self._forget(old)
         log.warning("log dir %s is online again", path)
@@ -389,7 +414,8 @@ class Disks:
 
     def _make_up_for_refusals(self) -> None:
         """What could have been on a directory that could not be read, and is on none of them, was never made, or is
-        lost. It was refused as long as that was not known. So was what is wished for a directory that was bad."""
+        lost. It was refused as long as that was not known. So was what was to be made new on a directory that was
+        bad."""
         broker, logs = self._broker, self._broker.logs
         known = all(d.is_online for d in logs.dirs)
         bad = {d.path for d in logs.dirs if not d.is_online}
@@ -397,8 +423,8 @@ class Disks:
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
                 here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
-                wish = logs.new.preferred.get(tp)
-                if broker.broker_id in info.replicas and not here and (known or (wish is not None and wish not in bad)):
+                wished = tp in logs.new.refused and logs.new.preferred.get(tp) not in bad
+                if broker.broker_id in info.replicas and not here and (known or wished):
                     logs.returned.setdefault(tp, ReplicaFate.LOST)
         self.turns()
 

@@ -113,8 +113,8 @@ def _may_be_new(image: ClusterImage, broker_id: BrokerId, partition: PartitionIm
 
     Another controller may have made the partition, and died before it told anybody; and what happened to it since, its
     own death to begin with, is no sign that the broker has heard of it."""
-    if partition.is_coming(broker_id):
-        return True
+    if broker_id in partition.adding:
+        return partition.is_coming(broker_id)
     if partition.created < 0:
         return partition.partition_epoch == 0
     broker = image.brokers.get(broker_id)

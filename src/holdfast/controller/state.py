@@ -125,11 +125,14 @@ class ControllerState:
 
     def follow_replicas(self, delta: ClusterDelta) -> None:
         """Which partitions are reassigned now; what is known of replicas that brokers have no more is forgotten."""
-        self.reassigned = {replica for replica in self.reassigned if replica[0] not in delta.deleted_topics}
+        if delta.deleted_topics:
+            self.reassigned = {replica for replica in self.reassigned if replica[0] not in delta.deleted_topics}
+        moved = bool(delta.changed_brokers)
         for name, numbers in delta.changed_topics.items():
             before, now = delta.before.topics.get(name), self.image.topics[name]
             for number in numbers:
                 replica = (now.topic_id, number)
+                moved = moved or replica in self.reassigned
                 (self.reassigned.add if now.partitions[number].is_reassigned else self.reassigned.discard)(replica)
             if before is None or before.topic_id != now.topic_id:
                 continue
@@ -139,7 +142,7 @@ class ControllerState:
                     for replicas in (self.offline, self.strained, self.returned):
                         replicas.discard(broker, (now.topic_id, number))
 
-        if self.reassigned and (delta.changed_topics or delta.changed_brokers):
+        if self.reassigned and moved:
             self.reassignments_may_end = True
 
     def new_id(self) -> UUID:

@@ -178,10 +178,14 @@ class Orders:
             result(self._take_role(partition, state, now_ms))
 
     def _may_return(self, state: PartitionState) -> bool:
-        """Its disk is back, and nobody counts on what it may lack now."""
-        me = self._around.broker_id
-        needed = state.leader == me or me in state.isr or me in state.eligible
-        return state.topic_partition in self._logs.returned and not needed
+        """Its disk is back, and nobody counts on what it may lack now. Or the controller knows, and has nobody better:
+        it made it leader, to recover (KIP-704), after all that was ordered before the disk failed."""
+        me, known = self._around.broker_id, self.partitions.get(state.topic_partition)
+        if state.topic_partition not in self._logs.returned:
+            return False
+        if state.leader == me and state.recovering:
+            return known is None or state.leader_epoch > known.leader_epoch
+        return state.leader != me and me not in state.isr and me not in state.eligible
 
     def _may_be_made_anew(self, state: PartitionState) -> bool:
         """It is coming to this broker and new, so nobody counts on what is on the bad disk; that is out of date when
@@ -428,7 +432,9 @@ class Orders:
                 log.warning("%s: the cluster does not have it here any more: deleted", tp)
                 partition = self.partitions.get(tp)
                 if partition is not None:
-                    self._remember_stop(tp, partition.topic_id, partition.leader_epoch)
+                    creation = self._creations.get(tp)
+                    ordered = -1 if creation is None else creation.state.leader_epoch
+                    self._remember_stop(tp, partition.topic_id, max(partition.leader_epoch, ordered))
                 self._stop_one(StopReplica(tp, None, True), now_ms, lambda _: None)
 
     def _drop(self, partition: Partition, error: HoldfastError) -> None:

@@ -65,6 +65,9 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
     def renamed(_: None, error: HoldfastError | None) -> None:
         if logs.failed.get(tp) is failed and error is None:
             del logs.failed[tp]
+            if logs.dir_of(tp) not in (None, directory.path):
+                done(None)
+                return
             logs.forget(tp)
             logs.returned[tp] = ReplicaFate.LOST
             logs.new.avoided[tp] = directory.path
@@ -121,6 +124,9 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
         logs.adopt(each)
         logs.returned[tp] = ReplicaFate.DAMAGED
     for tp, failed in found.failed.items():
+        if logs.get(tp) is not None:
+            log.warning("%s is left alone: there is a newer copy in %s", failed.path, logs.dir_of(tp))
+            continue
         logs.failed[tp] = failed
         logs.returned.pop(tp, None)
     logs.put_dir(old, found)

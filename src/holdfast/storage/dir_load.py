@@ -20,7 +20,7 @@ from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import Guard, LogDir
+from holdfast.storage.log_dir import SPACE_ERRORS, Guard, LogDir
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ def load_dir(
         _load(directory, found, config_of, new_id, now_ms, boot_id, has_failed)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
+            directory.waits_for_room = directory.full is not None
             directory.mark_offline(e)
     except HoldfastError as e:
         found.fatal = e
@@ -190,6 +191,7 @@ def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, lis
     two that nothing of ours has made."""
     seen: dict[TopicPartition, LoadedDir] = {}
     settled = []
+    used = _in_use(found)
     for one in found:
         for tp in list(one.logs):
             before = seen.setdefault(tp, one)
@@ -201,8 +203,9 @@ def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, lis
             if going is None and here.topic_id != there.topic_id:
                 undecided.setdefault(tp, []).append(one.logs.pop(tp))
                 continue
-            if going is None and _was_away(one, before) != _was_away(before, one):
-                going = here if _was_away(one, before) else there
+            outdated = _outdated(one, before, used)
+            if going is None and outdated is not None:
+                going = outdated.logs[tp]
             if going is None:
                 raise DuplicateReplicaError(
                     f"replica {tp} is in {there.path} and in {here.path}: expected one; "
@@ -215,17 +218,32 @@ def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, lis
             else:
                 settled.append(Twin(before.logs.pop(tp), here, was_moved))
                 seen[tp] = one
+    for one in found:
+        for tp in [tp for tp in one.failed if tp in seen and _outdated(one, seen[tp], used) is one]:
+            left, newer = one.failed.pop(tp), seen[tp].directory
+            log.warning("%s is left alone: there is a newer copy in %s", left.path, newer.path)
     return settled
 
 
-def _was_away(one: LoadedDir, other: LoadedDir) -> bool:
-    """By the note of ``other``: it was in use when ``one`` was not, or not any more (incarnation.py)."""
-    note = other.incarnation
-    return (
-        note is not None
-        and one.directory.directory_id is not None
-        and note.directories.get(one.directory.directory_id) != note.broker_epoch
-    )
+def _in_use(found: Sequence[LoadedDir]) -> list[LoadedDir]:
+    """The dirs that the broker used last: those that every note of its newest incarnation names (incarnation.py)."""
+    notes = [one.incarnation for one in found if one.incarnation is not None]
+    newest = max((note.broker_epoch for note in notes), default=None)
+    speaking = [note.directories for note in notes if note.broker_epoch == newest]
+    return [
+        one
+        for one in found
+        if speaking and all(each.get(one.directory.directory_id or UUID(int=0)) == newest for each in speaking)
+    ]
+
+
+def _outdated(one: LoadedDir, other: LoadedDir, used: Sequence[LoadedDir]) -> LoadedDir | None:
+    """Which of two dirs with the same replica was away when the other one was in use. None if that is not known: a dir
+    without a note may be one whose note was lost, or not written yet."""
+    for old, new in ((one, other), (other, one)):
+        if new in used and old not in used and old.incarnation is not None:
+            return old
+    return None
 
 
 def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | None) -> None:
@@ -233,7 +251,12 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
     registered again, what the mark said of the time before is kept for one that only gets to start next time."""
     files, epoch, noted = directory.files, found.broker_epoch, found.incarnation
     if boot_id is not None and noted is not None and noted.broker_epoch == epoch:
-        incarnation.write(files, directory.path, replace(noted, boot_id=boot_id))
+        try:
+            incarnation.write(files, directory.path, replace(noted, boot_id=boot_id))
+        except OSError as e:
+            if e.errno not in SPACE_ERRORS:
+                raise
+            log.warning("%s is full: its replicas may count as damaged after the next start", directory.path)
     files.unlink(mark)
     files.fsync_dir(directory.path)
 

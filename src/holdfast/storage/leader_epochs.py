@@ -37,7 +37,8 @@ class LeaderEpochs:
         self._entries: tuple[array[int], array[int]] = (array("q"), array("q"))
         self._dirty = False  # the file is not known to be on the device
         self.is_ahead = False
-        """The last epoch is not in the file yet: nothing has been written in it."""
+        """The file does not say yet what is known here: nothing has been written in the last epoch, or the file could
+        not be written."""
 
     @classmethod
     def load(cls, files: FileSystem, path: str) -> "LeaderEpochs":
@@ -72,10 +73,8 @@ class LeaderEpochs:
     def assign(self, epoch: LeaderEpoch, start: Offset) -> bool:
         """From ``start`` on the log is of ``epoch``, and the file says so. True if that was news."""
         news = self.assign_in_memory(epoch, start)
-        if news:
-            self._write()
-        else:
-            self.write_ahead()
+        self.is_ahead = self.is_ahead or news
+        self.write_ahead()
         return news
 
     def begin(self, epoch: LeaderEpoch, start: Offset) -> bool:
@@ -104,8 +103,8 @@ class LeaderEpochs:
     def truncate_from_end(self, end: Offset) -> bool:
         """The log ends at ``end`` now: forget epochs that start there or later."""
         changed = self.forget_from(end)
-        if changed:
-            self._write()
+        self.is_ahead = self.is_ahead or changed
+        self.write_ahead()
         return changed
 
     def forget_from(self, end: Offset) -> bool:
@@ -122,8 +121,8 @@ class LeaderEpochs:
     def truncate_from_start(self, start: Offset) -> bool:
         """The log starts at ``start`` now: the epoch of that offset starts there, earlier ones are gone."""
         changed = self.forget_before(start)
-        if changed:
-            self._write()
+        self.is_ahead = self.is_ahead or changed
+        self.write_ahead()
         return changed
 
     def forget_before(self, start: Offset) -> bool:
@@ -141,7 +140,8 @@ class LeaderEpochs:
         """Nothing is left of the log."""
         if self._entries[0]:
             self._entries = (array("q"), array("q"))
-            self._write()
+            self.is_ahead = True
+        self.write_ahead()
 
     def end_offset(self, epoch: LeaderEpoch, log_end: Offset) -> tuple[LeaderEpoch, Offset] | None:
         """The largest known epoch not above ``epoch`` and where it ends; None if that is not known.

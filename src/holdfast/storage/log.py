@@ -470,8 +470,9 @@ class Log:
         if offset >= view.end_offset:
             # A leader that wrote nothing may have left its epoch here; the next leader never heard of it.
             with self.guard():
-                if self.epochs.truncate_from_end(view.end_offset):
-                    self._publish(view.start_offset, view.end_offset)
+                self.epochs.truncate_from_end(view.end_offset)
+            if view.last_epoch != self.epochs.latest:  # or it was forgotten before, and the file could not be written
+                self._publish(view.start_offset, view.end_offset)
             return
         segments = self._segments
         if offset < view.start_offset or offset <= segments.all[0].base_offset:

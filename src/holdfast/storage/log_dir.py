@@ -47,7 +47,7 @@ PROBE = ".probe"
 
 _PROCESS_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """The process or the machine is short of something; the disk has done nothing wrong."""
-_SPACE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+SPACE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PROBE_NAMES = 4
 ROOM_BYTES = 64 << 20
 ROOM_PERCENT = 5
@@ -147,6 +147,8 @@ class LogDir:
         self.failure: KafkaStorageError | None = None
         self.full: KafkaStorageError | None = None
         """The error that told that there is no space left; None when there is."""
+        self.waits_for_room = False
+        """It could not be loaded for want of space alone: it is used again when there is room."""
         self.directory_id: DirectoryId | None = None
         self._probes = itertools.cycle(range(_PROBE_NAMES))
         self._deciding = threading.Lock()
@@ -186,7 +188,7 @@ class LogDir:
             return typed
         if error.errno in _PROCESS_ERRORS:
             log.error("%s: %s (not a failure of the disk)", self.path, error)
-        elif error.errno in _SPACE_ERRORS:
+        elif error.errno in SPACE_ERRORS:
             self._fill(typed)
         elif of is None and error.errno not in _GONE_ERRORS:
             self.mark_offline(typed)
@@ -208,7 +210,7 @@ class LogDir:
         try:
             self._probe()
         except OSError as e:
-            if e.errno in _SPACE_ERRORS:
+            if e.errno in SPACE_ERRORS:
                 self._fill(kind(f"log dir {self.path}: {e}"))
                 return False
             if e.errno not in _PROCESS_ERRORS:
@@ -232,11 +234,15 @@ class LogDir:
 
     def _look_for_room(self) -> None:
         """After a probe that could write: is there enough to go on with?"""
-        space = self.files.statvfs(self.path)
-        if self.full is not None and space.usable >= min(ROOM_BYTES, space.total * ROOM_PERCENT // 100):
+        if self.full is not None and self.has_room():
             self.full = None
-            log.warning("log dir %s has room again: %d bytes", self.path, space.usable)
+            log.warning("log dir %s has room again", self.path)
             self._tell(self.on_full, False)
+
+    def has_room(self) -> bool:
+        """Whether there is enough to go on with. Also of a directory that is offline for want of it. OSError."""
+        space = self.files.statvfs(self.path)
+        return space.usable >= min(ROOM_BYTES, space.total * ROOM_PERCENT // 100)
 
     def _tell(self, listener: "Callable[[LogDir, Any], None] | None", what: object) -> None:
         """The listener's own trouble must not keep the directory from being what it is."""
@@ -277,7 +283,7 @@ class LogDir:
             handle.fsync()
             found = handle.pread(len(data), 0)
         except OSError as e:
-            if e.errno in _SPACE_ERRORS:
+            if e.errno in SPACE_ERRORS:
                 self.files.unlink(path)
             raise
         finally:

@@ -339,6 +339,7 @@ class LogManager:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
         going = self.table.get(tp)
         self.new.preferred.pop(tp, None)
+        self.new.refused.discard(tp)
         if going is None:
             done(None)
             return

@@ -49,6 +49,8 @@ class NewReplicas:
         self._creating: dict[TopicPartition, list[Created]] = {}
         self.preferred: dict[TopicPartition, str] = {}
         """Dirs that were wished for replicas that are not here yet."""
+        self.refused: set[TopicPartition] = set()
+        """New replicas that were not made, as their wished directory was bad: nothing of them is anywhere."""
         self.avoided: dict[TopicPartition, str] = {}
         """Replicas that are to be made again, and the dir on which they have failed."""
 
@@ -84,6 +86,8 @@ class NewReplicas:
             return
         wished = next((d for d in self._manager.dirs if d.path == self.preferred.get(tp)), None)
         if wished is not None and not wished.is_online:
+            if is_new:
+                self.refused.add(tp)
             done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
             return
         is_known_lost = self._manager.returned.get(tp) is ReplicaFate.LOST
@@ -202,5 +206,6 @@ class NewReplicas:
             self._manager.table[tp] = made
             self._manager.returned.pop(tp, None)
             self.avoided.pop(tp, None)
+            self.refused.discard(tp)
         for done in self._creating.pop(tp):
             done(made, error)

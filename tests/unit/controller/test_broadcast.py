@@ -195,7 +195,7 @@ def test_K112_61_the_full_state_names_all_and_what_may_be_new(cluster: Cluster) 
         [
             PartitionChangeRecord(partition=1, topic_id=topic.topic_id, isr=(2,)),
             PartitionChangeRecord(
-                partition=2, topic_id=topic.topic_id, adding=(1,), recovery_state=RecoveryState.RECOVERING
+                partition=2, topic_id=topic.topic_id, adding=(1,), isr=(3,), recovery_state=RecoveryState.RECOVERING
             ),
         ],
         cluster.image.next_offset,

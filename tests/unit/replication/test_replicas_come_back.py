@@ -122,3 +122,24 @@ def test_what_counts_is_not_made_anew_beside_a_dead_disk(new_cluster: Any) -> No
     ):
         assert isinstance(order(node, state), KafkaStorageError)
     assert not node.log(TP).dir.is_online
+
+
+def test_the_only_copy_leads_again_when_its_disk_is_mended(new_cluster: Any) -> None:
+    """The controller knows what it may lack, and has nobody better: it leads, and recovers (KIP-704)."""
+    cluster = new_cluster(2, dirs=2)
+    cluster.create(1)
+    node = cluster[1]
+    node.produce(b"a")
+    cluster.settle()
+    at = node.dirs.index(node.log(TP).dir)
+    fail(node, at)
+    old = node.dirs[at]
+    old.close()
+    late = cluster.change(leader=1, leader_epoch=0, isr=(1,), recovering=True)
+    errors: list[Any] = []
+    dir_changes.restore(node.logs, old, LogDir(old.path, OsFiles(), InlineQueue()), cluster.now_ms, errors.append)
+    assert errors == [None]
+    assert isinstance(order(node, late), KafkaStorageError), "that was decided before the disk failed"
+    known = cluster.change(leader=1, leader_epoch=2, isr=(1,), recovering=True)
+    assert order(node, known) is None
+    assert node.replicas.is_leader(TP) and node.log(TP).view.end_offset == 1

@@ -292,8 +292,10 @@ def made_anew(machine: Machine, *, fails: str) -> Path:
         machine.register()
     bad = machine.logs.dirs[0]
     if fails == "while it runs":
+        note = (machine.paths[0] / FILE_NAME).read_bytes()
         bad.mark_offline(KafkaStorageError("dead"))
         machine.logs.past.failed(bad)
+        (machine.paths[0] / FILE_NAME).write_bytes(note)  # a dead disk does not let go of it
     machine.logs.forget(T0)
     machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
     machine.stop(clean=False)
@@ -327,3 +329,38 @@ def test_C20_two_copies_in_directories_that_were_both_there_are_refused(machine:
     errors: list[object] = []
     logs.start(NOW_MS, errors.append)
     assert [type(error) for error in errors] == [DuplicateReplicaError]
+
+
+def test_C20_a_replaced_disk_and_the_old_one_back_whichever_note_is_torn(machine: Machine, tmp_path: Path) -> None:
+    """d0 is out of log.dirs, T0 is made on d2; a power loss takes d2's note; then d0 is named again."""
+    machine.stop(clean=True)
+    new = tmp_path / "d2"
+    machine.start(machine.paths[1], new)
+    machine.register()
+    machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+    where = Path(machine.logs.get(T0).path).parent  # type: ignore[union-attr]
+    machine.stop(clean=False)
+    (new / FILE_NAME).write_bytes(b"")
+    machine.boot = "boot-2"
+    machine.start(*machine.paths, new)
+    log = machine.logs.get(T0)
+    assert log is not None and Path(log.path).parent == where
+
+
+def test_C20_a_copy_without_a_note_is_never_set_aside(machine: Machine, tmp_path: Path) -> None:
+    """It may be the newer one: nobody knows, and nobody guesses."""
+    kept = made_anew(machine, fails="while it runs")
+    (kept / FILE_NAME).unlink()
+    dirs = [LogDir(str(p), OsFiles(), InlineQueue()) for p in machine.paths]
+    logs = LogManager(dirs, node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, boot_id=machine.boot)
+    errors: list[object] = []
+    logs.start(NOW_MS, errors.append)
+    assert [type(error) for error in errors] == [DuplicateReplicaError]
+
+
+def test_C20_an_outdated_copy_that_cannot_be_read_hides_nothing(machine: Machine) -> None:
+    kept = made_anew(machine, fails="before a start")
+    (machine.paths[0] / str(T0) / "partition.metadata").write_bytes(b"torn")
+    machine.start()
+    log = machine.logs.get(T0)
+    assert log is not None and Path(log.path).parent == kept and T0 not in machine.logs.failed

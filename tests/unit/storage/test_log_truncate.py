@@ -1,5 +1,6 @@
 """Truncation, retention, deletion: what goes, what stays, and what a crash in between leaves."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from holdfast.model.errors import KafkaStorageError, OffsetOutOfRangeError
 from holdfast.records.batch import iter_headers
+from holdfast.storage.files import OsFiles
+from holdfast.storage.leader_epochs import LeaderEpochs
 
 NOW_MS = 1_700_000_000_000
 
@@ -68,6 +71,22 @@ def test_truncation_drops_an_epoch_that_wrote_nothing(log):
     log.truncate_to(24, NOW_MS)
     assert log.view.last_epoch == 2
     assert log.epochs.entries()[-1] == (2, 16)
+
+
+def test_an_epoch_is_forgotten_though_the_full_disk_did_not_take_the_file(open_log, batch, files):
+    """Found by chaos with a full disk: what the log told of itself was not what it knew, and leader and follower told
+    each other so three thousand times a second until the broker was restarted."""
+    log = open_log()
+    fill(log, batch, 2, epoch=3)
+    log.assign_epoch(9)
+    files.fail("write_atomic", "leader-epoch-checkpoint", error=errno.ENOSPC)
+    with pytest.raises(KafkaStorageError):
+        log.truncate_to(4, NOW_MS)
+    files.rules.clear()
+    log.truncate_to(4, NOW_MS)
+    assert log.view.last_epoch == 3 and log.epochs.entries() == [(3, 0)]
+    again = LeaderEpochs.load(OsFiles(), f"{log.path}/leader-epoch-checkpoint")
+    assert again.entries() == [(3, 0)]
 
 
 def test_truncation_lowers_the_recovery_point_and_says_so(log):
