@@ -23,6 +23,7 @@ from tests.system.on_disks import (
     create,
     errors_of_dirs,
     fetch_and_stay,
+    log_of,
     on_disk,
     produce_error,
     wait_equal,
@@ -129,6 +130,24 @@ def test_a_disk_that_was_mended_is_used_again_without_a_restart_K18_12_K112_44(n
         assert cluster.pids() == pids and errors_of_dirs(cluster, 1) == {1: 0, 2: 0}
         assert lost <= on_disk(cluster, 1, bad)
         wait_equal(cluster, topic, 0)
+
+
+def test_the_only_copy_leads_again_when_its_disk_is_back(topic: str) -> None:
+    """Nobody has more than what is there: it leads at once, and goes on leading."""
+    disks = {(1, number): FAULTS["unmounted"] for number in (1, 2)}
+    with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
+        create(cluster, topic, [[1]])
+        bad = number_of(cluster, topic, 0)
+        with Load(cluster, topic) as load:
+            load.progress(20)
+            cluster.disks[1, bad].fail()
+            wait_offline(cluster, 1, on_disk(cluster, 1, bad) or {(topic, 0)}, at=ALL)
+            wait_for(lambda: mended(cluster, bad), "the disk to be free", timeout_s=TIMEOUT_S)
+            done = online(cluster, cluster.disks[1, bad].path)
+            assert done.returncode == 0, done.stderr
+            load.progress(200)
+        assert cluster.describe([topic]).partitions[topic, 0].leader == 1
+        assert log_of(cluster, 1).count("is offline: ") == 1
 
 
 def test_clients_that_do_not_take_their_answers_keep_no_dead_disk_mounted_K112_44(topic: str) -> None:
