@@ -297,7 +297,7 @@ class Disks:
                 log.warning("log dir %s has room again", directory.path)
                 self._returning = asyncio.ensure_future(self._return(directory))
 
-        directory.queue.submit(directory.has_room, looked)
+        directory.queue.submit(partial(_has_room, directory), looked)
 
     async def _return(self, directory: LogDir) -> None:
         try:
@@ -511,6 +511,13 @@ class Disks:
                 if each.dir is directory
             ],
         )
+
+
+def _has_room(directory: LogDir) -> bool:
+    try:
+        return directory.has_room()
+    except OSError:  # it is worse than full by now
+        return False
 
 
 def _timed_probe(directory: LogDir, mono: Any) -> float:
