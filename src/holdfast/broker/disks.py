@@ -16,18 +16,18 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dir_health import DirHealth
+from holdfast.broker.disk_status import DiskStatus, status_of
 from holdfast.model.errors import HoldfastError, InvalidRequestError, KafkaStorageError, LogDirNotFoundError
 from holdfast.model.fates import ReplicaFate, ReplicaTurn
-from holdfast.model.types import DirectoryId, TopicPartition
+from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage import dir_changes
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import DirState, LogDir
+from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
@@ -40,35 +40,6 @@ _SOON_AFTER_S = 0.01
 _TAKE_S = 2.0
 """How long clients may take to receive what was read from a directory before it failed."""
 _BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaStatus:
-    """One replica on a directory. ``size`` in bytes; ``lag`` in records behind, -1 if it is not known."""
-
-    topic_partition: TopicPartition
-    size: int
-    lag: int
-    is_future: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskStatus:
-    """One log directory as operators see it. ``state``: online, full, degraded or offline; ``since_ms``: wall clock.
-
-    Bytes are -1 where they are not known. ``replicas`` of an offline directory: what was there.
-    """
-
-    path: str
-    directory_id: DirectoryId | None
-    state: str
-    reason: str | None
-    since_ms: int
-    total_bytes: int
-    usable_bytes: int
-    probe_ms: float | None
-    cordoned: bool
-    replicas: list[ReplicaStatus]
 
 
 class Disks:
@@ -477,40 +448,10 @@ class Disks:
 
     def describe(self) -> list[DiskStatus]:
         """All directories."""
-        return [self._describe(directory) for directory in self._broker.logs.dirs]
-
-    def _describe(self, directory: LogDir) -> DiskStatus:
-        broker, logs, replicas = self._broker, self._broker.logs, self._broker.replicas
-        health = self._health_of(directory)
-        state, reason = directory.state.value, directory.failure or directory.full
-        if directory.state is DirState.ONLINE and health.is_degraded:
-            state, reason = "degraded", KafkaStorageError(f"probes usually took {health.usual_ms or 0.0:.1f} ms")
-        space = logs.space_of(directory)
-        return DiskStatus(
-            path=directory.path,
-            directory_id=directory.directory_id,
-            state=state,
-            reason=None if reason is None else str(reason),
-            since_ms=self._since.get(directory, 0),
-            total_bytes=-1 if space is None else space.total,
-            usable_bytes=-1 if space is None or not directory.is_online else space.usable,
-            probe_ms=health.last_ms,
-            cordoned=directory.cordoned,
-            replicas=[
-                ReplicaStatus(
-                    topic_partition=each.topic_partition,
-                    size=each.view.size,
-                    lag=replicas.offset_lag(each.topic_partition),
-                    is_future=False,
-                )
-                for each in logs.logs_in(directory)
-            ]
-            + [
-                ReplicaStatus(topic_partition=tp, size=each.view.size, lag=broker.moves.lag_of(tp), is_future=True)
-                for tp, each in logs.futures.items()
-                if each.dir is directory
-            ],
-        )
+        return [
+            status_of(self._broker, directory, self._health_of(directory), self._since.get(directory, 0))
+            for directory in self._broker.logs.dirs
+        ]
 
 
 def _has_room(directory: LogDir) -> bool:

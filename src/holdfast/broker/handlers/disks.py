@@ -14,7 +14,8 @@ from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.protocol.operating import DirAction
 
 if TYPE_CHECKING:
-    from holdfast.broker.disks import Disks, DiskStatus
+    from holdfast.broker.disk_status import DiskStatus
+    from holdfast.broker.disks import Disks
 
 
 async def handle_manage_log_dirs(ctx: RequestContext, request: Any) -> Any:
