@@ -143,6 +143,7 @@ class Disks:
         if is_full:
             self._strain(directory)
         else:
+            self._broker.logs.past.renew()
             self._relieve()
 
     def _is_strained(self, directory: LogDir) -> bool:
@@ -200,6 +201,9 @@ class Disks:
     def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:
         """The controller has recorded these."""
         for tp, turn in turns.items():
+            fate = self._broker.logs.returned.get(tp)
+            if fate is not None and _BACK[fate] is turn:
+                self._broker.logs.acknowledged.add(tp)
             if self._turns.get(tp) is turn:
                 del self._turns[tp]
                 if tp in self._next_turns:
@@ -209,8 +213,11 @@ class Disks:
             self._as_good_as_others()
 
     def _as_good_as_others(self) -> None:
+        logs = self._broker.logs
         for directory in self._returned:
-            self._broker.logs.past.healed(directory)
+            # One that has a replica which cannot be loaded is not: nobody has heard what that one lacks.
+            if not any(failed.dir is directory for failed in logs.failed.values()):
+                logs.past.healed(directory)
         self._returned.clear()
 
     def metadata_changed(self) -> None:
@@ -371,6 +378,8 @@ class Disks:
         finally:
             self._changing.discard(path)
         if error is not None:
+            if old is not None:
+                old.waits_for_room = new.waits_for_room
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
         self._since[new] = broker.now_ms()
@@ -394,9 +403,10 @@ class Disks:
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
                 here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
+                here = here or tp in logs.returned
                 wished = tp in logs.new.refused and logs.new.preferred.get(tp) not in bad
                 if broker.broker_id in info.replicas and not here and (known or wished):
-                    logs.returned.setdefault(tp, ReplicaFate.LOST)
+                    logs.is_back(tp, ReplicaFate.LOST)
         self.turns()
 
     def _forget(self, directory: LogDir) -> None:

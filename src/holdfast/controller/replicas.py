@@ -111,12 +111,19 @@ def _back(state: ControllerState, broker: BrokerId, tp: TopicPartition, *, total
 
 
 def replicas_online(state: ControllerState, event: ReplicasOnline, now_ms: TimestampMs) -> Decision:
-    """An answer that called them offline was old: the broker uses them. Everybody hears it."""
-    records = []
+    """An answer that called them offline was old: the broker uses them. Everybody hears it; and where nobody leads,
+    perhaps since that answer, somebody can now."""
+    records: list[MetadataRecord] = []
     for tp in event.partitions:
         found = _find(state, event.broker_id, tp)
-        if found is not None and state.offline.discard(event.broker_id, (found[0].topic_id, tp.partition)):
-            records.append(PartitionChangeRecord(partition=tp.partition, topic_id=found[0].topic_id))
+        if found is None or not state.offline.discard(event.broker_id, (found[0].topic_id, tp.partition)):
+            continue
+        topic, partition = found
+        change: MetadataRecord | None = None
+        if partition.leader is None:
+            is_alive = state.alive(topic.topic_id, tp.partition)
+            change = elect_somebody(state, topic, tp.partition, partition, is_alive)
+        records.append(change or PartitionChangeRecord(partition=tp.partition, topic_id=topic.topic_id))
     return Decision(records=tuple(records))
 
 

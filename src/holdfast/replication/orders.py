@@ -178,12 +178,12 @@ class Orders:
             result(self._take_role(partition, state, now_ms))
 
     def _may_return(self, state: PartitionState) -> bool:
-        """Its disk is back, and nobody counts on what it may lack now. Or the controller knows, and has nobody better:
-        it made it leader, to recover (KIP-704), after all that was ordered before the disk failed."""
+        """Its disk is back, and nobody counts on what it may lack now. Or the controller has recorded that, and has
+        nobody better: it made it leader, to recover (KIP-704). An order from before it knew is refused."""
         me, known = self._around.broker_id, self.partitions.get(state.topic_partition)
         if state.topic_partition not in self._logs.returned:
             return False
-        if state.leader == me and state.recovering:
+        if state.leader == me and state.recovering and state.topic_partition in self._logs.acknowledged:
             return known is None or state.leader_epoch > known.leader_epoch
         return state.leader != me and me not in state.isr and me not in state.eligible
 

@@ -69,7 +69,7 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
                 done(None)
                 return
             logs.forget(tp)
-            logs.returned[tp] = ReplicaFate.LOST
+            logs.is_back(tp, ReplicaFate.LOST)
             logs.new.avoided[tp] = directory.path
         done(error)
 
@@ -119,13 +119,13 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
     for tp in before:
         logs.forget(tp)
         logs.failed.pop(tp, None)
-        logs.returned[tp] = ReplicaFate.LOST
+        logs.is_back(tp, ReplicaFate.LOST)
     for tp, each in found.logs.items():
         logs.adopt(each)
-        logs.returned[tp] = ReplicaFate.DAMAGED
+        logs.is_back(tp, ReplicaFate.DAMAGED)
     for tp, failed in found.failed.items():
         if logs.get(tp) is not None:
-            log.warning("%s is left alone: there is a newer copy in %s", failed.path, logs.dir_of(tp))
+            logs.leave_aside(tp, failed)
             continue
         logs.failed[tp] = failed
         logs.returned.pop(tp, None)
@@ -139,10 +139,10 @@ def take_away(logs: LogManager, directory: LogDir) -> None:
     """The dir is no more of this broker: what it had is gone, and may be made anew on the others."""
     for each in logs.logs_in(directory):
         logs.forget(each.topic_partition)
-        logs.returned[each.topic_partition] = ReplicaFate.LOST
+        logs.is_back(each.topic_partition, ReplicaFate.LOST)
     for tp in [tp for tp, failed in logs.failed.items() if failed.dir is directory]:
         del logs.failed[tp]
-        logs.returned[tp] = ReplicaFate.LOST
+        logs.is_back(tp, ReplicaFate.LOST)
     logs.drop_dir(directory)
     if directory.is_online:
         directory.queue.submit(partial(_close, directory), lambda *_: None)

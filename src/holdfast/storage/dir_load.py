@@ -175,6 +175,14 @@ def _load(
     found.complete = True
 
 
+def set_path_aside(directory: LogDir, tp: TopicPartition, path: str, unique: str) -> None:
+    """On the dir's thread: a copy that could not even be read, and need not be."""
+    name = marked_name(tp, unique, STRAY_SUFFIX)
+    log.warning("%s: there is a newer copy in another directory: it is left as %s", path, name)
+    with directory.guard():
+        directory.files.rename(path, f"{directory.path}/{name}")
+
+
 class Twin(NamedTuple):
     """One of two copies of a replica. ``was_moved``: a move has left it; else its dir was out of use when the other one
     was made."""
@@ -184,11 +192,13 @@ class Twin(NamedTuple):
     was_moved: bool
 
 
-def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, list[Log]]) -> list[Twin]:
+def settle_twins(
+    found: Sequence[LoadedDir], undecided: dict[TopicPartition, list[Log]]
+) -> tuple[list[Twin], list[tuple[TopicPartition, FailedReplica]]]:
     """Take out the copies that a move left beside a replica, and those of a dir that was away, dead or out of log.dirs,
     while the replica was made anew on another one. Of two topics of one name, of which one was deleted while its dir
     was away, only the cluster knows which is right: the second is ``undecided`` (K112-80). DuplicateReplicaError for
-    two that nothing of ours has made."""
+    two that nothing of ours has made. Beside the twins: outdated copies that could not be read."""
     seen: dict[TopicPartition, LoadedDir] = {}
     settled = []
     used = _in_use(found)
@@ -218,11 +228,13 @@ def settle_twins(found: Sequence[LoadedDir], undecided: dict[TopicPartition, lis
             else:
                 settled.append(Twin(before.logs.pop(tp), here, was_moved))
                 seen[tp] = one
-    for one in found:
-        for tp in [tp for tp in one.failed if tp in seen and _outdated(one, seen[tp], used) is one]:
-            left, newer = one.failed.pop(tp), seen[tp].directory
-            log.warning("%s is left alone: there is a newer copy in %s", left.path, newer.path)
-    return settled
+    unread = [
+        (tp, one.failed.pop(tp))
+        for one in found
+        for tp in list(one.failed)
+        if tp in seen and _outdated(one, seen[tp], used) is one
+    ]
+    return settled, unread
 
 
 def _in_use(found: Sequence[LoadedDir]) -> list[LoadedDir]:

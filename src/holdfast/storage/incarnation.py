@@ -25,7 +25,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import BrokerEpoch, DirectoryId, TopicPartition
 from holdfast.storage.files import FileSystem
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import SPACE_ERRORS, LogDir
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,24 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
 
 
 def write(files: FileSystem, directory: str, incarnation: Incarnation) -> None:
-    """Replace the directory's file."""
-    files.write_atomic(f"{directory}/{FILE_NAME}", incarnation.encode(), durable=False)
+    """Replace the directory's file. In its place where there is no room for another one: what it says must not stay
+    when it is not so any more. OSError, and it is gone, if that cannot be done either."""
+    path, data = f"{directory}/{FILE_NAME}", incarnation.encode()
+    try:
+        files.write_atomic(path, data, durable=False)
+    except OSError as e:
+        if e.errno not in SPACE_ERRORS or not files.exists(path):
+            raise
+        handle = files.open(path)
+        try:
+            fits = handle.size() >= len(data)
+            if fits:
+                handle.pwritev((data.ljust(handle.size()),), 0)
+        finally:
+            handle.close()
+        if not fits:
+            files.unlink(path)
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +234,11 @@ class Past:
             return
         self._noted = replace(noted, directories={**noted.directories, directory.directory_id: noted.broker_epoch})
         self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
+
+    def renew(self) -> None:
+        """A directory has room again: it may have missed what was to be noted."""
+        if self._noted is not None:
+            self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
 
     def epoch_of(self, directory: LogDir, broker_epoch: BrokerEpoch | None) -> BrokerEpoch | None:
         """Whose writes a directory has that is closed clean now: ours, or those of the time before when we never were

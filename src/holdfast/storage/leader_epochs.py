@@ -116,6 +116,7 @@ class LeaderEpochs:
         if keep == len(starts):
             return False
         self._entries = (epochs[:keep], starts[:keep])
+        self.is_ahead = True
         return True
 
     def truncate_from_start(self, start: Offset) -> bool:

@@ -11,8 +11,8 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from holdfast.model.config import LogConfig
@@ -195,10 +195,10 @@ class Log:
             if leader_epoch != view.last_epoch or self.epochs.is_ahead:
                 self.epochs.assign(leader_epoch, base_offset)
             data = batches if end == len(batches) else memoryview(batches)[:end]
-            self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled)
+            wrote = partial(self._publish, view.start_offset)
+            self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled, wrote)
         if has_producer:
             self.producers.update(checked[0][1], base_offset)
-        self._publish(view.start_offset, offset)
         if offset - self.recovery_point >= config.flush_messages:
             self.flush()
         time = now_ms if config.message_timestamp_type == "LogAppendTime" else None
@@ -220,11 +220,10 @@ class Log:
             size = placed[-1].at + placed[-1].size
             data = batches if size == len(batches) else memoryview(batches)[:size]
             rolled = partial(self._rolled_within, fetched.producers)
-            self._segments.write(data, placed, view.end_offset, fetched.max_timestamp, now_ms, self.config, rolled)
-        for header in fetched.producers:
-            self.producers.update(header, header.base_offset)
+            wrote = partial(self._wrote_within, fetched.producers)
+            end_offset, latest, config = view.end_offset, fetched.max_timestamp, self.config
+            self._segments.write(data, placed, end_offset, latest, now_ms, config, rolled, wrote)
         end_offset = placed[-1].last_offset + 1
-        self._publish(view.start_offset, end_offset)
         if end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
         return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, self.view.last_epoch, False)
@@ -331,10 +330,18 @@ class Log:
 
     def _rolled_within(self, producers: list[BatchHeader], offset: Offset) -> None:
         """As ``_rolled``, within an append of batches of ``producers``: those before ``offset`` are written."""
+        self._told_of(producers, offset)
+        self._rolled(offset)
+
+    def _wrote_within(self, producers: list[BatchHeader], offset: Offset) -> None:
+        """Batches of ``producers`` are written up to ``offset``, whatever becomes of the rest."""
+        self._told_of(producers, offset)
+        self._publish(self.view.start_offset, offset)
+
+    def _told_of(self, producers: list[BatchHeader], offset: Offset) -> None:
         while producers and producers[0].base_offset < offset:
             header = producers.pop(0)
             self.producers.update(header, header.base_offset)
-        self._rolled(offset)
 
     @property
     def has_retired(self) -> bool:
@@ -480,44 +487,64 @@ class Log:
             return
         with self.guard():
             position, base_offset, end_offset = view.segment_for(offset - 1).cut_point(offset)
-            if end_offset < view.start_offset:
-                self.truncate_fully_and_start_at(min(offset, base_offset), now_ms)
-                return
-            if self.cuts is not None:
-                self.cuts.append((end_offset, False))
-            going = segments.drop_from(offset)
-            segment = segments.active
-            older_size = sum(s.size for s in segments.all[:-1])
-            # Readers see the new end first, then the bytes go.
-            self.view = view._replace(
-                end_offset=end_offset, end_position=position, segments=segments.all, size=older_size + position
-            )
-            self._lower_recovery_point(end_offset)
-            # Durably, and names before bytes: what is cut off must not turn up between what is appended next.
-            segments.retire(going[::-1], now_ms)
-            if drop_snapshots_after(self.dir.files, self.path, end_offset) or going:
-                segments.sync_names()
-            segment.truncate(position, end_offset)
-            segment.flush()
-            self.epochs.truncate_from_end(end_offset)
-            self._snapshot_offset = None
-            self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
+        if end_offset < view.start_offset:
+            self.truncate_fully_and_start_at(min(offset, base_offset), now_ms)
+            return
+        with self._all_or_failed():
+            self._cut(offset, position, end_offset, now_ms)
+        with self.guard():
+            self.epochs.write_ahead()
+
+    def _cut(self, offset: Offset, position: int, end_offset: Offset, now_ms: TimestampMs) -> None:
+        view, segments = self.view, self._segments
+        if self.cuts is not None:
+            self.cuts.append((end_offset, False))
+        going = segments.drop_from(offset)
+        segment = segments.active
+        older_size = sum(s.size for s in segments.all[:-1])
+        # Readers see the new end first, then the bytes go.
+        self.view = view._replace(
+            end_offset=end_offset, end_position=position, segments=segments.all, size=older_size + position
+        )
+        self._lower_recovery_point(end_offset)
+        # Durably, and names before bytes: what is cut off must not turn up between what is appended next.
+        segments.retire(going[::-1], now_ms)
+        if drop_snapshots_after(self.dir.files, self.path, end_offset) or going:
+            segments.sync_names()
+        segment.truncate(position, end_offset)
+        segment.flush()
+        self.epochs.forget_from(end_offset)
+        self._snapshot_offset = None
+        self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
         self._publish(view.start_offset, end_offset)
+
+    @contextmanager
+    def _all_or_failed(self) -> Iterator[None]:
+        """Around a change of several files: after an error in the middle nobody knows what is there, so this log is
+        used no more (K18-03), whatever the error was."""
+        try:
+            with self.guard():
+                yield
+        except KafkaStorageError as e:
+            self.dir.fail_log(self, e)
+            raise
 
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         if self.cuts is not None:
             self.cuts.append((offset, True))
-        with self.guard():
+        with self._all_or_failed():
             self._lower_recovery_point(offset)
             self._segments.restart(offset, now_ms)
-            self.epochs.clear()
+            self.epochs.forget_from(-1)
             drop_snapshots_after(self.dir.files, self.path, -1)
             self._segments.sync_names()
             self._snapshot_offset = None
             self.producers.clear(offset)
-        self._publish(offset, offset)
+            self._publish(offset, offset)
         self.recovery_point = offset
+        with self.guard():
+            self.epochs.write_ahead()
 
     def _lower_recovery_point(self, offset: Offset) -> None:
         """The checkpoint must not say that what will be written after ``offset`` is synced."""

@@ -197,7 +197,7 @@ class LogDir:
         elif of is None or error.errno in _GONE_ERRORS:
             log.warning("%s: %s; the directory itself is fine", self.path, error)
         else:
-            self._fail_log(of, typed)
+            self.fail_log(of, typed)
         return typed
 
     def suspect(self, error: OSError, kind: type[KafkaStorageError], of: Suspect | None = None) -> KafkaStorageError:
@@ -218,8 +218,9 @@ class LogDir:
             return True
         return False
 
-    def _fail_log(self, of: Suspect, error: KafkaStorageError) -> None:
-        if of.failure is not None:
+    def fail_log(self, of: Suspect, error: KafkaStorageError) -> None:
+        """The log cannot be used any more, though the directory can. Told once."""
+        if of.failure is not None or self.failure is not None:
             return
         of.failure = error
         log.error("%s: %s has failed, the directory itself is fine: %s", self.path, of.topic_partition, error)

@@ -27,7 +27,15 @@ from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints
 from holdfast.storage.checkpoint_writer import CheckpointWriter
-from holdfast.storage.dir_load import FailedReplica, FoundFuture, LoadedDir, load_dir, set_aside, settle_twins
+from holdfast.storage.dir_load import (
+    FailedReplica,
+    FoundFuture,
+    LoadedDir,
+    load_dir,
+    set_aside,
+    set_path_aside,
+    settle_twins,
+)
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import FutureLog, forget_origin, leave, remove_tree
 from holdfast.storage.incarnation import Past
@@ -95,6 +103,8 @@ class LogManager:
         """Replicas that could not be used though their dir could (K18-03)."""
         self.returned: dict[TopicPartition, ReplicaFate] = {}
         """Replicas that may be used, or made, again since their dir is back, and have not been yet."""
+        self.acknowledged: set[TopicPartition] = set()
+        """Those of them of which the controller has recorded it."""
         self.past = Past(dirs, boot_id)
         for directory in dirs:
             directory.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, directory)
@@ -129,7 +139,7 @@ class LogManager:
                 f"log.dirs: none of the specified log dirs {paths} can be created or validated: expected one"
             )
         try:
-            twins = settle_twins(found, self._undecided)
+            twins, unread = settle_twins(found, self._undecided)
         except DuplicateReplicaError as e:
             return e
         by_id: dict[UUID, str] = {}
@@ -154,6 +164,8 @@ class LogManager:
             else:
                 why = f"{kept.path} was made while {going.dir.path} was away"
                 self.submit_quietly(going.dir, partial(set_aside, going, self._new_id().hex, why))
+        for tp, failed in unread:
+            self.leave_aside(tp, failed)
         return None
 
     def _take_stock(self, one: LoadedDir) -> None:
@@ -267,6 +279,11 @@ class LogManager:
         if gone is not None:
             self.counts[gone.dir.path] -= 1
 
+    def is_back(self, tp: TopicPartition, fate: ReplicaFate) -> None:
+        """It may be used, or made, again, with this fate; the controller does not know yet."""
+        self.returned[tp] = fate
+        self.acknowledged.discard(tp)
+
     def settle(self, tp: TopicPartition, topic_id: TopicId, now_ms: TimestampMs) -> None:
         """The topic was deleted and made again while a dir was away (K112-80): of several copies found at the start
         that of ``topic_id`` stays."""
@@ -282,6 +299,10 @@ class LogManager:
             if each is not right:
                 log.warning("%s is of an earlier topic of that name: removed", each.path)
                 self.retire(each, now_ms)
+
+    def leave_aside(self, tp: TopicPartition, failed: FailedReplica) -> None:
+        """Of a replica that is served from another dir: its name must not be found again at the next start."""
+        self.submit_quietly(failed.dir, partial(set_path_aside, failed.dir, tp, failed.path, self._new_id().hex))
 
     def retire(self, superseded: Log, now_ms: TimestampMs) -> None:
         """Remove a log that is in no table: later, like one that was deleted."""

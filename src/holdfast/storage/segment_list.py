@@ -61,9 +61,11 @@ class SegmentList:
         now_ms: TimestampMs,
         config: LogConfig,
         rolled: Callable[[Offset], None],
+        wrote: Callable[[Offset], None],
     ) -> None:
         """Append to the active segment, which ends at ``end_offset``; to a new one if they do not belong there (then
-        ``rolled`` is called). The new one begins where the old one ends, also when the batches do not: a hole
+        ``rolled`` is called). ``wrote`` is called with the new end, for each part of what is more than a segment takes:
+        the next part may fail. The new one begins where the old one ends, also when the batches do not: a hole
         between two segments is a loss, and recovery takes it for one."""
         size = len(data)
         active = self.all[-1]
@@ -75,7 +77,7 @@ class SegmentList:
             or _index_is_full(active, config)
         ):
             if size > config.segment_bytes:
-                self._write_in_parts(data, placed, end_offset, now_ms, config, rolled)
+                self._write_in_parts(data, placed, end_offset, now_ms, config, rolled, wrote)
                 return
             if active.size or too_far:
                 active = self.roll(placed[0].base_offset if too_far else end_offset, now_ms)
@@ -84,6 +86,7 @@ class SegmentList:
             active.first_timestamp = placed[0].max_timestamp
             active.created_ms = now_ms
         active.append(data, placed, config.index_interval_bytes)
+        wrote(placed[-1].last_offset + 1)
 
     def _write_in_parts(
         self,
@@ -93,6 +96,7 @@ class SegmentList:
         now_ms: TimestampMs,
         config: LogConfig,
         rolled: Callable[[Offset], None],
+        wrote: Callable[[Offset], None],
     ) -> None:
         """More than fits in one segment: as many batches at a time as do fit."""
         largest = max(p.size for p in placed)
@@ -109,7 +113,8 @@ class SegmentList:
                 stop += 1
             part = [p._replace(at=p.at - first) for p in placed[start:stop]]
             end = placed[stop - 1].at + placed[stop - 1].size
-            self.write(view[first:end], part, end_offset, max(p.max_timestamp for p in part), now_ms, config, rolled)
+            latest = max(p.max_timestamp for p in part)
+            self.write(view[first:end], part, end_offset, latest, now_ms, config, rolled, wrote)
             end_offset = part[-1].last_offset + 1
             start = stop
 

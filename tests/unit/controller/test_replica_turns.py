@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.controller import events
+from holdfast.metadata.records import RecoveryState
 from holdfast.model.errors import IneligibleReplicaError, StaleBrokerEpochError
 from holdfast.model.fates import ReplicaTurn
 from holdfast.model.types import TopicPartition
@@ -204,3 +205,18 @@ def test_K112_101_no_record_says_which_replica_is_offline_or_in_which_directory(
     again = Cluster(brokers=0)
     again.controller.replay(list(cluster.image.to_records()), 0)
     assert not again.controller.offline_replicas()
+
+
+def test_an_old_answer_does_not_leave_the_only_copy_without_a_lead() -> None:
+    """It said 56 before it had heard that the controller knows, and yes right after that."""
+    cluster = Cluster()
+    cluster.create("t", (1,))
+    tell(cluster, 1, ReplicaTurn.FAILED, t())
+    tell(cluster, 1, ReplicaTurn.BACK_DAMAGED, t())
+    p = cluster.partition("t")
+    assert p.leader == 1 and p.recovery_state is RecoveryState.RECOVERING
+    cluster.ask(events.ReplicasOffline(broker_id=1, partitions=(t(),)))
+    assert cluster.partition("t").leader is None
+    cluster.ask(events.ReplicasOnline(broker_id=1, partitions=(t(),)))
+    p = cluster.partition("t")
+    assert p.leader == 1 and p.recovery_state is RecoveryState.RECOVERING

@@ -1,5 +1,6 @@
 """What a broker finds out at its start about what its replicas still have (H-07)."""
 
+import errno
 import shutil
 from pathlib import Path
 from uuid import UUID
@@ -10,7 +11,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import DuplicateReplicaError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.storage import checkpoints, dir_changes
 from holdfast.storage.files import OsFiles
 from holdfast.storage.incarnation import FILE_NAME, DirHistory, Incarnation, Past, judge, read
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -358,9 +359,89 @@ def test_C20_a_copy_without_a_note_is_never_set_aside(machine: Machine, tmp_path
     assert [type(error) for error in errors] == [DuplicateReplicaError]
 
 
-def test_C20_an_outdated_copy_that_cannot_be_read_hides_nothing(machine: Machine) -> None:
-    kept = made_anew(machine, fails="before a start")
-    (machine.paths[0] / str(T0) / "partition.metadata").write_bytes(b"torn")
+@pytest.mark.parametrize("readable_then", [True, False])
+@pytest.mark.parametrize("online", [True, False])
+def test_C20_an_outdated_copy_that_cannot_be_read_hides_nothing(
+    machine: Machine, readable_then: bool, online: bool
+) -> None:
+    """Nor at the start after that, when the notes name both directories."""
+    torn = machine.paths[0] / str(T0) / "partition.metadata"
+    if online:
+        comes_back(machine, torn=torn, made_anew=True)
+        machine.logs.past.healed(machine.logs.dirs[0])
+    else:
+        made_anew(machine, fails="before a start")
+        torn.write_bytes(b"torn")
+        machine.start()
+        machine.register()
+    kept = machine.logs.get(T0)
+    assert kept is not None and kept.path.startswith(str(machine.paths[1])) and T0 not in machine.logs.failed
+    machine.stop(clean=True)
+    if readable_then:
+        next(machine.paths[0].glob("*-stray")).joinpath("partition.metadata").unlink()
     machine.start()
     log = machine.logs.get(T0)
-    assert log is not None and Path(log.path).parent == kept and T0 not in machine.logs.failed
+    assert log is not None and log.path == kept.path and T0 not in machine.logs.failed
+
+
+def comes_back(machine: Machine, *, torn: Path, made_anew: bool = False) -> None:
+    """d0 fails while the broker runs, and is back; a replica of it cannot be loaded."""
+    old = machine.logs.dirs[0]
+    old.mark_offline(KafkaStorageError("dead"))
+    machine.logs.past.failed(old)
+    for log in machine.logs.logs_in(old):
+        log.release()
+    old.close()
+    if made_anew:
+        machine.logs.forget(T0)
+        machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+    torn.write_bytes(b"torn")
+    errors: list[object] = []
+    new = LogDir(old.path, OsFiles(), InlineQueue())
+    dir_changes.restore(machine.logs, old, new, NOW_MS, errors.append)
+    assert errors == [None]
+
+
+# -- notes that a full directory did not take --------------------------------------------------------------------------
+
+
+def fails_while_the_other_is_full(machine: Machine, bad: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory fails, and keeps its own note; the other one is full, and has room again later."""
+    note, path = (machine.paths[bad] / FILE_NAME).read_bytes(), str(machine.paths[1 - bad])
+    write_atomic = OsFiles.write_atomic
+
+    def full(self: OsFiles, to: str, data: bytes, *, durable: bool = True) -> None:
+        if to.startswith(path):
+            raise OSError(errno.ENOSPC, "No space left on device", to)
+        write_atomic(self, to, data, durable=durable)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OsFiles, "write_atomic", full)
+        machine.logs.dirs[bad].mark_offline(KafkaStorageError("a flush failed"))
+        machine.logs.past.failed(machine.logs.dirs[bad])
+    (machine.paths[bad] / FILE_NAME).write_bytes(note)
+    machine.logs.dirs[1 - bad].probe()
+    assert machine.logs.dirs[1 - bad].full is None
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_H_28_a_directory_that_failed_is_not_kept_for_want_of_room_in_another(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, renewed: bool
+) -> None:
+    lost = machine.logs.logs_in(machine.logs.dirs[1])[0].topic_partition
+    fails_while_the_other_is_full(machine, 1, monkeypatch)
+    if renewed:
+        machine.logs.past.renew()
+    machine.stop(clean=False)
+    assert machine.start().of(lost) is DAMAGED
+
+
+def test_C20_which_copy_is_newer_is_noted_once_there_is_room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails_while_the_other_is_full(machine, 0, monkeypatch)
+    machine.logs.past.renew()
+    machine.logs.forget(T0)
+    machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
+    machine.stop(clean=False)
+    machine.start()
+    log = machine.logs.get(T0)
+    assert log is not None and log.path.startswith(str(machine.paths[1]))

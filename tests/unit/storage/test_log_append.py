@@ -26,6 +26,7 @@ from holdfast.records.compression import Codec, compress
 from holdfast.records.record import decode_batch
 from holdfast.storage.log_dir import DirState, LogDir
 from holdfast.storage.validation import RejectedRecordsError
+from tests.unit.storage.conftest import contents
 
 NOW_MS = 1_700_000_000_000
 
@@ -462,3 +463,32 @@ def test_K18_02_one_place_judges_all_errors(open_log, batch, files, monkeypatch)
             do()
         files.rules.clear()
     assert len(judged) == len(work)
+
+
+@pytest.mark.parametrize("operation", ["create", "pwritev"])
+@pytest.mark.parametrize("leads", [False, True])
+def test_more_than_a_segment_of_which_only_a_part_found_room(open_log, batch, files, operation, leads):
+    """What is written is there, for readers, producers and what comes next; the rest comes again."""
+    parts = [
+        bytes(batch(b"x" * 100, base_offset=i, leader_epoch=1, producer_id=7, producer_epoch=0, sequence=i))
+        for i in range(6)
+    ]
+    log = open_log(segment_bytes=2 * len(parts[0]) + 20)
+    files.fail(operation, "00000000000000000002.log", error=errno.ENOSPC)
+    with pytest.raises(KafkaStorageError):
+        log.append_as_follower(memoryview(b"".join(parts)), NOW_MS)
+    files.rules.clear()
+    assert log.view.end_offset == 2
+    if leads:
+        log.assign_epoch(2)
+        for i in range(2, 6):
+            new = batch(b"y" * 100, producer_id=7, producer_epoch=0, sequence=i)
+            assert not log.append_as_leader(new, 2, NOW_MS).duplicate
+        repeated = log.append_as_leader(batch(b"x" * 100, producer_id=7, producer_epoch=0, sequence=1), 2, NOW_MS)
+        assert repeated.duplicate
+    else:
+        log.append_as_follower(memoryview(b"".join(parts[2:])), NOW_MS)
+    assert [h.base_offset for _, h in iter_headers(contents(log))] == list(range(6))
+    log.close(clean=False)
+    again = open_log(segment_bytes=2 * len(parts[0]) + 20)
+    assert [h.base_offset for _, h in iter_headers(contents(again))] == list(range(6))

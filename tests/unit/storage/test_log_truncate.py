@@ -89,6 +89,36 @@ def test_an_epoch_is_forgotten_though_the_full_disk_did_not_take_the_file(open_l
     assert again.entries() == [(3, 0)]
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_full_disk_leaves_no_producer_of_what_was_cut(open_log, batch, files, restarted):
+    """The client that repeats it would be told that it is there."""
+    log = open_log()
+    log.append_as_leader(batch(b"a", producer_id=7, producer_epoch=0, sequence=0), 1, NOW_MS)
+    log.append_as_leader(batch(b"b", producer_id=7, producer_epoch=0, sequence=1), 2, NOW_MS)
+    files.fail("write_atomic", "leader-epoch-checkpoint", error=errno.ENOSPC)
+    with pytest.raises(KafkaStorageError):
+        log.truncate_to(1, NOW_MS)
+    files.rules.clear()
+    log.truncate_to(1, NOW_MS)
+    if restarted:
+        log.close(clean=True)
+        log = open_log(clean=True)
+    again = log.append_as_leader(batch(b"b", producer_id=7, producer_epoch=0, sequence=1), 3, NOW_MS)
+    assert not again.duplicate and log.view.end_offset == 2
+
+
+@pytest.mark.parametrize("cut", [10, 0])
+def test_K18_03_a_log_that_was_cut_half_way_is_used_no_more(log, files, cut):
+    """Whatever stopped it: nobody knows what is there. The directory has nothing to do with it."""
+    files.fail("rename" if log.config.segment_bytes < 1000 or not cut else "fsync", ".log", error=errno.ENOSPC)
+    with pytest.raises(KafkaStorageError):
+        log.truncate_to(cut, NOW_MS)
+    files.rules.clear()
+    assert log.failure is not None and log.dir.is_online
+    with pytest.raises(KafkaStorageError):
+        log.truncate_fully_and_start_at(50, NOW_MS)
+
+
 def test_truncation_lowers_the_recovery_point_and_says_so(log):
     told = []
     log.dir.on_recovery_points_lowered = lambda: told.append(log.recovery_point)
