@@ -125,4 +125,5 @@ class DirWatch:
         log = node.broker.logs.get(tp)
         if log is not None:
             return log.dir.failure is not None
-        return bool(self._bad_at_start) and (created_s is None or created_s < node.started_s)
+        # It is refused while any directory is bad, also one that has failed since the start (K112-08).
+        return created_s is None or created_s < node.started_s
