@@ -69,8 +69,15 @@ class Controller:
         for broker in state.image.brokers.values():
             if not broker.fenced:
                 state.sessions.touch(broker.id, now_ms)
+                state.unsettled.add(broker.id)
                 if broker.epoch != own_epoch:
                     state.unheard.add(broker.id)
+        state.awaiting.update(
+            (topic.topic_id, number)
+            for topic in state.image.sorted_topics()
+            for number, partition in topic.numbered()
+            if not all(member in state.unsettled for member in partition.isr)
+        )
         if state.settings.auto_rebalance:
             state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
 

@@ -33,7 +33,8 @@ class ControllerState:
     __slots__ = (
         "awaiting", "ends", "head_start_ends_ms", "image", "newest_turns", "next_rebalance_ms", "offline",
         "offline_dirs", "reassigned", "reassignments_may_end",
-        "returned", "rng", "sessions", "settings", "strained", "unheard", "unserved",
+        "returned", "rng", "sessions", "settings", "strained", "unheard",
+        "unserved", "unsettled",
     )  # fmt: skip
 
     def __init__(self, image: ClusterImage, settings: ControllerSettings, rng: Rng) -> None:
@@ -53,8 +54,10 @@ class ControllerState:
         self.sessions = Sessions(settings.session_timeout_ms)
         self.unheard: set[BrokerId] = set()
         """Brokers that the image counts as alive and that were not heard of in this reign."""
+        self.unsettled: set[BrokerId] = set()
+        """Brokers that live for all that is known, and have not given a sign in this reign that settles anything."""
         self.awaiting: set[tuple[TopicId, int]] = set()
-        """Partitions that lost a replica while nobody else of their ISR had been heard of."""
+        """Partitions with somebody in the ISR who is dead, because nobody else of it had been heard of."""
         self.reassigned = {
             (topic.topic_id, number)
             for topic in image.sorted_topics()
@@ -92,8 +95,9 @@ class ControllerState:
 
     def settle(self, broker_id: BrokerId) -> bool:
         """It is known now whether the broker lives; whether that was not known before."""
-        was_unheard = broker_id in self.unheard
+        was_unheard = broker_id in self.unsettled
         self.unheard.discard(broker_id)
+        self.unsettled.discard(broker_id)
         self.reassignments_may_end = self.reassignments_may_end or (was_unheard and bool(self.reassigned))
         return was_unheard
 

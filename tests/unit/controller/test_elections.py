@@ -309,3 +309,20 @@ def test_H_26_only_where_the_topic_allows_it_and_then_as_one_that_recovers() -> 
         assert reply.partitions[0].recovering is False
     assert cluster.partition("loose").recovery_state == 0
     cluster.isr("loose", 2, 1)
+
+
+@pytest.mark.parametrize("own", [None, 2])
+def test_R_29_a_controller_that_takes_over_finds_who_is_dead_in_an_isr(own: int | None) -> None:
+    """The one before had heard of nobody else of it, and so left it as it was; found by the property test."""
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    for _ in range(2):
+        cluster.controller = Controller(cluster.image, cluster.settings, random.Random(8))
+        epoch = None if own is None or cluster.partition("t").leader == 1 else cluster.image.brokers[own].epoch
+        cluster.controller.begin(0, own_epoch=epoch)
+        if not cluster.image.brokers[1].fenced:
+            cluster.die(1)
+            assert cluster.partition("t").isr == ALL, "2 and 3 may be dead, too"
+    cluster.ask(events.BrokerHeartbeat(broker_id=2, broker_epoch=cluster.image.brokers[2].epoch))
+    p = cluster.partition("t")
+    assert (p.leader, p.isr) == (2, (2, 3))
