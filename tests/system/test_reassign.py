@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -231,7 +233,8 @@ def test_a_replica_that_comes_is_made_on_a_good_directory_while_another_is_dead_
 
 @pytest.mark.parametrize("victim", ["the controller", "the leader", "the new replica"])
 def test_R_43_whoever_is_killed_in_between_it_comes_to_its_end_and_nothing_is_lost(victim: str, topic: str) -> None:
-    """All three replicas of a partition that is written to go to others."""
+    """All replicas of a partition that is written to go to others. The new one stands still until somebody is dead,
+    so that it cannot be over before."""
     with Cluster(brokers=5) as cluster:
         create(cluster, topic, [[1, 2, 3]], min_insync_replicas="2")
         controller = cluster.describe().controller_id
@@ -243,11 +246,15 @@ def test_R_43_whoever_is_killed_in_between_it_comes_to_its_end_and_nothing_is_lo
         second = plan(cluster, topic, [ahead[3], controller, ahead[1]])
         with Load(cluster, topic) as load:
             load.progress(50)
+            stopped = cluster.pids()[ahead[3]]
+            os.kill(stopped, signal.SIGSTOP)
             execute(cluster, second)
-            leader = cluster.describe([topic]).partitions[topic, 0].leader
-            killed = {"the controller": controller, "the leader": leader, "the new replica": ahead[3]}[victim]
-            if killed is not None and killed in cluster.live():
-                cluster.kill(killed)
+            leader = cluster.describe([topic], broker=controller).partitions[topic, 0].leader
+            assert leader is not None and leader not in (controller, ahead[3])
+            assert "is still in progress." in verify(cluster, second)
+            cluster.kill({"the controller": controller, "the leader": leader, "the new replica": ahead[3]}[victim])
+            if victim != "the new replica":
+                os.kill(stopped, signal.SIGCONT)
             load.progress(50)
             cluster.revive()
             wait_over(cluster, second)
