@@ -36,6 +36,7 @@ test: $(DEV)
 .PHONY: check
 check: $(DEV)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -160,9 +160,7 @@ class ControllerMachine(RuleBasedStateMachine):
         assert self.image.brokers[broker].may_lead
 
     @rule(broker=BROKERS, rest=st.sampled_from(FATES), others=st.dictionaries(PARTITIONS, st.sampled_from(FATES)))
-    def a_broker_comes_back(
-        self, broker: int, rest: ReplicaFate, others: dict[TopicPartition, ReplicaFate]
-    ) -> None:
+    def a_broker_comes_back(self, broker: int, rest: ReplicaFate, others: dict[TopicPartition, ReplicaFate]) -> None:
         self.incarnation += 1
         fates = ReplicaFates(rest=rest, others=others)
         for topic in self.image.sorted_topics():

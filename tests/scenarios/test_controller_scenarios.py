@@ -351,9 +351,7 @@ class Scenario:
 
     def do_ids(self, broker: str, epoch: str = "") -> None:
         registered = self.image.brokers[int(broker)].epoch
-        self.handle(
-            events.AllocateProducerIds(broker_id=int(broker), broker_epoch=int(epoch) if epoch else registered)
-        )
+        self.handle(events.AllocateProducerIds(broker_id=int(broker), broker_epoch=int(epoch) if epoch else registered))
 
     def do_state(self) -> None:
         for broker in sorted(self.image.brokers.values(), key=lambda b: b.id):
@@ -437,7 +435,7 @@ def ids(text: str) -> tuple[UUID, ...]:
 
 
 def lists(text: str) -> tuple[tuple[int, ...], ...]:
-    """"1,2/2,3" as lists of brokers."""
+    """ "1,2/2,3" as lists of brokers."""
     return tuple(tuple(int(b) for b in part.split(",") if b) for part in text.split("/")) if text else ()
 
 

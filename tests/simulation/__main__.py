@@ -1,8 +1,8 @@
 """make sim: many seeds, or one again.
 
-    python -m tests.simulation --seeds 1000            that many fresh ones, on all cores
-    python -m tests.simulation --seed 4711             the same run again, with its trace
-    python -m tests.simulation --planted H-01          until the planted bug is found
+python -m tests.simulation --seeds 1000            that many fresh ones, on all cores
+python -m tests.simulation --seed 4711             the same run again, with its trace
+python -m tests.simulation --planted H-01          until the planted bug is found
 """
 
 from __future__ import annotations

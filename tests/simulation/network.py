@@ -456,5 +456,3 @@ class Listener:
         self._network.loop.forget(self._fd)
         for end in self._waiting:
             end.close()
-
-

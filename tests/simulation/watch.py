@@ -209,7 +209,7 @@ class Watch:
     def _commit(self, node: Node, truth: Truth, copy: Copy, partition: Any) -> None:
         """A leader's high watermark rose: what is below it is committed for ever."""
         high_watermark = partition.high_watermark
-        for mark in copy.marks[_first_at(copy.marks, truth.end):]:
+        for mark in copy.marks[_first_at(copy.marks, truth.end) :]:
             if mark.next_offset > high_watermark:
                 break
             truth.committed.append(mark)

@@ -104,9 +104,7 @@ def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[.
         other.bind(("127.0.0.1", port + 100))
         other.listen()
         cluster = own_cluster(brokers=1, port=port)
-        assert "no metrics for now: metrics.port: cannot listen on" in (
-            cluster.data_dir / "broker-1.log"
-        ).read_text()
+        assert "no metrics for now: metrics.port: cannot listen on" in (cluster.data_dir / "broker-1.log").read_text()
 
     def comes() -> bool:
         try:

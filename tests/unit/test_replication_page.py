@@ -49,9 +49,7 @@ def test_every_table_in_the_code_has_its_picture() -> None:
 def test_a_picture_has_the_arrows_of_its_table_and_no_others(name: str) -> None:
     """Read from the page, not made again by the tool: each event of each arrow."""
     table, text = TABLES[name], pictures()[name]
-    drawn = {
-        (before, event, after) for before, after, events in ARROW.findall(text) for event in events.split(" / ")
-    }
+    drawn = {(before, event, after) for before, after, events in ARROW.findall(text) for event in events.split(" / ")}
     moves = {(s.name.lower(), e.value, after.name.lower()) for (s, e), after in table.moves.items()}
     assert drawn == moves, "run `make docs`"
     assert set(START.findall(text)) == {state.name.lower() for state in table.starts}

@@ -425,9 +425,7 @@ async def _main(config: BrokerConfig, ready_fd: int | None) -> int:
 def configure_logging(broker_id: int) -> None:
     """Log lines to standard error, with the broker's number."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        logging.Formatter(f"[%(asctime)s] %(levelname)s [broker-{broker_id}] %(message)s (%(name)s)")
-    )
+    handler.setFormatter(logging.Formatter(f"[%(asctime)s] %(levelname)s [broker-{broker_id}] %(message)s (%(name)s)"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper())

@@ -439,4 +439,3 @@ class Connection:
             exchange.answer = ()
         self.pool.running_bytes -= self._running_bytes
         self.on_close(self)
-

@@ -93,9 +93,7 @@ class Dispatcher:
 
                     exchange.finish([unsupported_version_answer(header.correlation_id)])
                     return
-                exchange.connection.close(
-                    f"API key {header.api_key} version {header.api_version} is not spoken here"
-                )
+                exchange.connection.close(f"API key {header.api_key} version {header.api_version} is not spoken here")
             elif header.api_key == _PRODUCE:
                 self._produce.handle(exchange)
             elif header.api_key == _FETCH:

@@ -196,9 +196,7 @@ class Membership:
                 return
             self._connected.set()
             waiters = [asyncio.ensure_future(self._lost.wait()), asyncio.ensure_future(self._beat_now.wait())]
-            _, pending = await asyncio.wait(
-                waiters, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            _, pending = await asyncio.wait(waiters, timeout=self._interval_s, return_when=asyncio.FIRST_COMPLETED)
             for waiter in pending:
                 waiter.cancel()
 
@@ -308,9 +306,7 @@ class Membership:
         connection = await self._open_lane(self._asks)
         return await connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
-    async def forward(
-        self, api_key: int, version: int, correlation_id: int, body: bytes, timeout_s: float
-    ) -> bytes:
+    async def forward(self, api_key: int, version: int, correlation_id: int, body: bytes, timeout_s: float) -> bytes:
         """A client's request as it is to the controller; the answer frame for the client.
 
         Tries until the time is up while there is no controller or it has just changed; raises RequestTimedOutError.

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class LiveBroker:
     """A broker that the controller counts as alive."""

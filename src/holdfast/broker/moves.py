@@ -331,4 +331,3 @@ class Moves:
 
     def _is_switching(self) -> bool:
         return any(not m.is_over for m in self._moves.values())
-

@@ -79,9 +79,7 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         raise LayoutError(f"--data-dir {data_dir}: expected a path without a comma, as log.dirs is a list")
     for key in options.settings:
         if key in OWNED_KEYS:
-            raise LayoutError(
-                f"--set {key}: expected a key that none of the options of `holdfast up` sets"
-            )
+            raise LayoutError(f"--set {key}: expected a key that none of the options of `holdfast up` sets")
     found = _existing(data_dir)
     warnings: list[str] = []
     brokers = options.brokers or len(found) or DEFAULT_BROKERS
@@ -164,9 +162,7 @@ def _first_port(found: Mapping[int, Mapping[str, str]]) -> int:
         raise LayoutError(f"broker-1.properties: {e}") from e
 
 
-def _first_metrics_port(
-    found: Mapping[int, Mapping[str, str]], options: Options, port: int, brokers: int
-) -> int:
+def _first_metrics_port(found: Mapping[int, Mapping[str, str]], options: Options, port: int, brokers: int) -> int:
     """Of broker 1: what is asked for, else what it had, else one that follows from its port; 0 is none."""
     first = options.metrics_port
     if first is None and options.port is None and "metrics.port" in found.get(1, {}):

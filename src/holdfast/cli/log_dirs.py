@@ -78,9 +78,7 @@ async def known(client: AdminClient, broker: BrokerId) -> None:
 @click.option("--topic-list", metavar="TOPIC,...", help="Only replicas of these topics.")
 @click.option("--json", "as_json", is_flag=True, help="kafka-log-dirs.sh's lines and JSON.")
 @click.option("--replicas", is_flag=True, help="Every replica, one a line: broker, directory, replica, bytes.")
-def describe(
-    bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool, replicas: bool
-) -> None:
+def describe(bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool, replicas: bool) -> None:
     """Show log directories: state and reason, since when, bytes, replicas, moves."""
     if as_json and replicas:
         raise UsageError("--json has every replica already: expected it without --replicas")
@@ -145,9 +143,7 @@ def only(view: DisksView, topics: list[str]) -> DisksView:
 # -- changes -------------------------------------------------------------------------------------------------------
 
 
-def change(
-    bootstrap: str, broker: BrokerId, action: DirAction, path: str, done: str, *, force: bool = False
-) -> None:
+def change(bootstrap: str, broker: BrokerId, action: DirAction, path: str, done: str, *, force: bool = False) -> None:
     """Ask for it, and say how the directory is then."""
 
     async def work(client: AdminClient) -> None:

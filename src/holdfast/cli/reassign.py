@@ -112,9 +112,7 @@ def generate(bootstrap: str, topics: str, broker_list: str) -> None:
         view = await _known_topics(client, names)
         everyone = (await client.metadata(())).brokers
         there = [Place(id=broker, rack=everyone[broker].rack) for broker in brokers if broker in everyone]
-        now = {
-            TopicPartition(name, p.partition): p.replicas for name in names for p in view.topics[name].partitions
-        }
+        now = {TopicPartition(name, p.partition): p.replicas for name in names for p in view.topics[name].partitions}
         wanted: dict[TopicPartition, tuple[BrokerId, ...]] = {}
         for at, name in enumerate(names):
             partitions = view.topics[name].partitions

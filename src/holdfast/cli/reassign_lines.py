@@ -1,6 +1,6 @@
 """Plans of ``holdfast reassign`` and the lines it says: kafka-reassign-partitions.sh's JSON and words. Pure.
 
-    {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","/d1"]}]}
+{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2],"log_dirs":["any","/d1"]}]}
 """
 
 import json
@@ -114,9 +114,7 @@ def _listed(what: Iterable[Any]) -> str:
 # -- what is said ----------------------------------------------------------------------------------------------
 
 
-def plan_json(
-    replicas: Mapping[TopicPartition, Sequence[BrokerId]], paths: Mapping[Replica, str] | None = None
-) -> str:
+def plan_json(replicas: Mapping[TopicPartition, Sequence[BrokerId]], paths: Mapping[Replica, str] | None = None) -> str:
     """A plan as one line, by topic and partition. Directories that are not known are "any"."""
     known = paths or {}
     entries = [

@@ -100,9 +100,7 @@ def _believed(state: ControllerState, event: BrokerRegister, known: BrokerImage 
     if fates.continues == known.epoch or fates.continues in earlier:
         state.unserved[event.broker_id] = earlier | {fates.continues}
         return fates
-    return ReplicaFates(
-        rest=_doubted(fates.rest), others={tp: _doubted(fate) for tp, fate in fates.others.items()}
-    )
+    return ReplicaFates(rest=_doubted(fates.rest), others={tp: _doubted(fate) for tp, fate in fates.others.items()})
 
 
 def _doubted(fate: ReplicaFate) -> ReplicaFate:

@@ -132,9 +132,7 @@ def _check(
 
 def _planned(before: tuple[BrokerId, ...], target: tuple[BrokerId, ...]) -> _Plan:
     removing = tuple(r for r in before if r not in target)
-    return _Plan(
-        replicas=(*target, *removing), adding=tuple(r for r in target if r not in before), removing=removing
-    )
+    return _Plan(replicas=(*target, *removing), adding=tuple(r for r in target if r not in before), removing=removing)
 
 
 def completion(

@@ -87,9 +87,7 @@ class AppendCall:
             if self.finished:
                 return
             if error is not None or info is None:
-                self.refuse(
-                    error or KafkaStorageError(f"{partition.topic_partition}: the append has no result")
-                )
+                self.refuse(error or KafkaStorageError(f"{partition.topic_partition}: the append has no result"))
             elif partition.leader_epoch != self.leader_epoch or partition.role is not Role.LEADER:
                 self.refuse(partition.not_leader())  # it may be cut again
             else:
@@ -133,9 +131,7 @@ class AppendCall:
         waiting = self.partition.waiting
         if self in waiting:
             waiting.remove(self)
-        self.fail(
-            RequestTimedOutError(f"{self.partition.topic_partition}: not on all in-sync replicas in time")
-        )
+        self.fail(RequestTimedOutError(f"{self.partition.topic_partition}: not on all in-sync replicas in time"))
 
     def _finish(self, result: ProduceResult) -> None:
         done = self._done

@@ -114,9 +114,7 @@ class FetchWait:
                 data = log.read(query.offset, max_bytes, mark, min_one=not self._total)
             except ColdRead:
                 self._cold.add(place)
-                reading.read_cold(
-                    log, query.offset, max_bytes, mark, partial(self._cold_read, place, partition)
-                )
+                reading.read_cold(log, query.offset, max_bytes, mark, partial(self._cold_read, place, partition))
                 return
             except (StorageError, OffsetOutOfRangeError) as e:
                 self._fail(place, reading.failed(query, e, partition))
@@ -146,9 +144,7 @@ class FetchWait:
         self._results[place] = result
         self._settled = True
 
-    def _cold_read(
-        self, place: int, partition: Partition, data: FileSlice | None, error: HoldfastError | None
-    ) -> None:
+    def _cold_read(self, place: int, partition: Partition, data: FileSlice | None, error: HoldfastError | None) -> None:
         self._cold.discard(place)
         if self.finished:
             return
@@ -164,11 +160,7 @@ class FetchWait:
     def on_progress(self, partition: Partition) -> None:
         """The high watermark of ``partition`` has moved."""
         for place, one in enumerate(self._partitions):
-            if (
-                one is partition
-                and place not in self._cold
-                and self._sizes[place] < self._queries[place].max_bytes
-            ):
+            if one is partition and place not in self._cold and self._sizes[place] < self._queries[place].max_bytes:
                 self._total -= self._sizes[place]
                 self._sizes[place] = 0
                 self._read(place, partition)

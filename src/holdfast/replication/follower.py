@@ -60,9 +60,7 @@ class _Append:
 
     __slots__ = ("fetched", "fetcher", "followed", "now_ms")
 
-    def __init__(
-        self, fetcher: FetcherState, followed: Followed, fetched: FetchedPartition, now_ms: int
-    ) -> None:
+    def __init__(self, fetcher: FetcherState, followed: Followed, fetched: FetchedPartition, now_ms: int) -> None:
         self.fetcher = fetcher
         self.followed = followed
         self.fetched = fetched
@@ -71,9 +69,7 @@ class _Append:
     def run(self) -> AppendInfo | None:
         followed, records = self.followed, self.fetched.records
         if not followed.is_current() or records is None:
-            raise NotLeaderOrFollowerError(
-                f"{followed.partition.topic_partition}: fetched in an epoch that is over"
-            )
+            raise NotLeaderOrFollowerError(f"{followed.partition.topic_partition}: fetched in an epoch that is over")
         return followed.log.append_as_follower(records, self.now_ms)
 
     def completed(self, info: AppendInfo | None, error: HoldfastError | None) -> None:
@@ -99,9 +95,7 @@ class _Cut:
     def run(self) -> None:
         followed = self.followed
         if not followed.is_current():
-            raise NotLeaderOrFollowerError(
-                f"{followed.partition.topic_partition}: a cut of an epoch that is over"
-            )
+            raise NotLeaderOrFollowerError(f"{followed.partition.topic_partition}: a cut of an epoch that is over")
         self.cut(followed.log)
 
     def completed(self, _: None, error: HoldfastError | None) -> None:
@@ -391,9 +385,7 @@ class FetcherState:
         tp = followed.partition.topic_partition
         self._move(tp, followed, Fetch.FAILED)
         self._backing_off[tp] = now_ms + followed.backoff_ms
-        log.debug(
-            "%s: fetch from broker %d failed, again in %d ms: %s", tp, self.source, followed.backoff_ms, error
-        )
+        log.debug("%s: fetch from broker %d failed, again in %d ms: %s", tp, self.source, followed.backoff_ms, error)
 
     def _back_off_all(self, now_ms: int) -> None:
         limit = self._around.settings.replica_fetch_backoff_ms

@@ -70,9 +70,7 @@ def expand_any(partition: Partition, now_ms: int) -> None:
             maybe_expand(partition, follower, now_ms)
 
 
-def on_result(
-    partition: Partition, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int
-) -> None:
+def on_result(partition: Partition, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int) -> None:
     """What the controller made of a proposal. Answers to what is no longer pending are ignored."""
     isr = partition.isr
     if partition.role is not Role.LEADER or isr.pending != proposal:
@@ -189,6 +187,4 @@ def check_followers(partition: Partition, now_ms: int) -> bool:
         else:
             expand_any(partition, now_ms)
         partition.advance(now_ms)
-    return len(isr.committed) < len(partition.replicas) or any(
-        f.end_offset != end_offset for f in followers.values()
-    )
+    return len(isr.committed) < len(partition.replicas) or any(f.end_offset != end_offset for f in followers.values())

@@ -179,9 +179,7 @@ class LocalReplicas:
         broker_id, epoch = replica
         if epoch is not None and epoch < 0:  # as the wire says that there is none
             epoch = None
-        return FollowerSession(
-            self._next_session, self._around, (broker_id, epoch), self._partitions, self._unknown
-        )
+        return FollowerSession(self._next_session, self._around, (broker_id, epoch), self._partitions, self._unknown)
 
     def list_offset(
         self,
@@ -226,9 +224,7 @@ class LocalReplicas:
 
     # -- the controller's answers and the clock ------------------------------------------------------------------
 
-    def alter_partition_result(
-        self, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int
-    ) -> None:
+    def alter_partition_result(self, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int) -> None:
         """The answer to a proposal that went out by the outbox. Every proposal needs one: an error if none came."""
         partition = self._partitions.get(proposal.topic_partition)
         if partition is not None and partition.topic_id == proposal.topic_id:

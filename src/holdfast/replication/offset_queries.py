@@ -41,8 +41,7 @@ def list_offset(
             done(OffsetResult(start, None, log.epoch_at(start)))
         case OffsetSpec.LATEST:
             done(
-                _not_available(partition)
-                or OffsetResult(partition.high_watermark, None, _latest_epoch(partition, log))
+                _not_available(partition) or OffsetResult(partition.high_watermark, None, _latest_epoch(partition, log))
             )
         case OffsetSpec.LATEST_TIERED | OffsetSpec.EARLIEST_PENDING_UPLOAD:
             done(OffsetResult(None))  # nothing is tiered
@@ -104,9 +103,7 @@ class Deletion:
 
     __slots__ = ("_done", "_offset", "_partition", "finished")
 
-    def __init__(
-        self, partition: Partition, offset: Offset, done: Callable[[Offset | HoldfastError], None]
-    ) -> None:
+    def __init__(self, partition: Partition, offset: Offset, done: Callable[[Offset | HoldfastError], None]) -> None:
         self._partition = partition
         self._offset = offset
         self._done: Callable[[Offset | HoldfastError], None] = done
@@ -147,9 +144,7 @@ class Deletion:
     def expire(self, now_ms: int) -> None:
         """The followers did not follow in time; our own log is cut all the same."""
         self.finished = True
-        self._done(
-            RequestTimedOutError(f"{self._partition.topic_partition}: not deleted on all replicas in time")
-        )
+        self._done(RequestTimedOutError(f"{self._partition.topic_partition}: not deleted on all replicas in time"))
 
     def _answer(self, result: Offset | HoldfastError) -> None:
         if not self.finished:

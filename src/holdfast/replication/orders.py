@@ -84,11 +84,7 @@ class _Creation:
     def expire(self, now_ms: int) -> None:
         """The log may still come: then the next order finds it."""
         tp = self.state.topic_partition
-        self._tell(
-            KafkaStorageError(
-                f"{tp}: its log was not made within {self._around.settings.create_timeout_ms} ms"
-            )
-        )
+        self._tell(KafkaStorageError(f"{tp}: its log was not made within {self._around.settings.create_timeout_ms} ms"))
 
     def end(self, error: HoldfastError | None) -> None:
         if not self.finished:
@@ -105,9 +101,7 @@ class _Creation:
 class Orders:
     """See the module's docstring. Owns the table of partitions and the fetchers."""
 
-    def __init__(
-        self, around: Surroundings, logs: LogManager, log_config: Callable[[str], LogConfig]
-    ) -> None:
+    def __init__(self, around: Surroundings, logs: LogManager, log_config: Callable[[str], LogConfig]) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.fetchers: dict[tuple[BrokerId, str], FetcherState] = {}
         self.controller_epoch: ControllerEpoch = -1
@@ -349,19 +343,9 @@ class Orders:
             return
         partition = self.partitions.get(tp)
         creation = self._creations.get(tp)
-        newest = (
-            creation.state.leader_epoch
-            if creation is not None
-            else partition.leader_epoch
-            if partition
-            else -1
-        )
+        newest = creation.state.leader_epoch if creation is not None else partition.leader_epoch if partition else -1
         if order.leader_epoch is not None and 0 <= order.leader_epoch < newest:
-            result(
-                StaleControllerEpochError(
-                    f"{tp}: leader epoch {order.leader_epoch}: expected {newest} or later"
-                )
-            )
+            result(StaleControllerEpochError(f"{tp}: leader epoch {order.leader_epoch}: expected {newest} or later"))
             return
         if order.delete and order.topic_id is not None:
             # A topic that is deleted never comes again.
@@ -478,11 +462,7 @@ class Orders:
         """See LocalReplicas.log_dir_failed."""
         error = KafkaStorageError(f"log directory {log_dir.path} is offline")
         for partition in list(self.partitions.values()):
-            if (
-                partition.log is not None
-                and partition.log.dir is log_dir
-                and partition.role is not Role.OFFLINE
-            ):
+            if partition.log is not None and partition.log.dir is log_dir and partition.role is not Role.OFFLINE:
                 self._drop_offline(partition, error)
 
     def log_failed(self, tp: TopicPartition) -> None:
@@ -508,9 +488,7 @@ class Orders:
                 self._unfollow(partition.topic_partition)
                 partition.resign()
                 if was_leader:
-                    self._around.outbox.leadership_changed(
-                        partition.topic_partition, False, partition.leader_epoch
-                    )
+                    self._around.outbox.leadership_changed(partition.topic_partition, False, partition.leader_epoch)
 
 
 def _is_newer(state: PartitionState, than: PartitionState) -> bool:

@@ -232,9 +232,7 @@ class Partition:
         told by its epoch."""
         self.around.watched.pop(self, None)
         self.around.retrying.pop(self, None)
-        self.role = (
-            Role.FOLLOWER
-        )  # callers that come back from the answers below are not served by the old role
+        self.role = Role.FOLLOWER  # callers that come back from the answers below are not served by the old role
         if state is None:
             self.leader = None
         else:
@@ -284,9 +282,7 @@ class Partition:
 
     def not_leader(self) -> HoldfastError:
         """What a client hears that should ask somebody else."""
-        return NotLeaderOrFollowerError(
-            f"{self.topic_partition}: broker {self.around.broker_id} does not lead it"
-        )
+        return NotLeaderOrFollowerError(f"{self.topic_partition}: broker {self.around.broker_id} does not lead it")
 
     def refusal(self, current_leader_epoch: LeaderEpoch | None = None) -> HoldfastError | None:
         """Why a request for the leader cannot be served here; None when it can."""
@@ -335,9 +331,7 @@ class Partition:
             return None
         found = self.epoch_end(log, last_fetched_epoch)
         if found is None:
-            raise OffsetOutOfRangeError(
-                f"{self.topic_partition}: epoch {last_fetched_epoch} is not known here"
-            )
+            raise OffsetOutOfRangeError(f"{self.topic_partition}: epoch {last_fetched_epoch} is not known here")
         return found if found[0] < last_fetched_epoch or found[1] < offset else None
 
     # -- appending -----------------------------------------------------------------------------------------------

@@ -16,9 +16,7 @@ from holdfast.replication.types import FetchPartitionQuery, FetchResult
 from holdfast.storage.log import FileSlice, Log
 
 
-def failed(
-    query: FetchPartitionQuery, error: HoldfastError, partition: Partition | None = None
-) -> FetchResult:
+def failed(query: FetchPartitionQuery, error: HoldfastError, partition: Partition | None = None) -> FetchResult:
     """The answer of a partition that cannot be read, with who leads it where we know."""
     leader: tuple[BrokerId | None, LeaderEpoch] | None = None
     start: Offset | None = None
@@ -30,9 +28,7 @@ def failed(
     return FetchResult(query.topic_partition, error, log_start_offset=start, current_leader=leader)
 
 
-def check(
-    partition: Partition | None, query: FetchPartitionQuery, unknown: HoldfastError
-) -> FetchResult | None:
+def check(partition: Partition | None, query: FetchPartitionQuery, unknown: HoldfastError) -> FetchResult | None:
     """Why nothing can be read for this query (an error, or a diverging epoch); None when it can be."""
     if partition is None:
         return failed(query, unknown)

@@ -51,9 +51,7 @@ class SessionEntry:
         "session",
     )
 
-    def __init__(
-        self, session: FollowerSession, partition: Partition, log: Log, progress: FollowerProgress
-    ) -> None:
+    def __init__(self, session: FollowerSession, partition: Partition, log: Log, progress: FollowerProgress) -> None:
         self.session = session
         self.partition = partition
         self.log = log
@@ -88,9 +86,7 @@ class SessionEntry:
 
     def has_news(self) -> bool:
         """The follower was not told the present high watermark or log start."""
-        return (
-            self._told_mark != self.partition.high_watermark or self._told_start != self.log.view.start_offset
-        )
+        return self._told_mark != self.partition.high_watermark or self._told_start != self.log.view.start_offset
 
     def result(self, data: FileSlice | None) -> FetchResult:
         """The answer for this partition; remembers what it tells."""
@@ -141,9 +137,7 @@ class SingleFetch:
 
     def _answered(self, results: list[FetchResult]) -> None:
         found = {result.topic_partition: result for result in results}
-        full = [
-            found.get(q.topic_partition) or self._session.present(q.topic_partition) for q in self._queries
-        ]
+        full = [found.get(q.topic_partition) or self._session.present(q.topic_partition) for q in self._queries]
         self._session.close()
         self.finished = True
         self._done(full)
@@ -264,9 +258,7 @@ class FollowerSession:
             if entry.has_news():
                 self.news[entry] = None
 
-    def _enter(
-        self, partition: Partition, query: FetchPartitionQuery, old: SessionEntry | None
-    ) -> SessionEntry | None:
+    def _enter(self, partition: Partition, query: FetchPartitionQuery, old: SessionEntry | None) -> SessionEntry | None:
         """A new entry, in the place of any other session's of the same follower; None if it may not follow."""
         if old is not None:
             self._remove(old)
@@ -275,11 +267,7 @@ class FollowerSession:
         if (
             progress is None
             or log is None
-            or (
-                known_epoch is not None
-                and self.broker_epoch is not None
-                and self.broker_epoch < known_epoch
-            )
+            or (known_epoch is not None and self.broker_epoch is not None and self.broker_epoch < known_epoch)
         ):
             # No replica of it, or an earlier incarnation of the broker (H-06).
             error = NotLeaderOrFollowerError(f"{partition}: broker {self._replica_id} may not follow it")

@@ -185,9 +185,7 @@ class Move:
         """Make the copy, or take up the one that was found."""
         tp, now_ms, config = self.topic_partition, self._around.now_ms(), self.source.config
         if self._found is None:
-            make = partial(
-                FutureLog.make, self.target, tp, self._around.new_id(), self.source.topic_id, config, now_ms
-            )
+            make = partial(FutureLog.make, self.target, tp, self._around.new_id(), self.source.topic_id, config, now_ms)
             self.target.queue.submit(make, self._made)
         else:  # it is read whole: aside
             load = partial(FutureLog.load, self.target, self._found, tp, config, now_ms)
@@ -430,9 +428,7 @@ class Move:
         move is DONE then, unless ``at_any_price``: the replica is deleted, or a dir has failed."""
         if self.is_over:
             return
-        is_renamed = (
-            self.state is MoveState.SWITCHING and not self._right.take() and self._standstill is not None
-        )
+        is_renamed = self.state is MoveState.SWITCHING and not self._right.take() and self._standstill is not None
         if is_renamed and not at_any_price:
             self._unwanted = True
             return

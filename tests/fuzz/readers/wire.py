@@ -169,9 +169,7 @@ def _make_connections() -> Run:
         wanted = []
         for frame in expected(data):
             header = parse_request_header(frame)
-            wanted.append(
-                (header.api_key, header.api_version, header.correlation_id, frame[header.body_offset :])
-            )
+            wanted.append((header.api_key, header.api_version, header.correlation_id, frame[header.body_offset :]))
         assert got == wanted, (got, wanted)
         assert served.closed or pool.running_bytes == 0
         if piece > 64:

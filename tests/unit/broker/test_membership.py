@@ -26,8 +26,13 @@ class Member:
         self.lost: list[int] = []
         self.registrations: list[int] = []
         identity = Identity(
-            broker_id=2, host="127.0.0.1", port=1, rack=None, log_dirs=(UUID(int=7),),
-            cluster_id=self.shared.cluster_id, incarnation_id=UUID(int=8),
+            broker_id=2,
+            host="127.0.0.1",
+            port=1,
+            rack=None,
+            log_dirs=(UUID(int=7),),
+            cluster_id=self.shared.cluster_id,
+            incarnation_id=UUID(int=8),
         )
         self.membership = Membership(
             identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,

@@ -54,9 +54,7 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_a_move_has_its_lag_and_its_rate() -> None:
-    move = MoveReading(
-        topic_partition=TopicPartition("t", 3), source="/d1", target="/d2", lag=70, bytes_per_s=9.5
-    )
+    move = MoveReading(topic_partition=TopicPartition("t", 3), source="/d1", target="/d2", lag=70, bytes_per_s=9.5)
     found = parsed(Reading(moves=(move,)))
     labels = {"topic": "t", "partition": "3", "from": "/d1", "to": "/d2"}
     assert of(found["holdfast_moves"]) == 1

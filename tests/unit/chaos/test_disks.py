@@ -9,9 +9,7 @@ from tests.chaos.disks import OFFLINE, disk_faults, wrongly_offline
 
 
 def line(moment: datetime.datetime, path: str) -> str:
-    return (
-        f"[{moment:%Y-%m-%d %H:%M:%S},250] ERROR [broker-1] log dir {path} is offline: log dir {path}: EIO (x)\n"
-    )
+    return f"[{moment:%Y-%m-%d %H:%M:%S},250] ERROR [broker-1] log dir {path} is offline: log dir {path}: EIO (x)\n"
 
 
 def test_the_same_seed_draws_the_same_faults_and_a_longer_run_begins_alike() -> None:

@@ -45,9 +45,7 @@ class Cluster:
 
     def start(self, broker: int) -> None:
         incarnation = UUID(int=broker * 1000 + self.image.next_offset)
-        reply = self.ask(
-            events.BrokerRegister(broker_id=broker, incarnation_id=incarnation, host=f"h{broker}", port=9)
-        )
+        reply = self.ask(events.BrokerRegister(broker_id=broker, incarnation_id=incarnation, host=f"h{broker}", port=9))
         self.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=reply.broker_epoch))
 
     def die(self, broker: int) -> None:

@@ -40,9 +40,7 @@ def test_K18_06_a_broker_of_yesterday_tells_nothing() -> None:
     cluster = Cluster()
     cluster.create("t", ALL)
     before = cluster.partition("t")
-    reply = cluster.ask(
-        events.ReplicaTurns(broker_id=1, broker_epoch=10**6, turns=((t(), ReplicaTurn.FAILED),))
-    )
+    reply = cluster.ask(events.ReplicaTurns(broker_id=1, broker_epoch=10**6, turns=((t(), ReplicaTurn.FAILED),)))
     assert isinstance(reply, StaleBrokerEpochError)
     assert cluster.partition("t") == before
 

@@ -128,9 +128,7 @@ def cluster(unclean: str) -> ClusterImage:
     for b in BROKERS:
         image = after(image, registration(b, b))
         image = after(image, events.BrokerHeartbeat(broker_id=b, broker_epoch=image.brokers[b].epoch))
-    new = events.NewTopic(
-        name="t", assignments=((0, BROKERS),), configs=(("unclean.leader.election.enable", unclean),)
-    )
+    new = events.NewTopic(name="t", assignments=((0, BROKERS),), configs=(("unclean.leader.election.enable", unclean),))
     return after(image, events.CreateTopics(topics=(new,)))
 
 

@@ -135,7 +135,7 @@ def test_H_07_an_answer_says_how_far_a_log_goes_that_nobody_leads() -> None:
     topic = ib.LeaderAndIsrTopicError(topic_id=TOPIC, partition_errors=(plain, told))
     answer = ib.LeaderAndIsrResponse(error_code=ErrorCode.none, topics=(topic,))
     assert decode_response(4, 7, encode_body(answer)) == answer
-    assert encode_body(plain) == bytes.fromhex("00000001" "0000" "00")
+    assert encode_body(plain) == bytes.fromhex("00000001000000")
 
 
 def test_H_07_eligible_replicas_go_with_every_isr() -> None:

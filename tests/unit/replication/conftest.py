@@ -54,9 +54,7 @@ def topic_id(topic: str) -> UUID:
 
 
 def batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytearray:
-    records = [
-        Record(offset=i, timestamp=NOW_MS, key=None, value=v, headers=()) for i, v in enumerate(values)
-    ]
+    records = [Record(offset=i, timestamp=NOW_MS, key=None, value=v, headers=()) for i, v in enumerate(values)]
     epoch = 0 if producer_id >= 0 else -1
     return encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
 

@@ -34,9 +34,7 @@ TP = TopicPartition("t", 0)
 
 def list_offset(cluster: Any, broker: int, what: OffsetSpec | int, epoch: int | None = None) -> Any:
     answers: list[Any] = []
-    cluster[broker].replicas.list_offset(
-        TP, what, isolation=None, current_leader_epoch=epoch, done=answers.append
-    )
+    cluster[broker].replicas.list_offset(TP, what, isolation=None, current_leader_epoch=epoch, done=answers.append)
     [answer] = answers
     return answer
 
@@ -463,9 +461,7 @@ def test_H_08_orders_of_an_old_controller_are_refused(cluster: Any) -> None:
 
 def test_an_empty_order(cluster: Any) -> None:
     answers: list[Any] = []
-    cluster[1].replicas.apply_leader_and_isr(
-        [], controller_epoch=1, now_ms=cluster.now_ms, done=answers.append
-    )
+    cluster[1].replicas.apply_leader_and_isr([], controller_epoch=1, now_ms=cluster.now_ms, done=answers.append)
     assert answers == [{}]
 
 
@@ -532,9 +528,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_answer(new_cluster: Any) -> None
         tp = TopicPartition("t", i)
         cluster.create(1, tp=tp, settle=False)
         states.append(cluster.states[tp])
-    cluster[1].replicas.apply_leader_and_isr(
-        states, controller_epoch=1, now_ms=cluster.now_ms, done=answers.append
-    )
+    cluster[1].replicas.apply_leader_and_isr(states, controller_epoch=1, now_ms=cluster.now_ms, done=answers.append)
     cluster.wait(21_000, 1000)
     kinds = {type(error) for error in answers[0].values()}
     assert kinds == {type(None), KafkaStorageError}

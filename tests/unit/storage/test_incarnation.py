@@ -34,9 +34,7 @@ class Machine:
     def start(self, *paths: Path) -> ReplicaFates:
         """Load; what became of the replicas."""
         dirs = [LogDir(str(p), OsFiles(), InlineQueue()) for p in paths or self.paths]
-        self.logs = LogManager(
-            dirs, node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, boot_id=self.boot
-        )
+        self.logs = LogManager(dirs, node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, boot_id=self.boot)
         errors: list[object] = []
         self.logs.start(NOW_MS, errors.append)
         assert errors == [None]

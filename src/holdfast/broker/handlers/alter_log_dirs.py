@@ -27,6 +27,4 @@ async def handle_alter_replica_log_dirs(ctx: RequestContext, request: Any) -> An
         except HoldfastError as e:
             error = e
         topics.setdefault(tp.topic, []).append({"partition_index": tp.partition, "error_code": error})
-    return respond(
-        ctx, results=[{"topic_name": name, "partitions": answers} for name, answers in topics.items()]
-    )
+    return respond(ctx, results=[{"topic_name": name, "partitions": answers} for name, answers in topics.items()])
