@@ -136,7 +136,8 @@ class Broker:
 
     def end_threads(self, log_dir: LogDir) -> None:
         """The threads of a directory that is not used any more end when they have done what is queued."""
-        for thread in [t for t in self._threads if t in (log_dir.queue, log_dir.sync_queue)]:
+        lanes = (log_dir.queue, log_dir.sync_queue, log_dir.background)
+        for thread in [t for t in self._threads if t in lanes]:
             thread.close()
             self._threads.remove(thread)
 

@@ -1,8 +1,9 @@
-"""The thread of one log directory: everything that touches its files runs there, in order.
+"""A thread of one log directory, and the queue between it and the event loop.
 
-Owns the queue between the event loop and one disk. The loop submits work and goes on; completions come back to
-the loop in the order of the work. A disk that hangs fills its own queue and nobody else's: past the limit a
-submission is refused with DiskQueueFullError, at once.
+A directory has three of them (storage/log_dir.py): the foreground, which alone changes its logs, the one for long
+fsyncs, and the background. The loop submits work and goes on; completions come back to the loop in the order of the
+work. A disk that hangs fills its own queues and nobody else's: past the limit a submission is refused with
+DiskQueueFullError, at once.
 
 Kafka has no counterpart: its request threads block in the page cache of whatever disk they meet.
 """
@@ -31,7 +32,7 @@ DEFAULT_LIMIT = 20_000
 class DiskThread:
     """The DiskQueue of a running broker (storage/log_dir.py has the protocol and an inline one).
 
-    Invariants: work of one disk runs one at a time, in submission order; ``done`` runs on the loop, in the same
+    Invariants: work of one lane runs one at a time, in submission order; ``done`` runs on the loop, in the same
     order, and exactly once per submission unless the process ends first.
     """
 

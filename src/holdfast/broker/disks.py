@@ -74,6 +74,7 @@ class Disks:
             broker.platform.files,
             broker.thread(name),
             sync_queue=broker.thread(f"{name}-sync"),
+            background=broker.thread(f"{name}-background"),
             on_offline=self._on_loop(self._failed),
             on_full=self._on_loop(self._filled),
             on_log_failed=self._on_loop(self._log_failed),

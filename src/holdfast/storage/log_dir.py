@@ -119,7 +119,10 @@ class Guard:
 class LogDir:
     """One entry of log.dirs.
 
-    ``sync_queue``: another thread, for long fsyncs that appends need not wait for; None to do them on ``queue``.
+    ``queue``: the foreground (appends, cold reads, probes, and every change of a log's tables). ``sync_queue``: another
+    thread, for long fsyncs that appends need not wait for; None to do them on ``queue``. ``background``: a third, for
+    work that nobody waits for (loading groups, cutting and removing files, reading a copy again); without one it is
+    ``queue``. The lanes share the disk and nothing else: work of the background changes no log.
     ``cordoned``: takes no new replicas (KIP-1066). ``on_recovery_points_lowered`` is log_manager's: a log was cut
     below what the recovery point checkpoint says.
     """
@@ -131,6 +134,7 @@ class LogDir:
         queue: DiskQueue,
         *,
         sync_queue: DiskQueue | None = None,
+        background: DiskQueue | None = None,
         on_offline: Callable[["LogDir", KafkaStorageError], None] | None = None,
         on_full: Callable[["LogDir", bool], None] | None = None,
         on_log_failed: Callable[["LogDir", Suspect], None] | None = None,
@@ -139,6 +143,7 @@ class LogDir:
         self.files = files
         self.queue = queue
         self.sync_queue = sync_queue
+        self.background = queue if background is None else background
         self.on_offline = on_offline
         self.on_full = on_full
         self.on_log_failed = on_log_failed

@@ -189,7 +189,7 @@ class Move:
             self.target.queue.submit(make, self._made)
         else:  # it is read whole: aside
             load = partial(FutureLog.load, self.target, self._found, tp, config, now_ms)
-            (self.target.sync_queue or self.target.queue).submit(load, self._made)
+            self.target.background.submit(load, self._made)
 
     def _made(self, future: FutureLog | None, error: HoldfastError | None) -> None:
         if future is None:

@@ -184,3 +184,10 @@ def test_inline_queue_tells_results_and_errors():
 
     queue.submit(bad, lambda result, error: told.append((result, str(error))))
     assert told == [(5, None), (None, "x")]
+
+
+def test_the_background_of_a_dir_is_a_lane_of_its_own_or_the_foreground(tmp_path):
+    alone = LogDir(str(tmp_path), OsFiles(), InlineQueue())
+    assert alone.background is alone.queue
+    lane = InlineQueue()
+    assert LogDir(str(tmp_path), OsFiles(), InlineQueue(), background=lane).background is lane
