@@ -21,7 +21,7 @@ FORBIDDEN = ("../" + "shared", "/work/" + "main", "/tmp/" + "contract", "issue "
 
 def text_files() -> Iterator[Path]:
     for path in ROOT.iterdir():
-        if path.is_file() and path.suffix in (".md", ".toml", "") and path.name != ".coverage":
+        if path.is_file() and path.suffix in (".md", ".toml", "") and path.name not in (".coverage", ".git"):
             yield path
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob("*")):
