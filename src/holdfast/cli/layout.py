@@ -6,6 +6,8 @@
     DIR/broker-N.log            what the node logs
     DIR/broker-N/log-dir-K      its log directories
 
+A data directory that was moved or copied is taken over: cli/relocation.py.
+
 Owns these names and the merge of an existing file with the options of a later start. Starts nothing.
 """
 
@@ -14,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.cli.relocation import METADATA_KEYS, RelocationError, emptied, home_of, refuse_shared, taken_over
 from holdfast.model.config import BrokerConfig, Listener, read_properties
 from holdfast.model.errors import ConfigError
 
@@ -26,7 +29,7 @@ METRICS_PORT_AFTER = 100
 MAX_PORT = 65535
 OWNED_KEYS = frozenset(
     (
-        "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "metadata.log.dir",
+        "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", *METADATA_KEYS,
         "metrics.port",
     )
 )  # fmt: skip
@@ -48,6 +51,8 @@ class Options:
     settings: Mapping[str, str]
     metrics_port: int | None = None
     """Of broker 1; 0 is none."""
+    force: bool = False
+    """Start although the log directories of all brokers hold nothing any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +85,8 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     for key in options.settings:
         if key in OWNED_KEYS:
             raise LayoutError(f"--set {key}: expected a key that none of the options of `holdfast up` sets")
-    found = _existing(data_dir)
-    warnings: list[str] = []
+    found, warnings = _taken_over(data_dir, _existing(data_dir))
+    warnings += _lost(data_dir, found, force=options.force)
     brokers = options.brokers or len(found) or DEFAULT_BROKERS
     if brokers < len(found):
         raise LayoutError(
@@ -135,22 +140,60 @@ def write_atomically(path: str, text: str) -> None:
 
 def _existing(data_dir: str) -> dict[int, dict[str, str]]:
     """Properties by broker id; LayoutError when the ids are not 1..N or a file contradicts its name."""
-    found: dict[int, dict[str, str]] = {}
-    for name in os.listdir(data_dir):
-        match = _FILE.fullmatch(name)
-        if match is None:
-            continue
-        path = os.path.join(data_dir, name)
-        with open(path, encoding="utf-8") as file:
-            properties = read_properties(file.read())
+    found = _files(data_dir)
+    for broker_id, properties in found.items():
         node_id = properties.get("node.id", properties.get("broker.id"))
-        if node_id != match[1]:
-            raise LayoutError(f"{path} has node.id={node_id}: expected {match[1]}, as its name says")
-        found[int(match[1])] = properties
+        if node_id != str(broker_id):
+            path = properties_path(data_dir, broker_id)
+            raise LayoutError(f"{path} has node.id={node_id}: expected {broker_id}, as its name says")
     if sorted(found) != list(range(1, len(found) + 1)):
         names = ", ".join(map(str, sorted(found)))
         raise LayoutError(f"{data_dir} holds properties of brokers {names}: expected 1 to {max(found)} without a gap")
     return found
+
+
+def _files(data_dir: str) -> dict[int, dict[str, str]]:
+    """Properties by the broker id that is in the file's name; none in a directory that is gone."""
+    found = {}
+    for name in os.listdir(data_dir) if os.path.isdir(data_dir) else ():
+        match = _FILE.fullmatch(name)
+        if match is not None:
+            with open(os.path.join(data_dir, name), encoding="utf-8") as file:
+                found[int(match[1])] = read_properties(file.read())
+    return found
+
+
+def _taken_over(data_dir: str, found: Mapping[int, Mapping[str, str]]) -> tuple[dict[int, dict[str, str]], list[str]]:
+    """The files as they read where they are now, and what to say when that is another place than before."""
+    homes = {home for p in found.values() if (home := home_of(p)) not in (None, data_dir)}
+    away = sorted(home for home in homes if home is not None and not _is_same(home, data_dir))
+    here = {broker_id: taken_over(properties, data_dir) for broker_id, properties in found.items()}
+    try:
+        refuse_shared(data_dir, here, {home: _files(home) for home in away})
+    except RelocationError as e:
+        raise LayoutError(str(e)) from None
+    return here, [f"{data_dir} was {home} at its last start: using the log directories in {data_dir}" for home in away]
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Two names of one directory: a link, or a file system that is mounted twice."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _lost(data_dir: str, found: Mapping[int, Mapping[str, str]], *, force: bool) -> list[str]:
+    """LayoutError when the brokers ran before and none has anything now; else what single ones have lost."""
+    lost = emptied(data_dir, found)
+    if lost.all_of_them and not force:
+        paths = ", ".join(path for _, paths in sorted(lost.brokers.items()) for path in paths)
+        raise LayoutError(
+            f"{data_dir} holds the metadata of a cluster, and no log directory of its brokers holds anything: {paths}."
+            f" Mount them or bring them back; --force starts without their records; for a new cluster use another"
+            " --data-dir"
+        )
+    return lost.lines()
 
 
 def _first_port(found: Mapping[int, Mapping[str, str]]) -> int:

@@ -55,6 +55,7 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     callback=parse_settings,
     help="One more broker setting; repeatable.",
 )
+@click.option("--force", is_flag=True, help="Start although no log directory holds anything any more.")
 def up(
     brokers: int | None,
     log_dirs: int | None,
@@ -62,6 +63,7 @@ def up(
     port: int | None,
     metrics_port: int | None,
     settings: dict[str, str],
+    force: bool,
 ) -> None:
     """Run a local cluster in the foreground.
 
@@ -72,6 +74,8 @@ def up(
     with lean_imports():
         from holdfast.cli.local_cluster import StartError, say
 
+    if data_dir is not None and not data_dir.strip():
+        raise click.UsageError(f"--data-dir {data_dir!r}: expected a path; is a variable not set?")
     # Until the cluster watches signals itself; so that a temporary directory is removed.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -80,7 +84,14 @@ def up(
     if temporary:
         say(f"data in {directory}, removed at the end (--data-dir keeps it)")
     try:
-        options = Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings, metrics_port=metrics_port)
+        options = Options(
+            brokers=brokers,
+            log_dirs=log_dirs,
+            port=port,
+            settings=settings,
+            metrics_port=metrics_port,
+            force=force,
+        )
         code = _run(directory, options)
     except (LayoutError, StartError) as e:
         say(str(e))
