@@ -138,7 +138,6 @@ NOT_ADVERTISED = {
     NO_TRANSACTIONS: {24, 25, 26, 27, 28, 61, 65, 66},
     "not built: quotas": {48, 49},
     NO_FEATURES: {57},
-    "not built: UnregisterBroker": {64},
     "not built: KIP-848 groups": {68, 69},
     NO_GROUP_CONFIGS + ", telemetry": {74},
     "clients ask Metadata": {75},

@@ -355,7 +355,8 @@ class Scenario:
 
     def do_state(self) -> None:
         for broker in sorted(self.image.brokers.values(), key=lambda b: b.id):
-            flags = [name for name in ("fenced", "in_controlled_shutdown", "fully_cordoned") if getattr(broker, name)]
+            flags = [name for name in ("fenced", "in_controlled_shutdown") if getattr(broker, name)]
+            flags += ["fully_cordoned"] if broker.log_dirs and set(broker.log_dirs) <= set(broker.cordoned) else []
             self.out.append(f"broker {broker.id} epoch={broker.epoch} {' '.join(flags) or 'active'}")
         for name in sorted(self.image.topics):
             for number, p in sorted(self.image.topics[name].partitions.items()):

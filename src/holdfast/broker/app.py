@@ -22,6 +22,7 @@ from typing import Any
 from holdfast.broker import dynamic_config
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.farewell import clients_gone
@@ -142,6 +143,7 @@ class Broker:
             self._threads.remove(thread)
 
     async def _load_logs(self) -> None:
+        self.cordons = Cordons(self)
         self.disks = Disks(self)
         self.logs = LogManager(
             [self.disks.make(path) for path in self.config.log_dirs],
@@ -197,7 +199,6 @@ class Broker:
                 host=host,
                 port=port,
                 rack=config.optional_str("broker.rack"),
-                log_dirs=tuple(d.directory_id for d in self.logs.dirs if d.directory_id is not None),
                 cluster_id=self.cluster_id,
                 incarnation_id=self.platform.new_id(),
             ),
@@ -210,6 +211,7 @@ class Broker:
             past=self.logs.past,
             turns=self.disks.turns,
             on_told=self.disks.told,
+            directories=self.cordons,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),

@@ -69,7 +69,7 @@ class Disks:
         """A LogDir with threads of its own."""
         name = f"disk-{posixpath.basename(path)}"
         broker = self._broker
-        return LogDir(
+        made = LogDir(
             path,
             broker.platform.files,
             broker.thread(name),
@@ -79,6 +79,8 @@ class Disks:
             on_full=self._on_loop(self._filled),
             on_log_failed=self._on_loop(self._log_failed),
         )
+        made.cordoned = broker.cordons.holds(path)
+        return made
 
     def _on_loop(self, what: Any) -> Any:
         return lambda *args: self._broker.loop.call_soon_threadsafe(what, *args)
@@ -384,6 +386,7 @@ class Disks:
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
         self._since[new] = broker.now_ms()
+        new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
         self._returned.add(new)
         if not broker.logs.returned:  # there is nothing to tell first
             self._as_good_as_others()
@@ -409,6 +412,11 @@ class Disks:
                 if broker.broker_id in info.replicas and not here and (known or wished):
                     logs.is_back(tp, ReplicaFate.LOST)
         self.turns()
+
+    def there_is_a_place(self) -> None:
+        """A directory is not cordoned any more: replicas that had no place are made."""
+        self._make_up_for_refusals()
+        self._broker.membership.beat()
 
     def _forget(self, directory: LogDir) -> None:
         for table in (self._since, self._health, self._asked):

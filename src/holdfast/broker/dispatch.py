@@ -63,6 +63,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.BROKER_REGISTRATION: "controller_api",
     ApiKey.BROKER_HEARTBEAT: "controller_api",
     ApiKey.ALTER_PARTITION: "controller_api",
+    ApiKey.UNREGISTER_BROKER: "controller_api",
     ApiKey.MANAGE_LOG_DIRS: "disks",
 }
 """API -> module of broker/handlers with ``handle_<api name>``."""

@@ -34,3 +34,4 @@ def apply(broker: Broker) -> None:
     for topic in broker.metadata.topics:
         broker.logs.update_config(topic, broker.log_config(topic))
     broker.moves.configured()
+    broker.cordons.apply()

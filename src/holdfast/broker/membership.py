@@ -18,9 +18,10 @@ import asyncio
 import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker.handlers.entity import build
@@ -54,7 +55,7 @@ UNEXPECTED_RETRY_S = 1.0
 NOTE_TIMEOUT_S = 2.0
 """How long a log directory that hangs may hold up the first heartbeat."""
 REGISTRATION_VERSION = 4
-HEARTBEAT_VERSION = 1
+HEARTBEAT_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +66,21 @@ class Identity:
     host: str
     port: int
     rack: str | None
-    log_dirs: tuple[UUID, ...]
     cluster_id: str
     incarnation_id: UUID
+
+
+class Directories(Protocol):
+    """What a broker says of its log directories, asked for each time: ids."""
+
+    def all(self) -> tuple[UUID, ...]:
+        """Those that have one."""
+
+    def known_cordoned(self) -> tuple[UUID, ...]:
+        """Those that are cordoned, as far as is known at a registration."""
+
+    def cordoned(self) -> tuple[UUID, ...] | None:
+        """The same, once all is known; None before."""
 
 
 class Membership:
@@ -87,6 +100,7 @@ class Membership:
         past: Past,
         turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
+        directories: Directories,
     ) -> None:
         """``turns``: what the controller is to hear of replicas, asked for with every heartbeat; ``on_told``: it has
         recorded these."""
@@ -109,12 +123,14 @@ class Membership:
         self._turns = turns
         self._heartbeats = 0
         self._on_told = on_told
+        self._directories = directories
+        self._hearing: list[tuple[int, asyncio.Future[None]]] = []
         self._is_registered = False
         self._connection: BrokerConnection | None = None
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._controller: ControllerLocation | None = None
-        self._asks, self._forwards = _Lane("asks"), _Lane("forwards")
+        self._asks, self._forwards = _Lane("asks"), _Lane(_FORWARDS)
         self._task: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._want_shutdown = False
@@ -206,7 +222,8 @@ class Membership:
             ApiKey.BROKER_REGISTRATION, REGISTRATION_VERSION, self._timeout_s,
             broker_id=me.broker_id, cluster_id=me.cluster_id, incarnation_id=me.incarnation_id,
             listeners=[{"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}],
-            rack=me.rack, log_dirs=me.log_dirs, **_what_became(self._fates()),
+            rack=me.rack, log_dirs=self._directories.all(), cordoned_log_dirs=self._directories.known_cordoned(),
+            **_what_became(self._fates()),
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (DuplicateBrokerRegistrationError, InconsistentClusterIdError)):
@@ -238,12 +255,13 @@ class Membership:
         sent_s = asyncio.get_running_loop().time()
         offline_dirs, turns = self._offline_dirs(), dict(self._turns())
         self._heartbeats += 1
+        number = self._heartbeats
         response = await self._ask(
             ApiKey.BROKER_HEARTBEAT, HEARTBEAT_VERSION, self._timeout_s,
             broker_id=self.identity.broker_id, broker_epoch=self.broker_epoch,
             current_metadata_offset=max(self.broker_epoch, 0), want_fence=False,
             want_shut_down=self._want_shutdown, offline_log_dirs=offline_dirs, turns=_grouped(turns),
-            number=self._heartbeats,
+            number=number, cordoned_log_dirs=self._directories.cordoned(), log_dirs=self._directories.all(),
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (StaleBrokerEpochError, BrokerIdNotRegisteredError)):
@@ -255,6 +273,7 @@ class Membership:
         if error is not None:
             raise error
         self.reported_dirs = frozenset(offline_dirs)
+        self._heard(number)
         if turns:
             self._on_told(turns)
         if response.is_fenced:
@@ -274,6 +293,21 @@ class Membership:
     def is_current(self) -> bool:
         """Whether what this broker leads is led by nobody else: it has heard of its session in time."""
         return asyncio.get_running_loop().time() < self._current_until_s
+
+    async def tell(self) -> None:
+        """Return when the controller has recorded what a heartbeat from now on says."""
+        heard = asyncio.get_running_loop().create_future()
+        self._hearing.append((self._heartbeats + 1, heard))
+        self._beat_now.set()
+        try:
+            await heard
+        finally:
+            self._hearing = [each for each in self._hearing if each[1] is not heard]
+
+    def _heard(self, number: int) -> None:
+        for wanted, heard in self._hearing:
+            if wanted <= number and not heard.done():
+                heard.set_result(None)
 
     def beat(self) -> None:
         """Send a heartbeat now: something changed that the controller should know."""
@@ -343,6 +377,14 @@ def _grouped(of: Mapping[TopicPartition, Enum], key: str = "turn") -> list[dict[
     for tp in sorted(of):
         groups.setdefault((of[tp].value, tp.topic), []).append(tp.partition)
     return [{key: value, "topic_name": topic, "partitions": numbers} for (value, topic), numbers in groups.items()]
+
+
+_FORWARDS: Final = "forwards"
+
+
+def is_forwarded(client_id: str | None) -> bool:
+    """Whether a request came by another broker, as its client id tells; that one has checked what it alone knows."""
+    return client_id is not None and re.fullmatch(rf"broker-\d+-{_FORWARDS}", client_id) is not None
 
 
 class _Lane:

@@ -110,6 +110,10 @@ class Moves:
         if not target.is_online:
             raise KafkaStorageError(f"log dir {path} is offline: {target.failure}")
         current = logs.get(tp)
+        running = self._moves.get(tp)
+        is_there = current is not None and current.dir is target
+        if target.cordoned and not is_there and (running is None or running.target is not target):  # C1
+            raise KafkaStorageError(f"log dir {path} is cordoned: it takes no new replicas")
         if current is None:
             logs.new.preferred[tp] = path
             if broker.metadata.partition(tp) is None:
@@ -117,7 +121,6 @@ class Moves:
             raise ReplicaNotAvailableError(f"{tp}: no replica of it is here; {path} is remembered for it")
         if not current.dir.is_online:
             raise KafkaStorageError(f"{tp}: its log directory {current.dir.path} is offline")
-        running = self._moves.get(tp)
         if running is not None and running.target is target and tp not in self._next:
             return
         if current.dir is target:
@@ -125,8 +128,6 @@ class Moves:
             return
         if target.full is not None:
             raise KafkaStorageError(f"log dir {path} is full: {target.full}")
-        if target.cordoned:
-            raise KafkaStorageError(f"log dir {path} is cordoned: it takes no replicas")
         offline = [d.path for d in logs.dirs if not d.is_online]
         if offline:
             raise KafkaStorageError(f"{tp}: it may have a copy on a log dir that is offline: {', '.join(offline)}")

@@ -219,6 +219,46 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
         change(bootstrap, broker, DirAction.REMOVE, path, "is removed (take it out of log.dirs as well)", force=force)
 
 
+# -- cordons -------------------------------------------------------------------------------------------------------
+
+
+def change_cordons(bootstrap: str, broker: BrokerId, paths: tuple[str, ...], everything: bool, *, on: bool) -> None:
+    if bool(paths) is everything:
+        raise UsageError("expected PATH..., or --all for every log directory of the broker")
+
+    async def work(client: AdminClient) -> list[str]:
+        from holdfast.cli.log_dir_cordons import change_cordon
+
+        await known(client, broker)
+        return await change_cordon(client, broker, paths, on=on)
+
+    for line in run(bootstrap, work):
+        click.echo(line)
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--all", "everything", is_flag=True, help="Every directory, those to come included: the broker itself.")
+def cordon(bootstrap: str, broker: int, paths: tuple[str, ...], everything: bool) -> None:
+    """Place no new replicas in the directories PATH; what they hold is served as before (KIP-1066).
+
+    The same as cordoned.log.dirs of the broker: kept by the cluster, also when the broker restarts or is down.
+    """
+    change_cordons(bootstrap, broker, paths, everything, on=True)
+
+
+@log_dirs.command()
+@bootstrap_option
+@broker_option
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--all", "everything", is_flag=True, help="Every directory.")
+def uncordon(bootstrap: str, broker: int, paths: tuple[str, ...], everything: bool) -> None:
+    """Place new replicas in the directories PATH again."""
+    change_cordons(bootstrap, broker, paths, everything, on=False)
+
+
 # -- moves ---------------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ the incarnation that was registered last, or of one before it when the last one 
 from collections.abc import Iterator
 from typing import Final
 
+from holdfast.controller import cordon
 from holdfast.controller.election import IsAlive, Loss, adapt, awaits_news
 from holdfast.controller.events import (
     BrokerConnectionLost,
@@ -40,6 +41,7 @@ from holdfast.model.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
     InconsistentClusterIdError,
+    InvalidRequestError,
     StaleBrokerEpochError,
 )
 from holdfast.model.fates import ALL_KEPT, ReplicaFate, ReplicaFates
@@ -86,7 +88,7 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
             rack=event.rack,
             fenced=BROKER.after(standing(known), Sign.REGISTERED).fenced,
             log_dirs=tuple(sorted(event.log_dirs)),
-            cordoned=tuple(sorted(event.cordoned)),
+            cordoned=cordon.at_registration(state.image, event),
         )
     )
     return Decision(records=tuple(records), reply=Registered(broker_epoch=epoch))
@@ -122,12 +124,9 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
         records += _partitions_without(state, broker.id)
     if broker.fenced and not after.fenced:
         state.unserved.pop(broker.id, None)
-    if event.cordoned is not None and tuple(sorted(event.cordoned)) != broker.cordoned:
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, cordoned=tuple(sorted(event.cordoned))
-            )
-        )
+    directories = cordon.change(broker, event)
+    if directories is not None:
+        records.append(directories)
     if after.fenced:
         state.sessions.forget(broker.id)
     else:
@@ -184,10 +183,17 @@ def expire(state: ControllerState, now_ms: TimestampMs) -> tuple[MetadataRecord,
 
 
 def unregister(state: ControllerState, event: UnregisterBroker, now_ms: TimestampMs) -> Decision:
-    """Forget a broker for good."""
+    """Forget a broker for good: one that was stopped. A live one would register again with its next heartbeat, and
+    lose its leaders for nothing meanwhile (K1066-16)."""
     broker = state.image.brokers.get(event.broker_id)
     if broker is None:
-        return Decision(reply=_not_registered(event.broker_id))
+        return Decision(reply=BrokerIdNotRegisteredError(f"Broker ID {event.broker_id} is not currently registered"))
+    if not broker.fenced:
+        return Decision(
+            reply=InvalidRequestError(
+                f"Broker ID {event.broker_id} at {broker.host}:{broker.port} is alive: expected one that was stopped"
+            )
+        )
     BROKER.after(standing(broker), Sign.UNREGISTERED)
     state.sessions.forget(broker.id)
     state.settle(broker.id)

@@ -41,7 +41,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegister:
-    """A broker started. ``fates``: what became of its replicas while it was away.
+    """A broker started. ``fates``: what became of its replicas while it was away. ``cordoned``: by its properties file;
+    None: nothing is said of that.
 
     Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError.
     """
@@ -53,7 +54,7 @@ class BrokerRegister:
     cluster_id: str | None = None
     rack: str | None = None
     log_dirs: tuple[DirectoryId, ...] = ()
-    cordoned: tuple[DirectoryId, ...] = ()
+    cordoned: tuple[DirectoryId, ...] | None = None
     fates: ReplicaFates = ALL_KEPT
 
 
@@ -64,7 +65,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeat:
-    """A broker lives. ``offline_dirs`` and ``cordoned`` None: nothing is said of them.
+    """A broker lives. ``cordoned`` and ``log_dirs`` (all that it has) None: nothing is said of them.
 
     Reply: HeartbeatReply; StaleBrokerEpochError, BrokerIdNotRegisteredError: register again.
     """
@@ -75,6 +76,7 @@ class BrokerHeartbeat:
     want_shutdown: bool = False
     offline_dirs: tuple[DirectoryId, ...] = ()
     cordoned: tuple[DirectoryId, ...] | None = None
+    log_dirs: tuple[DirectoryId, ...] | None = None
     current_metadata_offset: int | None = None
 
 
@@ -137,7 +139,7 @@ class ReplicaEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker:
-    """Forget a broker. Reply None; BrokerIdNotRegisteredError."""
+    """Forget a broker that was stopped. Reply None; BrokerIdNotRegisteredError; InvalidRequestError: it is alive."""
 
     broker_id: BrokerId
 

@@ -51,10 +51,14 @@ def place(
         raise InvalidReplicationFactorError(
             f"Replication factor {replication_factor} is not usable: expected 1 or more"
         )
+    if not brokers:
+        raise InvalidReplicationFactorError(
+            "All brokers are currently fenced, or have all their log directories cordoned."
+        )
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"Replication factor {replication_factor} is not possible: {len(brokers)} brokers can take new replicas; "
-            f"brokers that are down or have all their log directories cordoned cannot"
+            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
+            f"broker(s) are registered or some brokers have all their log directories cordoned."
         )
     racks = {broker.rack for broker in brokers}
     if None in racks or len(racks) == 1:

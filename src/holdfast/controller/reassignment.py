@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.controller import cordon
 from holdfast.controller.election import eligible_among
 from holdfast.controller.events import (
     AlterReassignments,
@@ -124,10 +125,9 @@ def _check(
         broker = state.image.brokers.get(broker_id)
         if broker is None:
             raise InvalidReplicaAssignmentError(f"{where}: broker {broker_id} of the assignment is not registered")
-        if broker.fully_cordoned and broker_id not in partition.replicas:
-            raise IneligibleReplicaError(
-                f"{where}: broker {broker_id} takes no replicas: all its log directories are cordoned"
-            )
+        refusal = cordon.refusal(state, broker)
+        if refusal is not None and broker_id not in partition.replicas:
+            raise IneligibleReplicaError(f"{where}: broker {broker_id} takes no replicas: {refusal}")
 
 
 def _planned(before: tuple[BrokerId, ...], target: tuple[BrokerId, ...]) -> _Plan:

@@ -1,7 +1,7 @@
 """Topics are made, grow and go: CreateTopics, CreatePartitions, DeleteTopics.
 
 Each topic of a request is judged by itself. A topic's partitions are placed by placement.py over the brokers that are
-alive and not fully cordoned; an explicit assignment may name any registered broker that is not fully cordoned, as
+alive and have a directory that is not cordoned; an explicit assignment may name any registered broker that has one, as
 long as one of each partition is alive (K1066-05 to -07).
 """
 
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.controller import cordon
 from holdfast.controller.events import (
     CreatedTopic,
     CreatePartitions,
@@ -182,7 +183,11 @@ def _assign(state: ControllerState, topic: NewTopic, budget: int) -> Assignments
     _check_budget(topic.name, partitions, budget)
     brokers = _placeable(state)
     count = max(1, len(brokers))
-    return place(brokers, partitions, factor, start=state.rng.randrange(count), shift=state.rng.randrange(count))
+    start, shift = state.rng.randrange(count), state.rng.randrange(count)
+    try:
+        return place(brokers, partitions, factor, start=start, shift=shift)
+    except InvalidReplicationFactorError as e:  # Kafka's words for a new topic
+        raise InvalidReplicationFactorError(f"Unable to replicate the partition {factor} time(s): {e.message}") from e
 
 
 def _check_budget(name: str, partitions: int, budget: int) -> None:
@@ -194,7 +199,7 @@ def _placeable(state: ControllerState) -> list[Place]:
     return [
         Place(id=broker.id, rack=broker.rack)
         for broker in state.image.brokers.values()
-        if broker.may_lead and not broker.fully_cordoned
+        if broker.may_lead and cordon.takes_replicas(state, broker)
     ]
 
 
@@ -224,9 +229,10 @@ def _check_assignments(state: ControllerState, assignments: Assignments, factor:
             broker = state.image.brokers.get(broker_id)
             if broker is None:
                 raise InvalidReplicaAssignmentError(f"Broker {broker_id} of the assignment is not registered")
-            if broker.fully_cordoned:
+            refusal = cordon.refusal(state, broker)
+            if refusal is not None:
                 raise InvalidReplicaAssignmentError(
-                    f"Broker {broker_id} of the assignment takes no replicas: all its log directories are cordoned"
+                    f"Broker {broker_id} of the assignment takes no replicas: {refusal}"
                 )
         if len(set(replicas)) != len(replicas):
             raise InvalidReplicaAssignmentError(f"The assignment {list(replicas)} names a broker twice")

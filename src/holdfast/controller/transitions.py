@@ -45,8 +45,6 @@ class Sign(Enum):
     UNREGISTERED = "unregistered by a person"
 
 
-_KNOWN = (Standing.FENCED, Standing.ACTIVE, Standing.DRAINING, Standing.GONE)
-
 BROKER: Final = Transitions(
     starts=(Standing.UNREGISTERED,),
     moves={
@@ -65,7 +63,9 @@ BROKER: Final = Transitions(
         (Standing.GONE, Sign.HEARTBEAT): Standing.DRAINING,
         (Standing.GONE, Sign.WANT_SHUTDOWN): Standing.GONE,
         (Standing.GONE, Sign.WANT_FENCE): Standing.GONE,
-        **{(standing, Sign.UNREGISTERED): Standing.UNREGISTERED for standing in _KNOWN},
+        # One that lives would register again with its next heartbeat: it is refused.
+        (Standing.FENCED, Sign.UNREGISTERED): Standing.UNREGISTERED,
+        (Standing.GONE, Sign.UNREGISTERED): Standing.UNREGISTERED,
     },
 )
 

@@ -62,11 +62,6 @@ class BrokerImage:
     cordoned: tuple[DirectoryId, ...] = ()
 
     @property
-    def fully_cordoned(self) -> bool:
-        """Whether every log dir is cordoned: no new replica may be placed here (K1066-05)."""
-        return bool(self.log_dirs) and set(self.log_dirs) <= set(self.cordoned)
-
-    @property
     def may_lead(self) -> bool:
         """Whether the broker, as a whole, can be a leader or join an ISR (H-05)."""
         return not self.fenced and not self.in_controlled_shutdown

@@ -6,6 +6,7 @@ of keys is model/config_keys.py. Nothing here reads a file.
 """
 
 import builtins
+import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -16,6 +17,8 @@ from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.errors import ConfigError
 
 __all__ = [
+    "ALL_DIRS",
+    "CORDONED_LOG_DIRS",
     "KEYS",
     "TOPIC_KEYS",
     "BrokerConfig",
@@ -27,6 +30,8 @@ __all__ = [
     "LogConfig",
     "TopicKey",
     "UpdateMode",
+    "absolute_path",
+    "cordoned_entries",
     "describe_broker",
     "describe_topic",
     "parse_value",
@@ -35,6 +40,10 @@ __all__ = [
 ]
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
+
+CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
+ALL_DIRS: Final = "*"
+"""As the only entry of cordoned.log.dirs: every log directory, those to come included."""
 
 _INTEGER_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
@@ -175,7 +184,9 @@ class BrokerConfig:
         """The configuration that ``properties`` describe; ConfigError names what cannot be used."""
         static = {name: text for name, text in properties.items() if name in KEYS}
         unknown = {name: text for name, text in properties.items() if name not in KEYS}
-        return cls(static=static, unknown=unknown)._resolved()
+        config = cls(static=static, unknown=unknown)._resolved()
+        _check_cordoned(config)
+        return config
 
     def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
         """This configuration with the dynamic layers replaced. Keys that may not change are left out."""
@@ -259,11 +270,22 @@ class BrokerConfig:
             return _parse_listeners("advertised.listeners", self.list("advertised.listeners"))
         return self.listeners
 
-    @property
-    def cordoned_log_dirs(self) -> frozenset[builtins.str]:
-        """The log directories that take no new replicas, ``*`` spelled out."""
-        cordoned = self.list("cordoned.log.dirs")
-        return frozenset(self.log_dirs if "*" in cordoned else cordoned)
+    def is_cordoned(self, path: builtins.str) -> builtins.bool:
+        """Whether the log directory ``path`` takes no new replicas (KIP-1066)."""
+        entries = self.list(CORDONED_LOG_DIRS)
+        return ALL_DIRS in entries or absolute_path(path) in map(absolute_path, entries)
+
+
+def absolute_path(path: str) -> str:
+    """By which directories are compared (C28). A relative one is one of the process's working directory."""
+    return posixpath.abspath(path)
+
+
+def cordoned_entries(text: str) -> tuple[str, ...]:
+    """A value of cordoned.log.dirs as its entries."""
+    value = parse_value(KEYS[CORDONED_LOG_DIRS], text)
+    assert isinstance(value, tuple)
+    return value
 
 
 def _parse_listeners(name: str, entries: Sequence[str]) -> tuple[Listener, ...]:
@@ -293,18 +315,25 @@ def _check_together(config: BrokerConfig) -> None:
     if not config.listeners:
         raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
     _ = config.advertised_listeners
-    cordoned = config.list("cordoned.log.dirs")
-    if "*" in cordoned and len(cordoned) > 1:
-        raise ConfigError(f"Invalid value {','.join(cordoned)!r} of cordoned.log.dirs: expected * alone")
-    foreign = [path for path in cordoned if path != "*" and path not in config.log_dirs]
-    if foreign:
-        raise ConfigError(
-            f"Invalid value {foreign[0]!r} of cordoned.log.dirs: expected one of log.dirs, {', '.join(config.log_dirs)}"
-        )
     wait, lag = config.int("replica.fetch.wait.max.ms"), config.int("replica.lag.time.max.ms")
     if wait > lag:
         raise ConfigError(
             f"Invalid value {wait} of replica.fetch.wait.max.ms: expected <= {lag}, replica.lag.time.max.ms"
+        )
+
+
+def _check_cordoned(config: BrokerConfig) -> None:
+    """What the properties file says. A value that is set at run time is checked by its broker, which may have more
+    directories by then, or less."""
+    cordoned = config.list(CORDONED_LOG_DIRS)
+    if ALL_DIRS in cordoned and len(cordoned) > 1:
+        raise ConfigError(f"Invalid value {','.join(cordoned)!r} of {CORDONED_LOG_DIRS}: expected * alone")
+    dirs = set(map(absolute_path, config.log_dirs))
+    foreign = [path for path in cordoned if path != ALL_DIRS and absolute_path(path) not in dirs]
+    if foreign:
+        raise ConfigError(
+            f"Invalid value {foreign[0]!r} of {CORDONED_LOG_DIRS}: expected one of log.dirs, "
+            f"{', '.join(config.log_dirs)}"
         )
 
 

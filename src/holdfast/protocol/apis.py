@@ -103,6 +103,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.OFFSET_DELETE: VersionRange(0, 0),
     ApiKey.DESCRIBE_QUORUM: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+    ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
 }
 """What clients may ask for."""
 
@@ -112,7 +113,7 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.UPDATE_METADATA: VersionRange(8, 8),
     ApiKey.ALTER_PARTITION: VersionRange(3, 3),
     ApiKey.BROKER_REGISTRATION: VersionRange(4, 4),
-    ApiKey.BROKER_HEARTBEAT: VersionRange(1, 1),
+    ApiKey.BROKER_HEARTBEAT: VersionRange(2, 2),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
     ApiKey.MANAGE_LOG_DIRS: VersionRange(0, 0),
 }

@@ -1,5 +1,5 @@
 """What brokers say to each other and kio does not have: LeaderAndIsr 7, StopReplica 4, UpdateMetadata 8; and what
-Holdfast adds to BrokerRegistration 4, BrokerHeartbeat 1 and AlterPartition 3.
+Holdfast adds to BrokerRegistration 4, BrokerHeartbeat 2 and AlterPartition 3.
 
 Fields, order and versions are those of Apache Kafka 3.9; kio's reader and writer take these classes as they
 take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
@@ -9,8 +9,10 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
   its leader must not leave behind (KIP-966).
 * The answer to LeaderAndIsr: ``last_epoch`` and ``end_offset`` of a partition of which nobody has everything.
-* BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py).
-* BrokerHeartbeat: ``turns``, what happened to replicas of a broker that lives.
+* BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py); and
+  ``cordoned_log_dirs``, which KIP-1066 gives to version 4 and Kafka gave to nothing else.
+* BrokerHeartbeat: ``turns``, what happened to replicas of a broker that lives; ``log_dirs``, which may grow while it
+  lives. The cordoned ones are Kafka's own tag 1.
 * StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
   apart.
 
@@ -24,8 +26,8 @@ from uuid import UUID
 
 from kio.schema.alter_partition.v3 import response as alter_partition
 from kio.schema.alter_partition.v3.request import AlterPartitionRequest
-from kio.schema.broker_heartbeat.v1 import request as broker_heartbeat
-from kio.schema.broker_heartbeat.v1.response import BrokerHeartbeatResponse
+from kio.schema.broker_heartbeat.v2 import request as broker_heartbeat
+from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
 from kio.schema.broker_registration.v4 import request as broker_registration
 from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
 from kio.schema.errors import ErrorCode
@@ -61,9 +63,9 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
 )
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
-_TAG_REST, _TAG_FATES = 0x1000, 0x1001
+_TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
 _TAG_TURNS = 0x1000
-_TAG_NUMBER = 0x1001
+_TAG_NUMBER, _TAG_LOG_DIRS = 0x1001, 0x1002
 _TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
 
 __all__ = ["AlterPartitionRequest", "BrokerHeartbeatResponse", "BrokerRegistrationResponse"]  # beside ours
@@ -337,15 +339,16 @@ class ReplicaFateState(_BrokerRegistration):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
     """``rest``: the fate of replicas that are not in ``fates``; -1: it follows from previous_broker_epoch alone, as
-    in Kafka."""
+    in Kafka. ``cordoned_log_dirs``: those of the properties file (KIP-1066); None: nothing is said of them."""
 
     rest: i8 = field(metadata={**_INT8, "tag": _TAG_REST}, default=i8(-1))
     fates: tuple[ReplicaFateState, ...] = field(metadata={"tag": _TAG_FATES}, default=())
+    cordoned_log_dirs: tuple[UUID | None, ...] | None = field(metadata={**_UUID, "tag": _TAG_CORDONED}, default=None)
 
 
 class _BrokerHeartbeat(_Message):
     __slots__ = ()
-    __version__ = i16(1)
+    __version__ = i16(2)
     __api_key__ = i16(63)
     __header_schema__: ClassVar[type[RequestHeader]] = RequestHeader
 
@@ -361,10 +364,12 @@ class ReplicaTurnState(_BrokerHeartbeat):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeatRequest(broker_heartbeat.BrokerHeartbeatRequest):
-    """``number`` grows with every heartbeat of a process: one that a cut held up may come after the next ones."""
+    """``number`` grows with every heartbeat of a process: one that a cut held up may come after the next ones.
+    ``log_dirs``: all that have an id now; None: those of the registration."""
 
     turns: tuple[ReplicaTurnState, ...] = field(metadata={"tag": _TAG_TURNS}, default=())
     number: i64 = field(metadata={**_INT64, "tag": _TAG_NUMBER}, default=i64(-1))
+    log_dirs: tuple[UUID | None, ...] | None = field(metadata={**_UUID, "tag": _TAG_LOG_DIRS}, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

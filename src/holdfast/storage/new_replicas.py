@@ -97,6 +97,8 @@ class NewReplicas:
             return
         self._manager.high_watermarks.pop(tp, None)
         usable = [d for d in self._manager.dirs if d.is_online and not d.cordoned]
+        if not usable and is_new:
+            self.refused.add(tp)
         preferred = self.preferred.pop(tp, None)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._creating[tp] = [done]

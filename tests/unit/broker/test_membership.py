@@ -16,6 +16,23 @@ from holdfast.storage.incarnation import Past
 from tests.unit.broker.conftest import DEADLINE_S, Listener, Values, until
 
 
+class Told:
+    """The directories of the broker."""
+
+    def __init__(self) -> None:
+        self.file: tuple[UUID, ...] = (UUID(int=7),)
+        self.now: tuple[UUID, ...] | None = None
+
+    def all(self) -> tuple[UUID, ...]:
+        return UUID(int=7), UUID(int=9)
+
+    def known_cordoned(self) -> tuple[UUID, ...]:
+        return self.file
+
+    def cordoned(self) -> tuple[UUID, ...] | None:
+        return self.now
+
+
 class Member:
     """A membership, and the controllers that it may find."""
 
@@ -25,12 +42,12 @@ class Member:
         self.fatal: list[str] = []
         self.lost: list[int] = []
         self.registrations: list[int] = []
+        self.directories = Told()
         identity = Identity(
             broker_id=2,
             host="127.0.0.1",
             port=1,
             rack=None,
-            log_dirs=(UUID(int=7),),
             cluster_id=self.shared.cluster_id,
             incarnation_id=UUID(int=8),
         )
@@ -38,7 +55,7 @@ class Member:
             identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
-            turns=dict, on_told=lambda turns: None,
+            turns=dict, on_told=lambda turns: None, directories=self.directories,
         )  # fmt: skip
 
     def elect(self, broker_id: int, listener: Listener) -> None:
@@ -198,5 +215,22 @@ def test_H_13_a_fenced_broker_knows_that_another_may_lead_what_it_led() -> None:
             await until(lambda: not one.membership.is_current)
             del controller.special[ApiKey.BROKER_HEARTBEAT]
             await until(lambda: one.membership.is_current)
+
+    asyncio.run(check())
+
+
+def test_C3_C4_K1066_11_cordoned_directories_go_with_registration_and_heartbeats() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            (registration,) = controller.of(ApiKey.BROKER_REGISTRATION)
+            assert (registration.__version__, registration.cordoned_log_dirs) == (4, (UUID(int=7),))
+            assert registration.log_dirs == (UUID(int=7), UUID(int=9))
+            first = controller.of(ApiKey.BROKER_HEARTBEAT)[0]
+            assert (first.__version__, first.cordoned_log_dirs) == (2, None), "it does not know yet"
+            one.directories.now = (UUID(int=9),)
+            async with asyncio.timeout(DEADLINE_S):
+                await one.membership.tell()
+            assert controller.of(ApiKey.BROKER_HEARTBEAT)[-1].cordoned_log_dirs == (UUID(int=9),)
+            assert controller.of(ApiKey.BROKER_HEARTBEAT)[-1].log_dirs == (UUID(int=7), UUID(int=9))
 
     asyncio.run(check())

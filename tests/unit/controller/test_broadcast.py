@@ -180,9 +180,13 @@ def test_replicas_that_leave_a_partition_are_stopped(cluster: Cluster) -> None:
 
 def test_an_unregistered_broker_is_told_nothing_and_its_replicas_are_offline(cluster: Cluster) -> None:
     cluster.create("t", (1, 3))
-    _, delta = cluster.ask(events.UnregisterBroker(broker_id=3))
-    told = cluster.told(delta)
-    assert set(told) == {1, 2}
+    _, died = cluster.ask(
+        events.BrokerConnectionLost(broker_id=3, broker_epoch=cluster.image.brokers[3].epoch, refused=True)
+    )
+    reply, delta = cluster.ask(events.UnregisterBroker(broker_id=3))
+    assert reply is None
+    assert set(cluster.told(delta)) == {1, 2}
+    told = cluster.told(died)
     update = told[2][-1]
     assert [b.id for b in update.live_brokers] == [1, 2]
     assert update.topic_states[0].partition_states[0].offline_replicas == (3,)

@@ -115,8 +115,7 @@ def test_brokers_change_and_go(image: ClusterImage) -> None:
     assert 1 not in new.brokers
     two = new.brokers[2]
     assert two.may_lead
-    assert two.fully_cordoned
-    assert not image.brokers[2].fully_cordoned
+    assert (two.cordoned, image.brokers[2].cordoned) == ((DIR,), ())
     draining, _ = after(
         new,
         rec.BrokerRegistrationChangeRecord(
@@ -124,7 +123,7 @@ def test_brokers_change_and_go(image: ClusterImage) -> None:
         ),
     )
     assert not draining.brokers[2].may_lead
-    assert not draining.brokers[2].fully_cordoned  # without known dirs nothing is cordoned
+    assert (draining.brokers[2].cordoned, draining.brokers[2].log_dirs) == ((), ())
 
 
 def test_H_24_a_topic_made_again_is_another_topic(image: ClusterImage) -> None:

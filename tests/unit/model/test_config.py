@@ -195,15 +195,46 @@ def test_listeners_that_cannot_be(text: str) -> None:
         BrokerConfig.parse({"listeners": text})
 
 
-def test_cordoned_dirs_are_log_dirs() -> None:
-    dirs = {"log.dirs": "/a,/b"}
-    assert BrokerConfig.parse({**dirs, "cordoned.log.dirs": "/b"}).cordoned_log_dirs == {"/b"}
-    assert BrokerConfig.parse({**dirs, "cordoned.log.dirs": "*"}).cordoned_log_dirs == {"/a", "/b"}
-    assert BrokerConfig.parse(dirs).cordoned_log_dirs == frozenset()
-    with pytest.raises(ConfigError, match="alone"):
-        BrokerConfig.parse({**dirs, "cordoned.log.dirs": "*,/a"})
-    with pytest.raises(ConfigError, match="/c"):
-        BrokerConfig.parse({**dirs, "cordoned.log.dirs": "/c"})
+DIRS = {"log.dirs": "/a,/b"}
+
+
+def cordoned(value: str, dirs: str = "/a,/b") -> list[str]:
+    config = BrokerConfig.parse({"log.dirs": dirs, "cordoned.log.dirs": value})
+    return [path for path in config.log_dirs if config.is_cordoned(path)]
+
+
+def test_C7_K1066_01_cordoned_dirs_are_a_list_of_log_dirs_all_or_none() -> None:
+    assert cordoned("/b") == ["/b"]
+    assert cordoned("/b,/a,/b") == ["/a", "/b"], "the same twice is no mistake"
+    assert cordoned("*") == ["/a", "/b"]
+    assert cordoned("") == []
+    assert not any(map(BrokerConfig.parse(DIRS).is_cordoned, ("/a", "/b")))
+
+
+@pytest.mark.parametrize(("value", "named"), [("*,/a", "alone"), ("/c", "'/c'"), ("/a,/c", "'/c'"), ("/a,", "''")])
+def test_K1066_02_a_file_that_names_an_unknown_directory_is_refused(value: str, named: str) -> None:
+    with pytest.raises(ConfigError, match=f"{named}.*cordoned.log.dirs|cordoned.log.dirs.*{named}"):
+        cordoned(value)
+
+
+def test_C28_K1066_15_entries_are_compared_as_absolute_normalised_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cordoned("/x/../a/,/b/.") == ["/a", "/b"]
+    assert cordoned(f"{tmp_path}/one,two/", "./one,two,three") == ["./one", "two"]
+    with pytest.raises(ConfigError, match="four"):
+        cordoned("four", "one,two")
+
+
+def test_K1066_15_what_was_set_at_run_time_wins_and_may_name_what_is_gone() -> None:
+    config = BrokerConfig.parse({**DIRS, "cordoned.log.dirs": "/a"})
+    later = config.with_dynamic(default={}, broker={"cordoned.log.dirs": "/b,/gone"})
+    assert [path for path in later.log_dirs if later.is_cordoned(path)] == ["/b"]
+    none = config.with_dynamic(default={}, broker={"cordoned.log.dirs": ""})
+    assert not any(map(none.is_cordoned, none.log_dirs))
+    again = later.with_dynamic(default={}, broker={})
+    assert again.is_cordoned("/a")
 
 
 def test_a_follower_waits_less_than_its_lag() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.metadata import legal_topic_name
 from holdfast.controller import events
@@ -106,6 +107,7 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _Resource: TypeAlias = tuple[int, str]
 
 
+@cordons_checked
 @at_controller
 async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers."""
@@ -114,6 +116,7 @@ async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) ->
     )
 
 
+@cordons_checked
 @at_controller
 async def handle_alter_configs(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-2: all overrides of a resource anew; what is not named is removed."""
@@ -174,7 +177,9 @@ def _check_resource(kind: int, name: str, values: _Values) -> None:
     if kind == BROKER and not name:
         own = [k for k, v in values if k in KEYS and KEYS[k].update is UpdateMode.PER_BROKER and v is not None]
         if own:
-            raise InvalidRequestError(f"{', '.join(own)}: can only be set for one broker, name its id")
+            raise InvalidRequestError(
+                f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
+            )
 
 
 def _not_null(config: Any) -> str:

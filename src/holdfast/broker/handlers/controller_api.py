@@ -1,7 +1,9 @@
-"""BrokerRegistration (62), BrokerHeartbeat (63), AlterPartition (56): what brokers ask of the controller.
+"""BrokerRegistration (62), BrokerHeartbeat (63), AlterPartition (56): what brokers ask of the controller; and
+UnregisterBroker (64), by which a person has it forget one.
 
-Spoken between brokers only. A broker that is not the controller answers NOT_CONTROLLER; the asker looks up who is.
-The connection over which a broker heartbeats is remembered: its end is news of that broker's death (DESIGN 11).
+The first three are spoken between brokers only. A broker that is not the controller answers NOT_CONTROLLER; the asker
+looks up who is. The connection over which a broker heartbeats is remembered: its end is news of that broker's
+death (DESIGN 11).
 """
 
 from __future__ import annotations
@@ -9,9 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S
+from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
-from holdfast.model.errors import InconsistentClusterIdError, InvalidRequestError
+from holdfast.model.errors import (
+    BrokerIdNotRegisteredError,
+    HoldfastError,
+    InconsistentClusterIdError,
+    InvalidRequestError,
+)
 from holdfast.model.fates import ReplicaFate, ReplicaFates, ReplicaTurn
 from holdfast.model.types import TopicPartition
 
@@ -36,6 +43,11 @@ def _fates(request: Any) -> ReplicaFates:
     return fates
 
 
+def _directories(wire: Any) -> tuple[Any, ...] | None:
+    """Directory ids, or that nothing is said of them."""
+    return None if wire is None else tuple(wire)
+
+
 async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
     """Version 4. The answer is the broker's new epoch."""
     if request.cluster_id != ctx.broker.cluster_id:
@@ -52,6 +64,7 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
             port=listener.port,
             rack=request.rack,
             log_dirs=tuple(request.log_dirs),
+            cordoned=_directories(request.cordoned_log_dirs),
             fates=_fates(request),
         )
     )
@@ -73,7 +86,7 @@ def _turns(request: Any) -> tuple[tuple[TopicPartition, ReplicaTurn], ...]:
 
 
 async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
-    """Version 1. A fenced broker stays so until it has answered all orders."""
+    """Version 2. A fenced broker stays so until it has answered all orders."""
     controller = ctx.broker.controller
     if (
         controller is not None
@@ -95,6 +108,8 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
             want_fence=request.want_fence,
             want_shutdown=request.want_shut_down,
             offline_dirs=tuple(request.offline_log_dirs or ()),
+            cordoned=_directories(request.cordoned_log_dirs),
+            log_dirs=_directories(request.log_dirs),
             current_metadata_offset=request.current_metadata_offset,
         )
     )
@@ -143,3 +158,16 @@ async def handle_alter_partition(ctx: RequestContext, request: Any) -> Any:
             }
         topics.setdefault(r.topic_id, []).append(answer)
     return respond(ctx, topics=[{"topic_id": t, "partitions": parts} for t, parts in topics.items()])
+
+
+@at_controller
+async def handle_unregister_broker(ctx: RequestContext, request: Any) -> Any:
+    """Version 0. Kafka takes a live broker's registration away as well; here that is refused with 42."""
+    error: HoldfastError | None = None
+    try:
+        await ctx.submit(events.UnregisterBroker(broker_id=request.broker_id))
+        if ctx.broker.controller is not None:
+            await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
+    except (BrokerIdNotRegisteredError, InvalidRequestError) as e:
+        error = e
+    return respond(ctx, error_code=error, error_message=None if error is None else error.message)

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import at_controller
 from holdfast.broker.handlers.topics import milliseconds, tell
 from holdfast.controller import events
+from holdfast.model.errors import IneligibleReplicaError
+
+log = logging.getLogger(__name__)
 
 
 @at_controller
@@ -28,6 +32,8 @@ async def handle_alter_partition_reassignments(ctx: RequestContext, request: Any
     await tell(ctx, milliseconds(request.timeout))
     topics: dict[str, list[dict[str, Any]]] = {t.name: [] for t in request.topics}
     for r in reply.partitions:
+        if isinstance(r.error, IneligibleReplicaError):  # the code alone does not tell why (K1066-08)
+            log.info("reassignment refused: %s", r.error)
         topics[r.topic].append(
             {
                 "partition_index": r.partition,

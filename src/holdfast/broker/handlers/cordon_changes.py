@@ -1,0 +1,136 @@
+"""Changes of ``cordoned.log.dirs`` on their way to the controller (KIP-1066): of AlterConfigs, IncrementalAlterConfigs.
+
+Only a broker itself knows its directories. So a change of its own is checked by it before the controller gets the
+request; one of another broker may only take cordons off there, as at a controller of Kafka's. A request that another
+broker has forwarded was checked there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.broker.handlers.base import Handler, RequestContext, respond
+from holdfast.broker.membership import is_forwarded
+from holdfast.model.config import CORDONED_LOG_DIRS, cordoned_entries
+from holdfast.model.errors import HoldfastError
+from holdfast.protocol.apis import ApiKey
+from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
+
+BROKER = 4
+_SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
+
+
+def cordons_checked(handler: Handler) -> Handler:
+    """Decorates a handler of configuration changes, outside ``at_controller``."""
+
+    @functools.wraps(handler)
+    async def run(ctx: RequestContext, request: Any) -> Any:
+        if is_forwarded(ctx.client_id) or not any(_broker_of(r) is not None for r in request.resources):
+            return await handler(ctx, request)
+        resources, refused, own = [], {}, None
+        for i, resource in enumerate(request.resources):
+            try:
+                changed, value = _checked(ctx, resource)
+            except HoldfastError as e:
+                refused[i] = e
+                continue
+            resources.append(changed)
+            if value is not None and _broker_of(resource) == ctx.broker.broker_id:
+                own = value
+        if not resources:
+            return _with_refused(ctx, request, None, refused)
+        rest = dataclasses.replace(request, resources=tuple(resources))
+        inner = dataclasses.replace(ctx, body=encode_body(rest))
+        if own is None or request.validate_only:
+            return _with_refused(ctx, request, await handler(inner, rest), refused)
+        await ctx.broker.cordons.coming(own)
+        try:
+            response = await handler(inner, rest)
+        finally:
+            await ctx.broker.cordons.settled()
+        return _with_refused(ctx, request, response, refused)
+
+    return run
+
+
+def _broker_of(resource: Any) -> int | None:
+    """The broker whose cordon a resource may change; None: of none."""
+    name = resource.resource_name
+    if resource.resource_type != BROKER or not (name.isascii() and name.isdigit() and len(name) <= 10):
+        return None
+    return int(name)
+
+
+def _checked(ctx: RequestContext, resource: Any) -> tuple[Any, str | None]:
+    """The resource as the controller is to get it, and the value that the broker will have then; None: as it was.
+
+    InvalidRequestError, ConfigError. What is appended or taken away is worked out here: the controller does not know
+    the properties file.
+    """
+    broker_id, broker = _broker_of(resource), ctx.broker
+    if broker_id is None:
+        return resource, None
+    is_own = broker_id == broker.broker_id
+    named = [c for c in resource.configs if c.name == CORDONED_LOG_DIRS]
+    if not named and ctx.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+        return resource, None
+    if not named:  # AlterConfigs: what is not named is removed
+        return resource, broker.config.static.get(CORDONED_LOG_DIRS, "") if is_own else None
+    wanted = named[-1]
+    operation = getattr(wanted, "config_operation", _SET)
+    if operation == _DELETE:
+        return resource, broker.config.static.get(CORDONED_LOG_DIRS, "") if is_own else None
+    if wanted.value is None or operation not in (_SET, _APPEND, _SUBTRACT):
+        return resource, None  # refused by whoever takes it
+    value = wanted.value if operation == _SET else ",".join(_worked_out(ctx, broker_id, operation, wanted.value))
+    if is_own:
+        broker.cordons.check(value)
+    else:
+        broker.cordons.check_elsewhere(broker_id, value)
+    if operation == _SET:
+        return resource, value
+    plain = dataclasses.replace(wanted, config_operation=type(wanted.config_operation)(_SET), value=value)
+    configs = tuple(plain if c is wanted else c for c in resource.configs)
+    return dataclasses.replace(resource, configs=configs), value
+
+
+def _worked_out(ctx: RequestContext, broker_id: int, operation: int, value: str) -> Iterator[str]:
+    broker = ctx.broker
+    if broker_id == broker.broker_id:
+        present = broker.config.list(CORDONED_LOG_DIRS)
+    else:
+        present = cordoned_entries(broker.metadata.broker_configs.get(broker_id, {}).get(CORDONED_LOG_DIRS, ""))
+    given = cordoned_entries(value)
+    if operation == _APPEND:
+        return iter((*present, *(each for each in given if each not in present)))
+    return (each for each in present if each not in given)
+
+
+def _with_refused(ctx: RequestContext, request: Any, response: Any, refused: dict[int, HoldfastError]) -> Any:
+    """The answer with what was refused here in its place."""
+    if not refused:
+        return response
+    if isinstance(response, (bytes, bytearray)):  # the controller's, as it came
+        _, start = parse_response_header(ctx.api_key, ctx.version, memoryview(response)[4:])
+        response = decode_response(ctx.api_key, ctx.version, memoryview(response)[4 + start :])
+    made = iter(() if response is None else response.responses)
+    answers = []
+    for i, resource in enumerate(request.resources):
+        if i not in refused:
+            answers.append(next(made))
+            continue
+        answers += respond(
+            ctx,
+            responses=[
+                {
+                    "resource_type": resource.resource_type,
+                    "resource_name": resource.resource_name,
+                    "error_code": refused[i],
+                    "error_message": refused[i].message,
+                }
+            ],
+        ).responses
+    return dataclasses.replace(response or respond(ctx, responses=[]), responses=tuple(answers))
