@@ -347,7 +347,7 @@ class SimFiles:
         if durable:
             self.fsync_dir(path.rpartition("/")[0])
 
-    def lock(self, path: str) -> FileLock | None:
+    def lock(self, path: str, *, patience_s: float = 0.0) -> FileLock | None:
         file = self._open(path, create=True)
         self._step("lock", path)
         return self.disk.lock(file, path, self.process, self._life) if file.lock is None else None

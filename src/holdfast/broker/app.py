@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.broker import dynamic_config
 from holdfast.broker.admission import Admission
+from holdfast.broker.closer import Closer
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
@@ -28,6 +29,7 @@ from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
+from holdfast.broker.listening import when_free
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.metrics_server import MetricsServer
@@ -111,7 +113,7 @@ class Broker:
         await self._load_logs()
         self._wire()
         listener = config.listeners[0]
-        port = self.server.bind(listener.host, listener.port)
+        port = await when_free(lambda: self.server.bind(listener.host, listener.port))
         advertised = config.advertised_listeners[0]
         host, port = advertised.host or listener.host or "127.0.0.1", advertised.port or port
         self.membership = self._membership(host, port)
@@ -402,8 +404,10 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _main(config: BrokerConfig, ready_fd: int | None) -> int:
-    broker = Broker(config)
+async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None) -> int:
+    broker = Broker(config, Platform.real(closer))
+    if closer is not None:
+        closer.watch(broker.loop)
     for number in (signal.SIGTERM, signal.SIGINT):
         broker.loop.add_signal_handler(number, broker.stopping.set)
     starting = broker.loop.create_task(broker.start())
@@ -414,8 +418,7 @@ async def _main(config: BrokerConfig, ready_fd: int | None) -> int:
         log.info("broker %d serves", broker.broker_id)
         _tune_garbage_collection()
         if ready_fd is not None:
-            os.write(ready_fd, b"1")
-            os.close(ready_fd)
+            os.write(ready_fd, b"1")  # it stays open: its end is the news of our death
     else:
         starting.cancel()
         if broker.exit_code or not hasattr(broker, "membership"):
@@ -437,18 +440,23 @@ def configure_logging(broker_id: int) -> None:
 def run_broker(config_path: str, *, ready_fd: int | None = None) -> int:
     """Run one node until SIGTERM or SIGINT; the process's exit code.
 
-    ``ready_fd`` gets one byte when the node is registered and serves. Raises nothing: what keeps it from starting
-    is one line on standard error.
+    ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
+    what keeps it from starting is one line on standard error.
     """
+    closer: Closer | None = None
     try:
         with open(config_path, encoding="utf-8") as file:
             config = BrokerConfig.parse(read_properties(file.read()))
         configure_logging(config.node_id)
         _raise_file_limit()
-        return asyncio.run(_main(config, ready_fd))
+        closer = Closer.start()
+        return asyncio.run(_main(config, ready_fd, closer))
     except OSError as e:
         print(f"holdfast broker: {config_path}: {e.strerror or e}", file=sys.stderr)
     except (ConfigError, HoldfastError) as e:
         logging.getLogger(__name__).critical("%s", e)
         print(f"holdfast broker: {e}", file=sys.stderr)
+    finally:
+        if closer is not None:
+            closer.end()
     return 1

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.broker.listening import nobody_is_there
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import HoldfastError
@@ -140,9 +141,12 @@ class ControllerChannel:
                 self._on_refused(self.broker_id, self.broker_epoch)
             raise
         self._connection = connection
-        # The port of a broker that was killed takes connections a moment longer (broker/listening.py): no full state
-        # is built for it before there is a sign of life.
-        await connection.request_raw(_API_VERSIONS, 0, b"", timeout_s=REQUEST_TIMEOUT_S)
+        # The port of a broker that was killed takes connections a moment longer (broker/closer_process.py): no full
+        # state is built for it before there is a sign of life.
+        answer = await connection.request_raw(_API_VERSIONS, 0, b"", timeout_s=REQUEST_TIMEOUT_S)
+        if nobody_is_there(answer):
+            self._on_refused(self.broker_id, self.broker_epoch)
+            raise BrokerUnreachable(connection.address, refused=True, reason="its broker was killed")
 
     def _on_close(self, error: Exception | None) -> None:
         if error is not None:

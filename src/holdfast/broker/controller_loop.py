@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import logging
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
+from holdfast.broker.listening import nobody_is_there
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
@@ -380,10 +380,8 @@ class ControllerLoop:
         registered = self.image.brokers[broker_id]
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                for pause_s in itertools.repeat(PROBE_RETRY_S):
-                    if not await self._ends(registered):
-                        return
-                    await asyncio.sleep(pause_s)
+                while await self._ends(registered):  # noqa: ASYNC110 - another process is asked
+                    await asyncio.sleep(PROBE_RETRY_S)
         except BrokerUnreachable as e:
             if e.refused:
                 self._refused(broker_id, broker_epoch)
@@ -392,12 +390,14 @@ class ControllerLoop:
 
     @staticmethod
     async def _ends(registered: BrokerImage) -> bool:
-        """Whether the port takes a connection and ends it without an answer, as that of a broker that was killed a
-        moment ago does (broker/listening.py); False: it lives."""
+        """Whether the port takes a connection and ends it without an answer; False: a broker lives there.
+        BrokerUnreachable also if the port itself says that none does, as that of one that was killed a moment ago."""
         connection = BrokerConnection(registered.host, registered.port, "controller-probe")
         try:
             await connection.open(PROBE_TIMEOUT_S)
-            await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)
+            answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)
+            if nobody_is_there(answer):
+                raise BrokerUnreachable(connection.address, refused=True, reason="its broker was killed")
         except ConnectionLost:
             return True
         finally:

@@ -48,6 +48,11 @@ class DiskThread:
         self._thread.start()
 
     @property
+    def thread_id(self) -> int | None:
+        """As the system counts threads; None once it has ended."""
+        return self._thread.native_id if self._thread.is_alive() else None
+
+    @property
     def waiting(self) -> int:
         """Submissions whose completion has not run yet."""
         return self._waiting

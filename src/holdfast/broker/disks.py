@@ -69,12 +69,14 @@ class Disks:
         """A LogDir with threads of its own."""
         name = f"disk-{posixpath.basename(path)}"
         broker = self._broker
+        threads = [broker.thread(name + lane) for lane in ("", "-sync", "-background")]
+        broker.platform.works_on(path, threads)
         made = LogDir(
             path,
             broker.platform.files,
-            broker.thread(name),
-            sync_queue=broker.thread(f"{name}-sync"),
-            background=broker.thread(f"{name}-background"),
+            threads[0],
+            sync_queue=threads[1],
+            background=threads[2],
             on_offline=self._on_loop(self._failed),
             on_full=self._on_loop(self._filled),
             on_log_failed=self._on_loop(self._log_failed),

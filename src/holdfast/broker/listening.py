@@ -1,26 +1,31 @@
-"""The listening socket, and the moment by which its port outlives a process that is killed.
+"""The listening socket.
 
-A client that has lost its connection connects again at once. Where that second connection is made and ends as well,
-it asks other brokers who leads now. Where it is refused, librdkafka asks nobody if the lost connection was its only
-one and had no request under way: it finds the new leader with its next look, up to a second later (measured:
-docs/decisions/0004). The kernel gives up the descriptors of a killed process one by one, the highest numbers first.
-So the port has the lowest number that the process can get, and all connections end before it. That alone is a
-fraction of a millisecond, so the next number is an inotify instance: giving that up takes the kernel 5 to 15 ms.
+Its port may be taken for a moment when a broker starts again: one that was killed leaves it to its closer, which keeps
+it open a little longer for the clients that have lost their connection (closer_process.py).
 
-A port that refuses means as ever that nobody lives there. Who connects in these milliseconds gets no answer: that a
-connection was made is no news of a living broker.
+A port that refuses, or that says itself that no broker is there, means that nobody lives there. That a connection was
+made is no news of a living broker.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
+import asyncio
+import errno
 import socket
+from collections.abc import Callable
 
+from holdfast.broker.closer_process import BROKER_NOT_AVAILABLE
 from holdfast.model.errors import ConfigError
+from holdfast.storage.files import Buffer
 
 BACKLOG = 512
-_IN_DELETE_SELF = 0x400
+PATIENCE_S = 2.0
+"""How long a broker that starts waits for its port."""
+RETRY_S = 0.02
+
+
+class PortTakenError(ConfigError):
+    """Another process listens there, or did a moment ago."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -30,60 +35,28 @@ def listen(host: str, port: int) -> socket.socket:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((host, port))
+        sock.listen(BACKLOG)
     except OSError as e:
         sock.close()
-        raise ConfigError(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
-    sock.listen(BACKLOG)
+        kind = PortTakenError if e.errno == errno.EADDRINUSE else ConfigError
+        raise kind(f"listeners: cannot listen on {host}:{port}: {e.strerror}") from e
     sock.setblocking(False)
     return sock
 
 
-class LowPort:
-    """Makes the port of this process. See the module's docstring; made when the process begins, used once."""
-
-    __slots__ = ("_delay", "_port")
-
-    def __init__(self) -> None:
-        self._port: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        self._delay: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-
-    def listen(self, host: str, port: int) -> socket.socket:
-        """As ``listen``, on the descriptor that was kept for it."""
-        sock, low, delay = listen(host, port), self._port, self._delay
-        if low is None or delay is None:
-            return sock
-        self._port = self._delay = None
-        os.dup2(sock.fileno(), low, inheritable=False)
-        sock.close()
-        _become_inotify(delay)
-        lowest = _LowSocket(fileno=low)
-        lowest.delay = delay
-        lowest.setblocking(False)
-        return lowest
-
-    def __del__(self) -> None:
-        for descriptor in (self._port, self._delay):
-            if descriptor is not None:
-                os.close(descriptor)
+def nobody_is_there(answer: Buffer) -> bool:
+    """Whether an answer to ApiVersions 0, without its header, is that of a broker that was killed a moment ago."""
+    return int.from_bytes(answer[:2], "big") == BROKER_NOT_AVAILABLE
 
 
-class _LowSocket(socket.socket):
-    """Takes the other descriptor with it."""
-
-    delay: int | None = None
-
-    def close(self) -> None:
-        super().close()
-        delay, self.delay = self.delay, None
-        if delay is not None:
-            os.close(delay)
-
-
-def _become_inotify(descriptor: int) -> None:
-    """Nothing happens where there is no inotify: then the moment is shorter."""
-    libc = ctypes.CDLL(None)
-    made = libc.inotify_init1(os.O_CLOEXEC) if hasattr(libc, "inotify_init1") else -1
-    if made >= 0:
-        libc.inotify_add_watch(made, b"/", _IN_DELETE_SELF)  # without a watch it would be given up at once
-        os.dup2(made, descriptor, inheritable=False)
-        os.close(made)
+async def when_free(bind: Callable[[], int]) -> int:
+    """What ``bind`` returns; while the port is taken it is tried again. PortTakenError after PATIENCE_S."""
+    loop = asyncio.get_running_loop()
+    limit_s = loop.time() + PATIENCE_S
+    while True:
+        try:
+            return bind()
+        except PortTakenError:
+            if loop.time() >= limit_s:
+                raise
+        await asyncio.sleep(RETRY_S)

@@ -12,12 +12,13 @@ import dataclasses
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
+from holdfast.broker.closer import Closer
 from holdfast.broker.disk_io import DiskThread
-from holdfast.broker.listening import LowPort
+from holdfast.broker.listening import listen
 from holdfast.storage.files import FileSystem, OsFiles
 
 TICK_S = 0.02
@@ -57,16 +58,30 @@ class Platform:
     """Differs from one boot of the machine to the next; None: not known, then every crash counts as the machine's."""
     tick_s: float = TICK_S
     """How late a deadline of replication or of a group may be noticed."""
+    works_on: Callable[[str, Iterable[object]], None] = lambda path, threads: None
+    """Told which threads touch a log directory."""
 
     @classmethod
-    def real(cls) -> Platform:
-        """This process on this machine; to be made before anything else is opened."""
+    def real(cls, closer: Closer | None = None) -> Platform:
+        """This process on this machine; ``closer`` closes what it holds when it is killed."""
+        if closer is None:
+            return cls._plain(OsFiles(), DiskThread)
+
+        def thread(name: str, loop: asyncio.AbstractEventLoop) -> DiskThread:
+            made = DiskThread(name, loop)
+            closer.thread_made(made)
+            return made
+
+        return dataclasses.replace(cls._plain(OsFiles(closer), thread), works_on=closer.works_on)
+
+    @classmethod
+    def _plain(cls, files: FileSystem, thread: Callable[[str, asyncio.AbstractEventLoop], WorkThread]) -> Platform:
         return cls(
-            files=OsFiles(),
+            files=files,
             wall_s=time.time,
             monotonic_s=time.monotonic,
-            thread=DiskThread,
-            listen=LowPort().listen,
+            thread=thread,
+            listen=listen,
             rng=random.Random(),
             new_id=uuid4,
             boot_id=_boot_id(),

@@ -33,6 +33,10 @@ from holdfast.cli.probe import brokers_seen_by
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
 LOCK_WAIT_S = 15.0
+PORT_WAIT_S = 1.0
+THREADS_WAIT_S = 0.3
+DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
+KILLED_STEP_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _STOPS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 _WATCHED = (*_STOPS, signal.SIGUSR1, signal.SIGCHLD)
@@ -44,11 +48,13 @@ class StartError(Exception):
 
 @dataclass(slots=True)
 class _Child:
-    """A running broker process. ``ready_fd`` is the read end on which it tells, once, that it serves."""
+    """A running broker process. ``pipe`` is the read end of what it has open as long as it lives: a byte tells that
+    it serves, the end that it has died."""
 
     node: Node
     pid: int
-    ready_fd: int | None
+    pipe: int | None
+    is_ready: bool = False
 
 
 def say(line: str) -> None:
@@ -100,6 +106,10 @@ class LocalCluster:
         self._nodes = list(nodes)
         self._run_broker = run_broker
         self._children: dict[int, _Child] = {}
+        self._undead: list[int] = []
+        """Killed processes of which a thread waits for a disk: the system tells of their end when it answers."""
+        self._doubtful_until_s = 0.0
+        """A pipe has ended a moment ago: its process may be ending."""
         self._last_pids: dict[int, int] = {}
         self._wake_fd = -1
         self._wake_write_fd = -1
@@ -109,7 +119,7 @@ class LocalCluster:
     def run(self) -> int:
         """Start, tell, watch, stop. StartError before the first child exists."""
         for node in self._nodes:
-            if not port_is_free(node.port):
+            if not port_gets_free(node.port):
                 raise StartError(
                     f"port {node.port} for broker {node.broker_id} is taken:"
                     f" choose another --port, or stop what listens on {node.address}"
@@ -138,7 +148,7 @@ class LocalCluster:
         for node in self._nodes:
             if node.broker_id in self._children:
                 continue
-            if not port_is_free(node.port):
+            if not port_gets_free(node.port):
                 say(f"broker {node.broker_id} not started: its port {node.port} is taken by another process")
                 continue
             self._children[node.broker_id] = self._fork(node)
@@ -172,8 +182,8 @@ class LocalCluster:
             for fd in (self._wake_fd, self._wake_write_fd, ready_read):
                 os.close(fd)
             for other in self._children.values():
-                if other.ready_fd is not None:
-                    os.close(other.ready_fd)
+                if other.pipe is not None:
+                    os.close(other.pipe)
             redirect_output(log_path(self._data_dir, node.broker_id), node.broker_id)
             code = self._run_broker(properties_path(self._data_dir, node.broker_id), ready_fd=ready_write)
         except BaseException:  # includes SystemExit and KeyboardInterrupt: nothing may unwind into the parent's frames
@@ -187,7 +197,7 @@ class LocalCluster:
         """True when every node serves and sees all others; False when one ended or a stop was asked for."""
         unseen = list(self._nodes)
         while unseen:
-            waiting = any(child.ready_fd is not None for child in self._children.values())
+            waiting = not all(child.is_ready for child in self._children.values())
             self._turn(None if waiting else PROBE_PAUSE_S)
             if self._stop_asked() or len(self._children) < len(self._nodes):
                 return False
@@ -212,35 +222,48 @@ class LocalCluster:
 
     def _turn(self, timeout_s: float | None) -> None:
         """Waits for one thing to happen, and sees to it."""
-        ready = {c.ready_fd: c for c in self._children.values() if c.ready_fd is not None}
-        readable, _, _ = select.select([self._wake_fd, *ready], [], [], timeout_s)
+        pipes = {c.pipe: c for c in self._children.values() if c.pipe is not None}
+        if time.monotonic() < self._doubtful_until_s:
+            timeout_s = DOUBT_STEP_S if timeout_s is None else min(timeout_s, DOUBT_STEP_S)
+        readable, _, _ = select.select([self._wake_fd, *pipes], [], [], timeout_s)
         for fd in readable:
             if fd == self._wake_fd:
                 self._signals += drain(fd)
+            elif os.read(fd, 1):
+                pipes[fd].is_ready = True
             else:
-                os.close(fd)  # a byte, or the end of a process that SIGCHLD will tell of
-                ready[fd].ready_fd = None
-        if signal.SIGCHLD in self._signals:
+                os.close(fd)
+                pipes[fd].pipe = None
+                self._doubtful_until_s = time.monotonic() + DOUBT_S
+        if signal.SIGCHLD in self._signals or self._doubtful_until_s:
             self._signals = [s for s in self._signals if s != signal.SIGCHLD]
             self._reap()
+            if time.monotonic() >= self._doubtful_until_s:
+                self._doubtful_until_s = 0.0
         if signal.SIGUSR1 in self._signals:
             self._signals = [s for s in self._signals if s != signal.SIGUSR1]
+            self._reap()
             for broker_id in [] if self._stopping else self._start_missing():
                 say(f"broker {broker_id} started again as process {self._children[broker_id].pid}")
 
     def _reap(self) -> None:
+        self._undead = [pid for pid in self._undead if not os.waitpid(pid, os.WNOHANG)[0]]
         for broker_id, child in list(self._children.items()):
-            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            pid, status = wait_for_all_threads(child.pid)
             if pid == 0:
-                continue
+                if not first_thread_ended(child.pid):
+                    continue
+                self._undead.append(child.pid)
             del self._children[broker_id]
-            if child.ready_fd is not None:
-                os.close(child.ready_fd)
+            if child.pipe is not None:
+                os.close(child.pipe)
             if not self._stopping and not self._stop_asked():
-                say(self._obituary(child, os.waitstatus_to_exitcode(status)))
+                say(self._obituary(child, os.waitstatus_to_exitcode(status) if pid else None))
 
-    def _obituary(self, child: _Child, code: int) -> str:
-        if code < 0:
+    def _obituary(self, child: _Child, code: int | None) -> str:
+        if code is None:
+            how = "has died, and a thread of it waits for a disk: it can be started again (SIGUSR1)"
+        elif code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"ended with exit code {code}: see {log_path(self._data_dir, child.node.broker_id)}"
@@ -256,7 +279,7 @@ class LocalCluster:
         limit_s = time.monotonic() + STOP_TIMEOUT_S
         killed = False
         while self._children:
-            self._turn(max(0.0, limit_s - time.monotonic()) if not killed else None)
+            self._turn(max(0.0, limit_s - time.monotonic()) if not killed else KILLED_STEP_S)
             self._reap()
             impatient = len(self._signals) > asked
             if self._children and not killed and (impatient or time.monotonic() >= limit_s):
@@ -294,6 +317,37 @@ def port_is_free(port: int) -> bool:
                 return False
             raise
     return True
+
+
+def port_gets_free(port: int) -> bool:
+    """The port of a broker that was killed is kept by its closer for a moment."""
+    limit_s = time.monotonic() + PORT_WAIT_S
+    while not port_is_free(port):
+        if time.monotonic() > limit_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def first_thread_ended(pid: int) -> bool:
+    """Whether a process has died, also if a thread of it waits in the kernel: no call but this tells. False where the
+    system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def wait_for_all_threads(pid: int) -> tuple[int, int]:
+    """As waitpid without waiting; of a process that has died its threads are given a moment to end."""
+    limit_s = time.monotonic() + THREADS_WAIT_S
+    while True:
+        ended = first_thread_ended(pid)
+        found = os.waitpid(pid, os.WNOHANG)
+        if found[0] or not ended or time.monotonic() > limit_s:
+            return found
+        time.sleep(0.005)
 
 
 def die_with_parent(parent: int) -> None:

@@ -15,6 +15,7 @@ import fcntl
 import os
 import posixpath
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -26,6 +27,7 @@ _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _COLD_ERRORS = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _IOV_MAX = 512
 """Buffers handed to one pwritev; the kernel's own limit is 1024."""
+_LOCK_RETRY_S = 0.01
 
 
 def _syncfs() -> Callable[[int], int] | None:
@@ -82,6 +84,16 @@ class FileLock(Protocol):
 
     def release(self) -> None:
         """Give it back."""
+
+
+class LockNotes(Protocol):
+    """Who is told of the locks that a process holds."""
+
+    def lock_taken(self, descriptor: int, path: str) -> None:
+        """It is held from now on."""
+
+    def lock_given_back(self, descriptor: int) -> None:
+        """The descriptor is about to be closed."""
 
 
 class FileSystem(Protocol):
@@ -142,8 +154,9 @@ class FileSystem(Protocol):
         process) may leave an old or an empty file: for files that recovery can make again.
         """
 
-    def lock(self, path: str) -> FileLock | None:
-        """An exclusive lock on the file (made if missing); None if another process or handle has it."""
+    def lock(self, path: str, *, patience_s: float = 0.0) -> FileLock | None:
+        """An exclusive lock on the file (made if missing); None if another process or handle has it, and has not
+        given it back within ``patience_s``."""
 
     def wait_for_lock(self, path: str) -> FileLock:
         """The same lock, waiting in the system call for as long as another has it."""
@@ -245,21 +258,29 @@ class OsFile:
 class OsLock:
     """flock on an open descriptor."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_notes")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str, notes: LockNotes | None) -> None:
         self._fd = fd
+        self._notes = notes
+        if notes is not None:
+            notes.lock_taken(fd, path)
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._notes is not None:
+                self._notes.lock_given_back(fd)
             os.close(fd)
 
 
 class OsFiles:
-    """FileSystem of the machine."""
+    """FileSystem of the machine. ``lock_notes`` hears of every lock."""
 
-    __slots__ = ()
+    _lock_notes: LockNotes | None = None
+
+    def __init__(self, lock_notes: LockNotes | None = None) -> None:
+        self._lock_notes = lock_notes
 
     def open(self, path: str, *, create: bool = False, readonly: bool = False) -> FileHandle:
         flags = os.O_RDONLY if readonly else os.O_RDWR
@@ -370,16 +391,21 @@ class OsFiles:
         if durable:
             self.fsync_dir(os.path.dirname(path) or ".")
 
-    def lock(self, path: str) -> FileLock | None:
+    def lock(self, path: str, *, patience_s: float = 0.0) -> FileLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            os.close(fd)
-            if e.errno in (errno.EAGAIN, errno.EACCES):
-                return None
-            raise
-        return OsLock(fd)
+        limit_s = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return OsLock(fd, path, self._lock_notes)
+            except OSError as e:
+                if e.errno not in (errno.EAGAIN, errno.EACCES):
+                    os.close(fd)
+                    raise
+                if time.monotonic() >= limit_s:
+                    os.close(fd)
+                    return None
+            time.sleep(_LOCK_RETRY_S)
 
     def wait_for_lock(self, path: str) -> FileLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -388,7 +414,7 @@ class OsFiles:
         except BaseException:
             os.close(fd)
             raise
-        return OsLock(fd)
+        return OsLock(fd, path, self._lock_notes)
 
 
 def make_durably(files: FileSystem, path: str) -> None:

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOCK = ".lock"
+LOCK_PATIENCE_S = 1.0
+"""A broker that was killed a moment ago gives its directories back when its last thread has gone."""
 META_PROPERTIES = "meta.properties"
 PROBE = ".probe"
 
@@ -317,7 +319,7 @@ class LogDir:
         with self.guard():
             make_durably(self.files, self.path)
             self.files.listdir(self.path)
-            self._lock = self.files.lock(f"{self.path}/{LOCK}")
+            self._lock = self.files.lock(f"{self.path}/{LOCK}", patience_s=LOCK_PATIENCE_S)
             if self._lock is None:
                 raise ConfigError(
                     f"log.dirs: {self.path} is locked by another process: expected a directory of this broker alone"

@@ -7,6 +7,7 @@ the wire, so that it drives any broker with such a command.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -181,21 +182,24 @@ class Cluster:
             raise ClusterError(f"up ended with exit code {code}\n{self.log_tail()}")
 
     def kill(self, broker: int) -> None:
-        """``kill -9`` of one broker; returns when the process is gone."""
+        """``kill -9`` of one broker; returns when the process is gone, and with it all that it had open. A thread that
+        waits for a disk that hangs is not waited for: it has its directory's files open until the disk answers."""
         pid = self.pids()[broker]
+        helpers = _children(pid)
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not _lives(pid), f"the end of broker {broker}, process {pid}", timeout_s=10)
+        wait_for(lambda: _has_ended(pid, helpers), f"the end of broker {broker}, process {pid}", timeout_s=10)
 
     def kill_all(self) -> None:
         """``kill -9`` of every broker and of ``up`` itself: a power cut without the disks."""
         pids = [*self.pids().values()] if (self.data_dir / "pids.json").exists() else []
+        helpers = {pid: _children(pid) for pid in pids}
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         for pid in pids:
             if _lives(pid):
                 os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: not any(map(_lives, pids)), "the end of all brokers", timeout_s=10)
+        wait_for(lambda: all(_has_ended(p, h) for p, h in helpers.items()), "the end of all brokers", timeout_s=10)
 
     def revive(self, *, timeout_s: float = 30.0) -> None:
         """Starts every broker that is down (SIGUSR1 to ``up``) and waits until each listens again."""
@@ -301,17 +305,38 @@ class Cluster:
 
 
 def _lives(pid: int) -> bool:
-    """Whether the process runs; a zombie that waits for its parent does not.
-
-    The first thread of a killed process is a zombie while the others still go; their files and ports are
-    free only when they are gone too.
-    """
+    """Whether the process runs; one whose first thread has ended does not, though others may wait for a disk."""
     try:
         os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat") as stat:
-            ended = stat.read().rpartition(")")[2].split()[0] in "ZX"
-        return not ended or len(os.listdir(f"/proc/{pid}/task")) > 1
+        return _state(f"/proc/{pid}/stat") not in "ZX"
     except ProcessLookupError:
         return False
     except FileNotFoundError:
         return not os.path.isdir("/proc/self")
+
+
+def _state(path: str) -> str:
+    """Of a process or a thread, by its file ``stat`` in /proc. OSError when it has gone."""
+    with open(path, errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def _children(pid: int) -> list[int]:
+    """Processes that it has made; none where the system does not say."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _has_ended(pid: int, helpers: list[int]) -> bool:
+    """Whether a killed process has gone, and the processes that closed what it had; if only a thread that waits in the
+    kernel is left, the former is enough."""
+    if _lives(pid):
+        return False
+    left = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            left.append(_state(str(thread / "stat")))
+    waits = "D" in left
+    return not set(left) - set("ZXD") and (waits or not any(map(_lives, helpers)))

@@ -97,9 +97,9 @@ def _write_atomic(self, path, data, *, durable=True):
     OsFiles.write_atomic(self, path, data, durable=durable)
 
 
-def _lock(self, path):
+def _lock(self, path, *, patience_s=0.0):
     self._check("lock", path)
-    return OsFiles.lock(self, path)
+    return OsFiles.lock(self, path, patience_s=patience_s)
 
 
 FailingFiles.write_atomic = _write_atomic

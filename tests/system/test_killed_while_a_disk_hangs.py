@@ -1,0 +1,94 @@
+"""kill -9 of a broker with a thread that waits, in the kernel, for a frozen file system.
+
+Such a process does not end before the disk answers. What it held must be free all the same: its connections (others
+hear of the death and elect), its port, the election of the controller, and the directories whose disks are well.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.listening import PortTakenError, listen
+from holdfast.testing import Cluster, wait_for
+from holdfast.testing.disks import FrozenDisk
+from tests.system.on_disks import SETTINGS, TIMEOUT_S, Load, create, log_of, on_disk, wait_equal
+
+pytestmark = pytest.mark.system
+
+HUNG, WELL = 1, 2
+PARTITIONS = 4
+ELECTED_S = 1.0
+"""Tens of milliseconds on a quiet machine; a session that is not heard of lasts 9 s."""
+
+
+def threads_in_the_kernel(pid: int) -> list[str]:
+    """Those that wait for a disk."""
+    found = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
+                found.append(stat.parent.name)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def frozen(cluster: Cluster, broker: int) -> None:
+    """The disk hangs, and a thread of the broker waits for it."""
+    cluster.disks[broker, HUNG].fail()
+    pid = cluster.pids()[broker]
+    wait_for(lambda: threads_in_the_kernel(pid), "a thread that waits for the disk", timeout_s=TIMEOUT_S)
+
+
+def port_is_had(port: int) -> bool:
+    try:
+        listen("127.0.0.1", port).close()
+    except PortTakenError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("victim", ["controller", "plain"])
+def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> None:
+    disks = {(broker, HUNG): FrozenDisk for broker in (1, 2, 3)}
+    with Cluster(disks=disks, settings=SETTINGS) as cluster:
+        controller = cluster.describe([]).controller_id
+        broker = controller if victim == "controller" else controller % 3 + 1
+        others = [one for one in (1, 2, 3) if one != broker]
+        create(cluster, "t", [[broker, *others]] * PARTITIONS, min_insync_replicas="2")
+        hung = {partition for topic, partition in on_disk(cluster, broker, HUNG) if topic == "t"}
+        assert hung
+        assert len(hung) < PARTITIONS, "both directories have some"
+        with Load(cluster, "t", range(PARTITIONS)) as load:
+            frozen(cluster, broker)
+            pid, port = cluster.pids()[broker], cluster.addresses()[broker - 1][1]
+            began = time.monotonic()
+            cluster.kill(broker)
+            assert threads_in_the_kernel(pid), "the process has not ended"
+
+            def moved() -> bool:
+                seen = [cluster.describe(["t"], broker=one).partitions.values() for one in others]
+                return all(each.leader in others for partitions in seen for each in partitions)
+
+            wait_for(moved, "other leaders", timeout_s=TIMEOUT_S, interval_s=0.005)
+            took_s = time.monotonic() - began
+            assert took_s < ELECTED_S
+            wait_for(lambda: port_is_had(port), "the port to be free", timeout_s=2, interval_s=0.005)
+            load.progress()
+            others_lead = cluster.describe([], broker=others[0]).controller_id
+            assert others_lead in others
+            assert threads_in_the_kernel(pid), "the disk still hangs"
+            said = f"broker {broker} (process {pid}) has died, and a thread of it waits for a disk"
+            wait_for(lambda: said in cluster.log_tail(), said, timeout_s=TIMEOUT_S)
+
+            cluster.disks[broker, HUNG].heal()
+            wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the process", timeout_s=TIMEOUT_S)
+            cluster.revive()
+            load.progress()
+        for partition in range(PARTITIONS):
+            wait_equal(cluster, "t", partition)
+        assert "closer" not in log_of(cluster, broker)
