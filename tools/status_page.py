@@ -16,8 +16,9 @@ from holdfast.protocol.apis import INTERNAL, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
-IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F)_?(\d+)(?=_|$)", re.IGNORECASE)
-WITHOUT_DASH = ("C", "F")
+IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F)(_?)(\d+)(?=_|$)", re.IGNORECASE)
+AS_WRITTEN = ("C", "F")
+"""C2 is a decision, C-2 (``test_C_2_...``) was found by running clients."""
 STATES = ("done", "partly", "not")
 LONGEST_LIST = 3
 
@@ -30,10 +31,10 @@ A row is **done** when a test shows it: one that is named after the row's id (`t
 """
 
 
-def row_id(family: str, number: str) -> str:
+def row_id(family: str, separator: str, number: str) -> str:
     return (
-        f"{family}{int(number)}"
-        if family in WITHOUT_DASH
+        f"{family}{'-' if separator else ''}{int(number)}"
+        if family in AS_WRITTEN
         else f"{family}-{int(number):02}"
         if family != "ST"
         else f"ST-{int(number)}"
@@ -47,8 +48,8 @@ def named_tests() -> dict[str, list[str]]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                for family, number in IN_TEST_NAME.findall(node.name):
-                    found[row_id(family.upper(), number)].append(f"{path.relative_to(ROOT)}::{node.name}")
+                for family, separator, number in IN_TEST_NAME.findall(node.name):
+                    found[row_id(family.upper(), separator, number)].append(f"{path.relative_to(ROOT)}::{node.name}")
     return dict(found)
 
 

@@ -257,9 +257,13 @@ class Broker:
             return
         self._told = told
         before, alive = set(self.metadata.topics), set(self.metadata.brokers)
-        for topic in self.metadata.update(request):
+        configured = set(self.metadata.topic_configs)
+        changed = self.metadata.update(request)
+        for topic in changed:
             self.logs.update_config(topic, self.log_config(topic))
         dynamic_config.apply(self)
+        if changed or configured - self.metadata.topic_configs.keys():
+            dynamic_config.limit_replication(self)
         back = self.metadata.brokers.keys() - alive
         if back:
             self.replicas.brokers_are_back(back, self.now_ms())

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import ConfigError
+from holdfast.replication.throttle import Side, throttled_partitions
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
@@ -35,3 +36,19 @@ def apply(broker: Broker) -> None:
         broker.logs.update_config(topic, broker.log_config(topic))
     broker.moves.configured()
     broker.cordons.apply()
+    limit_replication(broker)
+
+
+def limit_replication(broker: Broker) -> None:
+    """Both sides' throttles of replication (KIP-73), by the broker's rates and the topics' lists of replicas."""
+    configs = broker.metadata.topic_configs
+    for side in Side:
+        key = f"{side.value}.replication.throttled.replicas"
+        topics = {
+            topic: throttled_partitions([e.strip() for e in entries.split(",")], broker.broker_id)
+            for topic, overrides in configs.items()
+            if (entries := overrides.get(key))
+        }
+        named = {topic: found for topic, found in topics.items() if found is None or found}
+        rate = broker.config.int(f"{side.value}.replication.throttled.rate")
+        broker.replicas.throttle(side, rate, named, broker.now_ms())

@@ -24,6 +24,7 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
+from holdfast.replication.throttle import ByteRate
 from holdfast.storage.dir_scan import FUTURE_SUFFIX
 from holdfast.storage.move import PIECE_BYTES, Move, MoveState, Standstill
 
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 THROTTLE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 PARALLEL: Final = "num.replica.alter.log.dirs.threads"
 MAX_NAME: Final = 255
-BLOCKED_MS: Final = 1000
-"""A throttle of 0 is looked at again after this."""
 CHECKPOINT_MS: Final = 200
 """After a switch: what the checkpoints say of the replica belongs to its new directory."""
 STOP_S: Final = 2.0
@@ -55,28 +54,6 @@ class MoveStatus(NamedTuple):
     size: int
 
 
-class Throttle:
-    """Lets so many bytes through in a second, all moves together; pure. A piece is paid for after it was read."""
-
-    __slots__ = ("_free_at_ms", "rate")
-
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
-        self._free_at_ms = 0.0
-
-    def allowance(self, now_ms: int) -> tuple[int, int]:
-        """Milliseconds to wait, and the bytes that may be read then: a tenth of a second's, so that it is even."""
-        if self.rate <= 0:
-            return BLOCKED_MS, 0
-        wait = self._free_at_ms - now_ms
-        return max(0, int(wait) + 1) if wait > 0 else 0, max(1, min(PIECE_BYTES, self.rate // 10))
-
-    def spent(self, size: int, now_ms: int) -> None:
-        """So many were read."""
-        if self.rate > 0:
-            self._free_at_ms = max(self._free_at_ms, now_ms) + size * 1000 / self.rate
-
-
 class Moves:
     """See the module's docstring. The ``Around`` of every move."""
 
@@ -87,7 +64,7 @@ class Moves:
         """Where to, when a switch that could not be stopped any more is through."""
         self._copying: set[Move] = set()
         self._waiting: deque[Move] = deque()
-        self._throttle = Throttle(broker.config.int(THROTTLE))
+        self._throttle = ByteRate(broker.config.int(THROTTLE))
         self._checkpoint_is_due = False
         self._is_stopping = False
         self._stopped = asyncio.Event()
@@ -187,7 +164,8 @@ class Moves:
 
     def allowance(self) -> tuple[int, int]:
         """See Around."""
-        return self._throttle.allowance(self._broker.monotonic_ms())
+        rate = self._throttle
+        return rate.wait_ms(self._broker.monotonic_ms()), min(PIECE_BYTES, rate.piece_bytes)
 
     def copied(self, move: Move, size: int) -> None:
         """See Around."""
@@ -257,7 +235,7 @@ class Moves:
 
     def configured(self) -> None:
         """The broker's configuration may have changed."""
-        self._throttle.rate = self._broker.config.int(THROTTLE)
+        self._throttle.set(self._broker.config.int(THROTTLE), self._broker.monotonic_ms())
 
     def resume(self) -> None:
         """The controller has told which replicas are here: look at what earlier lives have left."""

@@ -6,7 +6,7 @@ cluster. What it means is reassign_lines.py's; what is done about it the control
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,18 @@ from holdfast.cli.reassign_lines import (
     plan_json,
     reassignment_lines,
     started,
+    throttled,
 )
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs
-from holdfast.client.reassignments import alter_reassignments, list_reassignments, throttle_moves
+from holdfast.client.reassignments import (
+    alter_reassignments,
+    clear_broker_throttles,
+    clear_topic_throttles,
+    list_reassignments,
+    throttle_moves,
+    throttle_replication,
+)
 from holdfast.client.views import ClusterView
 from holdfast.controller.placement import Place, place
 from holdfast.model.errors import HoldfastError, ReplicaNotAvailableError, UnknownTopicOrPartitionError
@@ -138,27 +146,38 @@ async def _places(client: AdminClient, replicas: Mapping[TopicPartition, Iterabl
 @plan_option
 @click.option("--additional", is_flag=True, help="Although others are under way.")
 @click.option(
-    "--replica-alter-log-dirs-throttle", "throttle", type=click.IntRange(1), metavar="BYTES/S",
-    help="Limit of moves between log directories, until verify finds them over.",
+    "--throttle", type=click.IntRange(1), metavar="BYTES/S",
+    help="Limit of what brokers send to new replicas, each, until verify finds all over. Again with --additional: "
+    "another limit.",
+)  # fmt: skip
+@click.option(
+    "--replica-alter-log-dirs-throttle", "moves_throttle", type=click.IntRange(1), metavar="BYTES/S",
+    help="Limit of moves between log directories, until verify finds all over.",
 )  # fmt: skip
 @click.option("--timeout", type=click.IntRange(0), default=10_000, show_default=True, metavar="MS",
               help="How long to wait for replicas that are to be in a given directory.")  # fmt: skip
-def execute(bootstrap: str, plan: Plan, additional: bool, throttle: int | None, timeout: int) -> None:
+def execute(
+    bootstrap: str, plan: Plan, additional: bool, throttle: int | None, moves_throttle: int | None, timeout: int
+) -> None:
     """Begin what a plan says."""
 
     async def work(client: AdminClient) -> None:
         view = await _known_topics(client, (tp.topic for tp in plan.replicas))
         _check(plan, view)
-        if not additional and await list_reassignments(client):
+        running = await list_reassignments(client)
+        if not additional and running:
             fail(EXISTING)
         now = {tp: view.topics[tp.topic].partitions[tp.partition].replicas for tp in plan.replicas}
         click.echo(f"Current partition replica assignment\n\n{plan_json(now, await _places(client, now))}\n")
         click.echo("Save this to use as the --reassignment-json-file option during rollback")
-        if throttle is not None:
-            brokers = sorted({replica.broker for replica in plan.moves})
+        if throttle is not None or moves_throttle is not None:
             click.echo(WARNING)
-            await throttle_moves(client, brokers, throttle)
-            click.echo(f"The replica-alter-dir throttle limit was set to {throttle} B/s")
+        if throttle is not None:
+            await throttle_replication(client, *throttled(plan.replicas, now, running), throttle)
+            click.echo(f"The inter-broker throttle limit was set to {throttle} B/s")
+        if moves_throttle is not None:
+            await throttle_moves(client, sorted({replica.broker for replica in plan.moves}), moves_throttle)
+            click.echo(f"The replica-alter-dir throttle limit was set to {moves_throttle} B/s")
         if plan.moves:  # a broker remembers the wish for a replica that it has not got yet
             await _begin_moves(client, plan.moves)
         outcomes = await alter_reassignments(client, plan.replicas)
@@ -205,9 +224,9 @@ async def _moves(client: AdminClient, moves: Mapping[Replica, str], limit_s: flo
 @reassign.command()
 @bootstrap_option
 @plan_option
-@click.option("--preserve-throttles", is_flag=True, help="Leave the throttle of moves as it is.")
+@click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 def verify(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
-    """Say how far a plan is; when all of it is over, remove the throttle."""
+    """Say how far a plan is; when all of it is over, remove the throttles."""
 
     async def work(client: AdminClient) -> None:
         running = await list_reassignments(client)
@@ -222,16 +241,25 @@ def verify(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
             lines, moves_over = move_lines(plan.moves, places(dirs), places(dirs, future=True))
         click.echo("\n".join(lines if plan.moves else []))
         if over and moves_over and not preserve_throttles:
-            click.echo(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {_named(brokers)}")
-            await throttle_moves(client, brokers, None)
+            await _clear_throttles(client, brokers, plan)
 
     run(bootstrap, work)
+
+
+async def _clear_throttles(client: AdminClient, brokers: Sequence[BrokerId], plan: Plan) -> None:
+    click.echo(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {_named(brokers)}")
+    await clear_broker_throttles(client, brokers)
+    view = await client.metadata(sorted({tp.topic for tp in plan.replicas}))
+    topics = sorted(name for name, topic in view.topics.items() if topic.error is None)
+    if topics:
+        click.echo(f"Clearing topic-level throttles on topic{'s' * (len(topics) > 1)} {','.join(topics)}")
+        await clear_topic_throttles(client, topics)
 
 
 @reassign.command()
 @bootstrap_option
 @plan_option
-@click.option("--preserve-throttles", is_flag=True, help="Leave the throttle of moves as it is.")
+@click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 def cancel(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
     """Take back what a plan has begun: partitions get the replicas that they had."""
 
@@ -248,9 +276,7 @@ def cancel(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
             click.echo("None of the specified partition reassignments are active.")
         await _cancel_moves(client, plan)
         if not preserve_throttles:
-            brokers = sorted((await client.metadata(())).brokers)
-            click.echo(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {_named(brokers)}")
-            await throttle_moves(client, brokers, None)
+            await _clear_throttles(client, sorted((await client.metadata(())).brokers), plan)
 
     run(bootstrap, work)
 

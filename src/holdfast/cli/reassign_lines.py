@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from holdfast.client.reassignments import ThrottledReplicas
 from holdfast.client.views import ClusterView, LogDirView, ReassignmentView
 from holdfast.model.types import BrokerId, TopicPartition
 
@@ -138,6 +139,31 @@ def places(dirs: Mapping[BrokerId, Sequence[LogDirView]], *, future: bool = Fals
         for each in directory.replicas
         if each.future == future
     }
+
+
+def throttled(
+    wanted: Mapping[TopicPartition, Sequence[BrokerId]],
+    now: Mapping[TopicPartition, Sequence[BrokerId]],
+    running: Mapping[TopicPartition, ReassignmentView],
+) -> tuple[dict[str, ThrottledReplicas], list[BrokerId]]:
+    """Whom a throttle is for: by topic the replicas that send and those that are to come, and every broker of either.
+
+    Where a partition is on its way already, those that come do not send.
+    """
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    brokers: set[BrokerId] = set()
+    for tp, replicas in sorted(wanted.items()):
+        adding = running[tp].adding if tp in running else ()
+        sources = [broker for broker in now[tp] if broker not in adding]
+        targets = [broker for broker in replicas if broker not in sources]
+        brokers.update(sources, targets)
+        leaders.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker}" for broker in sorted(sources))
+        followers.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker}" for broker in sorted(targets))
+    topics = {
+        topic: ThrottledReplicas(",".join(entries), ",".join(followers[topic])) for topic, entries in leaders.items()
+    }
+    return topics, sorted(brokers)
 
 
 def started(partitions: Iterable[TopicPartition]) -> str:

@@ -4,9 +4,9 @@ Functions over an AdminClient, with one outcome per partition. None of them trie
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.client.admin import BROKER_RESOURCE, CONTROLLER_TIMEOUT_MS, AdminClient
+from holdfast.client.admin import BROKER_RESOURCE, CONTROLLER_TIMEOUT_MS, TOPIC_RESOURCE, AdminClient
 from holdfast.client.cluster import milliseconds
 from holdfast.client.pool import raise_for
 from holdfast.client.views import ReassignmentView
@@ -15,7 +15,16 @@ from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import error_of
 
 MOVE_THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
+REPLICATION_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICATION_LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 _SET, _DELETE = 0, 1
+
+
+class ThrottledReplicas(NamedTuple):
+    """The replicas of a topic that are limited, on either side, as the configuration keys have them."""
+
+    leaders: str
+    followers: str
 
 
 async def alter_reassignments(
@@ -80,26 +89,57 @@ async def list_reassignments(
     return await client.retrying(once)
 
 
-async def throttle_moves(client: AdminClient, brokers: Iterable[BrokerId], bytes_per_s: int | None) -> None:
-    """Limit what brokers copy between their log directories; None: no limit of its own. Raises the broker's error."""
+async def set_configs(client: AdminClient, kind: int, values: Mapping[str, Mapping[str, str | None]]) -> None:
+    """Set keys of brokers or topics (``kind``) by the name of the resource; None: take the setting away. Raises the
+    error of the first that was refused."""
     from kio.schema.incremental_alter_configs.v1 import request as m
 
     entity: Any = m.IncrementalAlterConfigsRequest(
         resources=tuple(
             m.AlterConfigsResource(
-                resource_type=BROKER_RESOURCE,  # type: ignore[arg-type]
-                resource_name=str(broker),
-                configs=(
+                resource_type=kind,  # type: ignore[arg-type]
+                resource_name=name,
+                configs=tuple(
                     m.AlterableConfig(
-                        name=MOVE_THROTTLE,
-                        config_operation=_DELETE if bytes_per_s is None else _SET,  # type: ignore[arg-type]
-                        value=None if bytes_per_s is None else str(bytes_per_s),
-                    ),
+                        name=key,
+                        config_operation=_DELETE if value is None else _SET,  # type: ignore[arg-type]
+                        value=value,
+                    )
+                    for key, value in configs.items()
                 ),
             )
-            for broker in brokers
+            for name, configs in values.items()
         ),
         validate_only=False,
     )
     for resource in (await client.ask_controller(entity)).responses:
-        raise_for(resource.error_code.value, resource.error_message, f"throttle of broker {resource.resource_name}")
+        raise_for(resource.error_code.value, resource.error_message, f"configuration of {resource.resource_name}")
+
+
+async def throttle_moves(client: AdminClient, brokers: Iterable[BrokerId], bytes_per_s: int) -> None:
+    """Limit what brokers copy between their log directories. Raises the broker's error."""
+    await set_configs(client, BROKER_RESOURCE, {str(broker): {MOVE_THROTTLE: str(bytes_per_s)} for broker in brokers})
+
+
+async def throttle_replication(
+    client: AdminClient, topics: Mapping[str, ThrottledReplicas], brokers: Iterable[BrokerId], bytes_per_s: int
+) -> None:
+    """Limit what these replicas' leaders send and what they fetch while they are out of sync (KIP-73): first which
+    ones, then how much."""
+    lists = {
+        name: dict(zip(REPLICATION_LISTS, (each.leaders, each.followers), strict=True)) for name, each in topics.items()
+    }
+    await set_configs(client, TOPIC_RESOURCE, lists)
+    rates: dict[str, str | None] = dict.fromkeys(REPLICATION_RATES, str(bytes_per_s))
+    await set_configs(client, BROKER_RESOURCE, {str(broker): rates for broker in brokers})
+
+
+async def clear_broker_throttles(client: AdminClient, brokers: Iterable[BrokerId]) -> None:
+    """No limit of moves and of replication of these brokers' own."""
+    keys = dict.fromkeys((*REPLICATION_RATES, MOVE_THROTTLE))
+    await set_configs(client, BROKER_RESOURCE, {str(broker): keys for broker in brokers})
+
+
+async def clear_topic_throttles(client: AdminClient, topics: Iterable[str]) -> None:
+    """No replica of these topics is limited."""
+    await set_configs(client, TOPIC_RESOURCE, {topic: dict.fromkeys(REPLICATION_LISTS) for topic in topics})

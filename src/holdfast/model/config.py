@@ -10,10 +10,12 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from holdfast.model.config_keys import KEYS, ConfigKey, ConfigType, UpdateMode
+from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
+from holdfast.model.config_keys import KEYS
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
+from holdfast.model.config_value import Value, parse_value
 from holdfast.model.errors import ConfigError
 
 __all__ = [
@@ -38,8 +40,6 @@ __all__ = [
     "read_properties",
     "validate_topic_config",
 ]
-
-Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 
 CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 ALL_DIRS: Final = "*"
@@ -115,48 +115,6 @@ def _split_property(line: str) -> tuple[str, str]:
         if char in "=:":
             return line[:i].strip(), line[i + 1 :].strip().replace("\\\\", "\\")
     return line.strip(), ""
-
-
-def parse_value(key: ConfigKey, text: str) -> Value:
-    """The value of ``text`` for ``key``; ConfigError names both and what was expected."""
-    text = text.strip()
-    kind = key.type
-    if kind in _INTEGER_BITS:
-        try:
-            number = int(text)
-        except ValueError:
-            raise _bad(key, text, f"a whole number ({kind.value})") from None
-        bound = 1 << _INTEGER_BITS[kind]
-        if not -bound <= number < bound:
-            raise _bad(key, text, f"a whole number that fits {kind.value}")
-        return _in_range(key, text, number)
-    if kind is ConfigType.DOUBLE:
-        try:
-            return _in_range(key, text, float(text))
-        except ValueError:
-            raise _bad(key, text, "a number") from None
-    if kind is ConfigType.BOOLEAN:
-        if text.lower() not in ("true", "false"):
-            raise _bad(key, text, "true or false")
-        return text.lower() == "true"
-    if kind is ConfigType.LIST:
-        items = tuple(item.strip() for item in text.split(",")) if text else ()
-        if key.choices and not all(item in key.choices for item in items):
-            raise _bad(key, text, f"a list of {', '.join(key.choices)}")
-        return items
-    if key.choices and text not in key.choices:
-        raise _bad(key, text, f"one of {', '.join(key.choices)}")
-    return text
-
-
-def _in_range(key: ConfigKey, text: str, number: int | float) -> int | float:
-    if (key.low is not None and number < key.low) or (key.high is not None and number > key.high):
-        raise _bad(key, text, key.range)
-    return number
-
-
-def _bad(key: ConfigKey, text: str, expected: str) -> ConfigError:
-    return ConfigError(f"Invalid value {text!r} of {key.name}: expected {expected}")
 
 
 def _default(key: ConfigKey) -> Value | None:
@@ -356,6 +314,8 @@ def _topic_value(item: TopicKey, broker: BrokerConfig, overrides: Mapping[str, s
         value = broker.get(name)
         if value is not None:
             return value * factor if isinstance(value, int) and factor != 1 else value
+    if item.key.default is not None:
+        return parse_value(item.key, item.key.default)
     raise AssertionError(f"no broker key gives {item.key.name} a value")
 
 
@@ -474,13 +434,15 @@ def _broker_entry(config: BrokerConfig, key: ConfigKey) -> ConfigEntry:
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
     """Every topic key with its value and the layers that give it.
 
-    As in Kafka only the first broker key of a topic key is told as a synonym: a default of retention.ms that
-    comes from log.retention.hours has none.
+    As in Kafka the broker keys of a topic key are told as synonyms only where the first of them has a value: a
+    retention.ms that comes from log.retention.hours alone has none.
     """
     entries = []
     for name, item in TOPIC_KEYS.items():
         synonyms = [Synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
-        synonyms += _broker_layers(config, item.broker_key)
+        given = [_broker_layers(config, name) for name, _ in item.synonyms]
+        if given and given[0]:
+            synonyms += [synonym for layers in given for synonym in layers]
         entries.append(
             ConfigEntry(
                 key=item.key,

@@ -5,7 +5,8 @@ Owns the layout only. A test compares the file with what this makes.
 
 from collections.abc import Iterable
 
-from holdfast.model.config_keys import KEYS, ConfigKey
+from holdfast.model.config_key import ConfigKey
+from holdfast.model.config_keys import KEYS
 from holdfast.model.config_topic_keys import TOPIC_KEYS
 
 _INTRO = """\
@@ -19,19 +20,36 @@ supported: it is kept, told in the log at start, and changes nothing.
 """
 
 
+_INERT = """
+## Accepted and without effect
+
+Clients and tools that copy a configuration key by key set these; here nothing goes by them, for the reason that is
+given. *Only* a default is allowed where another value would ask for what is not there: it is refused. `topic` marks
+keys of topics.
+
+"""
+
+
 def configuration_markdown() -> str:
     """The whole page."""
     topic = [
         (item.key, ", ".join(f"`{name}`" for name, _ in item.synonyms))
         for item in sorted(TOPIC_KEYS.values(), key=lambda item: item.key.name)
+        if item.key.inert is None
     ]
-    broker = [(key, key.update.value) for key in sorted(KEYS.values(), key=lambda key: key.name)]
+
+    keys = sorted(KEYS.values(), key=lambda key: key.name)
+    broker = [(key, key.update.value) for key in keys if key.inert is None]
+    inert = [(key, key.update.value) for key in keys if key.inert is not None]
+    inert += [(item.key, "topic") for item in TOPIC_KEYS.values() if item.key.inert is not None]
     return (
         _INTRO
         + "\n## Broker\n\n"
         + _table("update", broker)
         + "\n## Topic\n\nGiven when a topic is created or altered; the default comes from the broker's keys.\n\n"
         + _table("default from", topic)
+        + _INERT
+        + _table("update", sorted(inert, key=lambda row: (row[1] == "topic", row[0].name)))
     )
 
 

@@ -1,76 +1,18 @@
 """The one table of configuration keys: name, type, default, range, update mode, meaning.
 
 Names, types, defaults and ranges are Kafka's where Kafka has the key (3.9 or 4.3); ``ours`` marks the rest.
-A key that nothing in the house reads is not here: better absent than ignored. docs/configuration.md is made
-from this table. Nothing here parses a file or knows a running broker; that is model/config.py.
+A key is read somewhere in the house, or it is in model/config_inert.py, which says why it has no effect; a test
+looks. docs/configuration.md is made from this table. Nothing here parses a file or knows a running broker; that is
+model/config.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
+from holdfast.model.config_inert import INERT_KEYS
+from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
 
-
-class ConfigType(Enum):
-    """What a value is; the names are Kafka's."""
-
-    BOOLEAN = "BOOLEAN"
-    STRING = "STRING"
-    INT = "INT"
-    SHORT = "SHORT"
-    LONG = "LONG"
-    DOUBLE = "DOUBLE"
-    LIST = "LIST"
-    PASSWORD = "PASSWORD"
-
-
-class UpdateMode(Enum):
-    """Who may change a broker key while the broker runs."""
-
-    READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
-    CLUSTER_WIDE = "cluster-wide"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigKey:
-    """One key. ``default`` is text as in a properties file; None means that there is no value by default.
-
-    ``low`` and ``high`` bound a number, ``choices`` a string or each entry of a list.
-    """
-
-    name: str
-    type: ConfigType
-    default: str | None
-    doc: str
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    update: UpdateMode = UpdateMode.READ_ONLY
-    internal: bool = False
-    ours: bool = False
-
-    @property
-    def sensitive(self) -> bool:
-        return self.type is ConfigType.PASSWORD
-
-    @property
-    def range(self) -> str:
-        """The allowed values as a person reads them; empty when every value of the type is allowed."""
-        if self.choices:
-            return ", ".join(self.choices)
-        if self.low is None:
-            return ""
-        low = _number(self.low)
-        return f">= {low}" if self.high is None else f"{low} to {_number(self.high)}"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
-
+__all__ = ["INT_MAX", "KEYS", "LONG_MAX", "ConfigKey", "ConfigType", "UpdateMode", "make_key"]
 
 _B, _S, _I, _L, _LIST = (
     ConfigType.BOOLEAN,
@@ -84,35 +26,6 @@ _ALL, _EACH = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 _COMPRESSION = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CLEANUP = ("compact", "delete")
-
-
-def make_key(
-    name: str,
-    kind: ConfigType,
-    default: str | int | None,
-    doc: str,
-    low: float | None = None,
-    *,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    update: UpdateMode = UpdateMode.READ_ONLY,
-    internal: bool = False,
-    ours: bool = False,
-) -> ConfigKey:
-    """One row; defaults as numbers where they are numbers."""
-    text = None if default is None else str(default)
-    return ConfigKey(
-        name=name,
-        type=kind,
-        default=text,
-        doc=doc,
-        low=low,
-        high=high,
-        choices=choices,
-        update=update,
-        internal=internal,
-        ours=ours,
-    )
 
 
 _IDENTITY = (
@@ -131,8 +44,8 @@ _DIRECTORIES = (
         "metadata.store",
         _S,
         "embedded",
-        "Where the metadata is kept: a directory shared by the brokers of one machine, or ZooKeeper.",
-        choices=("embedded", "zookeeper"),
+        "Where the metadata is kept: in directories that the brokers of one machine share.",
+        choices=("embedded",),
         ours=True,
     ),
     make_key(
@@ -357,6 +270,24 @@ _REPLICATION = (
         update=_ALL,
     ),
     make_key(
+        "leader.replication.throttled.rate",
+        _L,
+        LONG_MAX,
+        "Bytes that this broker sends in a second, as leader, to followers out of sync of the replicas that "
+        "leader.replication.throttled.replicas of their topics name.",
+        0,
+        update=_ALL,
+    ),
+    make_key(
+        "follower.replication.throttled.rate",
+        _L,
+        LONG_MAX,
+        "Bytes that this broker fetches in a second for replicas of its own that are out of sync and that "
+        "follower.replication.throttled.replicas of their topics name.",
+        0,
+        update=_ALL,
+    ),
+    make_key(
         "num.replica.alter.log.dirs.threads",
         _I,
         None,
@@ -458,6 +389,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _CLUSTER,
         _GROUPS,
         _NETWORK,
+        INERT_KEYS,
     )
     for key in group
 }

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.model.config_keys import KEYS, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.config_inert import LEVEL, NO_COMPACTION, NO_TIERS, PREALLOCATE
+from holdfast.model.config_key import LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
+from holdfast.model.config_keys import KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,18 +17,19 @@ class TopicKey:
     """A key of a topic and the broker keys that give its default.
 
     ``synonyms`` are tried in order; the second of a pair is what one unit of that key is worth in the
-    topic's unit.
+    topic's unit. Without synonyms the default is the key's own.
     """
 
     key: ConfigKey
     synonyms: tuple[tuple[str, int], ...]
 
-    @property
-    def broker_key(self) -> str:
-        return self.synonyms[0][0]
-
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+_REPLICA_LIST = Form(
+    pattern=r"\*|(\d+:\d+(,\s*\d+:\d+)*)?",
+    words="the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+)
 
 
 def _topic(
@@ -36,6 +39,7 @@ def _topic(
     kind: ConfigType | None = None,
     default: str | int | None = None,
     low: float | None = None,
+    inert: str | None = None,
 ) -> TopicKey:
     """A topic key like its first broker key, except where that one leaves the value to another key."""
     pairs = tuple((item, 1) if isinstance(item, str) else item for item in synonyms)
@@ -50,9 +54,71 @@ def _topic(
             high=broker.high,
             choices=broker.choices,
             update=UpdateMode.CLUSTER_WIDE,
+            inert=inert,
+            only_default=broker.only_default,
         ),
         synonyms=pairs,
     )
+
+
+def _own(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    doc: str,
+    *,
+    form: Form | None = None,
+    inert: str | None = None,
+    internal: bool = False,
+) -> TopicKey:
+    """A topic key that no broker key gives a default. An inert one keeps it."""
+    return TopicKey(
+        key=make_key(
+            name, kind, default, doc, form=form, update=UpdateMode.CLUSTER_WIDE, internal=internal,
+            inert=inert, only_default=inert is not None,
+        ),
+        synonyms=(),
+    )  # fmt: skip
+
+
+_LIMITED = (
+    _own(
+        "leader.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        "Replicas for which leader.replication.throttled.rate holds: what their leaders send to followers out of sync.",
+        form=_REPLICA_LIST,
+    ),
+    _own(
+        "follower.replication.throttled.replicas",
+        ConfigType.LIST,
+        "",
+        "Replicas for which follower.replication.throttled.rate holds: what they fetch while they are out of sync.",
+        form=_REPLICA_LIST,
+    ),
+)
+
+_INERT = (
+    *(
+        _topic(name, broker, doc=f"No effect: {why}.", inert=why)
+        for name, broker, why in (
+            ("compression.gzip.level", "compression.gzip.level", LEVEL),
+            ("compression.lz4.level", "compression.lz4.level", LEVEL),
+            ("compression.zstd.level", "compression.zstd.level", LEVEL),
+            ("delete.retention.ms", "log.cleaner.delete.retention.ms", NO_COMPACTION),
+            ("local.retention.bytes", "log.local.retention.bytes", NO_TIERS),
+            ("local.retention.ms", "log.local.retention.ms", NO_TIERS),
+            ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", NO_COMPACTION),
+            ("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", NO_COMPACTION),
+            ("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", NO_COMPACTION),
+            ("preallocate", "log.preallocate", PREALLOCATE),
+        )
+    ),
+    *(
+        _own(name, ConfigType.BOOLEAN, "false", f"No effect: {NO_TIERS}.", inert=NO_TIERS)
+        for name in ("remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable")
+    ),
+)
 
 
 TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
@@ -125,6 +191,8 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "unclean.leader.election.enable",
             doc="A replica that is not in sync may lead when no other is left.",
         ),
+        *_LIMITED,
+        *_INERT,
     )
 }
 """Every key of a topic."""

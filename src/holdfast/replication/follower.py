@@ -38,7 +38,7 @@ MAX_PLANS = 2
 class Followed:
     """One partition at its source, in one leader epoch."""
 
-    __slots__ = ("backoff_ms", "first_plan", "leader_epoch", "log", "partition", "state")
+    __slots__ = ("backoff_ms", "first_plan", "leader_epoch", "leader_mark", "log", "partition", "state")
 
     def __init__(self, partition: Partition, partition_log: Log) -> None:
         self.partition = partition
@@ -47,7 +47,13 @@ class Followed:
         self.first_plan: int | None = None
         """Number of the first plan that had it: answers to earlier ones are about another time."""
         self.backoff_ms = 0
+        self.leader_mark: Offset | None = None
+        """The leader's high watermark, by its last answer."""
         self.state = Fetching.TO_MENTION
+
+    def is_in_sync(self) -> bool:
+        """It has all that is committed, as far as is known here."""
+        return self.leader_mark is not None and self.leader_mark <= self.log.view.end_offset
 
     def is_current(self) -> bool:
         """Still the role and epoch that this was made for. Also asked on the disk's thread."""
@@ -119,6 +125,7 @@ class FetcherState:
         "_backing_off",
         "_failures",
         "_forgotten",
+        "_held_until_ms",
         "_next_plan",
         "_partitions",
         "_sent",
@@ -152,6 +159,8 @@ class FetcherState:
         is urgent they would only queue up behind each other."""
         self._failures = 0
         self._wait_until_ms: int | None = None
+        self._held_until_ms: int | None = None
+        """The throttle lets those be mentioned again that it holds back."""
 
     def __repr__(self) -> str:
         return f"FetcherState({self.source} -> {self.directory}, {len(self._partitions)} partitions)"
@@ -221,12 +230,13 @@ class FetcherState:
         if not self._partitions or self._working or len(self._sent) >= MAX_PLANS:
             return None
         opening = self._session_epoch == 0
-        if not self._to_mention and (opening or self._sent):
-            return None  # all are backing off, or one is parked at the source already
+        held = self._held_back(now_ms)
+        if len(self._to_mention) == len(held) and (opening or self._sent):
+            return None  # all are backing off or held back, or one is parked at the source already
         if not opening and self._session_id is None:
             return None  # the answer that names the session has not come
-        queries = [q for tp in self._to_mention if (q := self._query(tp)) is not None]
-        self._to_mention.clear()
+        queries = [q for tp in self._to_mention if tp not in held and (q := self._query(tp)) is not None]
+        self._to_mention = held
         forgotten = [] if opening else list(self._forgotten)
         self._forgotten.clear()
         settings = self._around.settings
@@ -244,6 +254,25 @@ class FetcherState:
         self._next_plan += 1
         return plan
 
+    def _held_back(self, now_ms: int) -> dict[TopicPartition, None]:
+        """Those that the throttle does not let be mentioned now: their position stays unknown to the source."""
+        self._held_until_ms = None
+        throttle = self._around.fetching
+        if not throttle.active or not self._to_mention:
+            return {}
+        wait_ms = throttle.rate.wait_ms(now_ms)
+        if wait_ms <= 0:
+            return {}
+        held: dict[TopicPartition, None] = {tp: None for tp in self._to_mention if self._is_limited(tp)}
+        if held:
+            self._held_until_ms = now_ms + wait_ms
+        return held
+
+    def _is_limited(self, tp: TopicPartition) -> bool:
+        """Only what is out of sync is held back (KIP-73)."""
+        throttle, followed = self._around.fetching, self._partitions.get(tp)
+        return throttle.active and followed is not None and throttle.names(tp) and not followed.is_in_sync()
+
     def _query(self, tp: TopicPartition) -> FetchPartitionQuery | None:
         followed = self._partitions.get(tp)
         if followed is None:
@@ -252,10 +281,13 @@ class FetcherState:
             followed.first_plan = self._next_plan
         followed.state = FETCHING.after(followed.state, Fetch.SENT)  # build empties the queue
         view = followed.log.view
+        max_bytes = self._around.settings.replica_fetch_max_bytes
+        if self._around.fetching.active and self._is_limited(tp):
+            max_bytes = min(max_bytes, self._around.fetching.rate.piece_bytes)
         return FetchPartitionQuery(
             tp,
             view.end_offset,
-            self._around.settings.replica_fetch_max_bytes,
+            max_bytes,
             followed.leader_epoch,
             view.last_epoch,
             view.start_offset,
@@ -305,12 +337,16 @@ class FetcherState:
             self._truncate(followed, *fetched.diverging, now_ms)
         elif fetched.records is not None and len(fetched.records):
             followed.backoff_ms = 0
+            if self._around.fetching.active and self._is_limited(fetched.topic_partition):
+                self._around.fetching.rate.spent(len(fetched.records), now_ms)
             append = _Append(self, followed, fetched, now_ms)
             self._begin(followed)
             followed.log.dir.queue.submit(append.run, append.completed)
         else:
             followed.backoff_ms = 0
             followed.partition.follow_marks(fetched.high_watermark)
+        if fetched.high_watermark is not None:
+            followed.leader_mark = fetched.high_watermark
         start = fetched.log_start_offset
         if fetched.error is None and start is not None and start > followed.log.view.start_offset:
             self._raise_start(followed, start)
@@ -403,12 +439,15 @@ class FetcherState:
         """When a back-off ends; LocalReplicas.tick says fetcher_ready then."""
         if self._wait_until_ms is not None:
             return self._wait_until_ms
-        return min(self._backing_off.values()) if self._backing_off else None
+        times = list(self._backing_off.values())
+        if self._held_until_ms is not None:
+            times.append(self._held_until_ms)
+        return min(times, default=None)
 
     def tick(self, now_ms: int) -> None:
         """Tell the shell when a back-off has ended."""
         due = self.next_deadline_ms()
         if due is not None and due <= now_ms:
-            self._wait_until_ms = None
+            self._wait_until_ms = self._held_until_ms = None
             self._end_backoffs(now_ms)
             self._around.outbox.fetcher_ready(self)

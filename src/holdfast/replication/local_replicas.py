@@ -7,7 +7,7 @@ answers come by callbacks, at once or later, exactly once. The shell calls ``tic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.config import LogConfig
@@ -28,6 +28,7 @@ from holdfast.replication.orders import Orders
 from holdfast.replication.partition import Partition
 from holdfast.replication.session import FollowerSession, SingleFetch
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.throttle import Side
 from holdfast.replication.types import (
     EpochEnd,
     FetchQuery,
@@ -221,6 +222,12 @@ class LocalReplicas:
             done(self._unknown(tp))
         else:
             offset_queries.delete_records(partition, before, timeout_ms, now_ms, done)
+
+    def throttle(self, side: Side, rate: int, topics: Mapping[str, Collection[int] | None], now_ms: int) -> None:
+        """Limit replication of replicas that are out of sync to ``rate`` bytes per second, on one side, for these
+        partitions of these topics (None: all of a topic)."""
+        limit = self._around.sending if side is Side.LEADER else self._around.fetching
+        limit.configure(rate, topics, now_ms)
 
     # -- the controller's answers and the clock ------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from holdfast.replication import reading
 from holdfast.replication.isr import FollowerProgress
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.throttle import ByteRate, Throttle
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult
 from holdfast.storage.log import ColdRead, FileSlice, Log
 
@@ -112,6 +113,19 @@ class _Parked:
         self.session.flush()
 
 
+class _Release:
+    """A session that looks again when the throttle lets something through."""
+
+    __slots__ = ("finished", "session")
+
+    def __init__(self, session: FollowerSession) -> None:
+        self.session = session
+        self.finished = False
+
+    def expire(self, now_ms: int) -> None:
+        self.session.released()
+
+
 class SingleFetch:
     """A follower's fetch without a session: a session for this one fetch, and an answer for every partition."""
 
@@ -162,6 +176,7 @@ class FollowerSession:
         "_parked",
         "_partitions",
         "_ready",
+        "_release",
         "_replica_id",
         "_unknown",
         "broker_epoch",
@@ -191,6 +206,8 @@ class FollowerSession:
         """Entries whose high watermark or log start may have moved."""
         self._parked: _Parked | None = None
         self._collecting = False
+        self._release: _Release | None = None
+        """When the throttle lets something through again that is ready."""
 
     def fetch(
         self,
@@ -300,21 +317,30 @@ class FollowerSession:
     def _collect(self, max_bytes: int) -> list[FetchResult]:
         """All there is to tell now, up to about ``max_bytes`` of data; at least one batch if there is any."""
         results: list[FetchResult] = []
-        room, sent = max_bytes, False
+        room, sent, held = max_bytes, False, False
+        throttle = self._around.sending if self._around.sending.active else None
         self._collecting = True  # a disk that answers at once must not answer the fetch from in here
         for entry in tuple(self._ready):
             if sent and room <= 0:
                 break
-            data = self._read(entry, room, min_one=not sent)
+            rate = None if throttle is None else self._limit_of(throttle, entry)
+            if rate is not None and rate.wait_ms(self._around.clock()) > 0:
+                held = True
+                continue
+            data = self._read(entry, room, None if rate is None else rate.piece_bytes, min_one=not sent)
             if data is None:
                 continue  # it did not fit, and stays; or it is being read; or it failed
             del self._ready[entry]
             room -= len(data)
+            if rate is not None:
+                rate.spent(len(data), self._around.clock())
             sent = True
             entry.armed = False
             self.news.pop(entry, None)
             results.append(entry.result(data))
         self._collecting = False
+        if held and throttle is not None:
+            self._come_back(throttle)
         if self.news:
             news, self.news = self.news, {}
             results += [entry.result(None) for entry in news if entry.has_news()]
@@ -323,18 +349,39 @@ class FollowerSession:
             results += immediate
         return results
 
-    def _read(self, entry: SessionEntry, room: int, *, min_one: bool) -> FileSlice | None:
+    def _limit_of(self, throttle: Throttle, entry: SessionEntry) -> ByteRate | None:
+        """Only who is out of sync is held back (KIP-73): the high watermark waits for the others."""
+        partition = entry.partition
+        if self._replica_id in partition.isr.maximal or not throttle.names(partition.topic_partition):
+            return None
+        return throttle.rate
+
+    def _come_back(self, throttle: Throttle) -> None:
+        """Look again when the throttle lets the next piece through."""
+        if self._release is None:
+            now_ms = self._around.clock()
+            self._release = _Release(self)
+            self._around.deadlines.add(now_ms + max(1, throttle.rate.wait_ms(now_ms)), self._release)
+
+    def released(self) -> None:
+        """The time has come that ``_come_back`` named."""
+        self._release = None
+        self.answer_parked()
+
+    def _read(self, entry: SessionEntry, room: int, piece: int | None, *, min_one: bool) -> FileSlice | None:
         if entry.prepared is None:
             query, log = entry.query, entry.log
-            end_offset = log.view.end_offset
+            end_offset, max_bytes = log.view.end_offset, query.max_bytes
+            if piece is not None:
+                max_bytes = min(max_bytes, piece)
             try:
-                return log.read(query.offset, min(query.max_bytes, room), end_offset, min_one=min_one)
+                return log.read(query.offset, min(max_bytes, room), end_offset, min_one=min_one)
             except ColdRead:
                 self._ready.pop(entry, None)
                 entry.reading = True
                 entry.progress.reading(self._around.clock())
                 read_done = partial(self._cold_read, entry, query)
-                reading.read_cold(log, query.offset, query.max_bytes, end_offset, read_done)
+                reading.read_cold(log, query.offset, max_bytes, end_offset, read_done)
             except (StorageError, OffsetOutOfRangeError) as e:
                 self._remove(entry)
                 self._immediate.append(reading.failed(entry.query, e, entry.partition))
@@ -402,6 +449,10 @@ class FollowerSession:
             parked.finished = True
             if parked.in_heap:
                 self._around.deadlines.finished()
+        release, self._release = self._release, None
+        if release is not None:
+            release.finished = True
+            self._around.deadlines.finished()
         now_ms = self._around.clock()
         for entry in list(self._entries.values()):
             self._remove(entry)

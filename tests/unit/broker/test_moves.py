@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.broker.moves import PARALLEL, THROTTLE, Throttle
+from holdfast.broker.moves import PARALLEL, THROTTLE
 from holdfast.model.errors import (
     HoldfastError,
     InvalidTopicError,
@@ -19,6 +19,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
+from holdfast.replication.throttle import ByteRate
 from holdfast.replication.types import Role, StopReplica
 from holdfast.storage.dir_scan import NameKind
 from holdfast.storage.move import HOLD_MS, MoveState
@@ -357,17 +358,17 @@ def test_K113_07_an_abandoned_copy_does_not_count_while_a_disk_is_away() -> None
 
 
 def test_K113_08_the_throttle_holds_for_all_moves_together() -> None:
-    throttle, now_ms, read = Throttle(1_000_000), 0, 0
+    throttle, now_ms, read = ByteRate(1_000_000), 0, 0
     while read < 2_000_000:
-        delay_ms, room = throttle.allowance(now_ms)
+        delay_ms = throttle.wait_ms(now_ms)
         if delay_ms:
             now_ms += delay_ms
             continue
-        assert room <= 100_000
-        read += room
-        throttle.spent(room, now_ms)
+        assert throttle.piece_bytes == 100_000
+        read += throttle.piece_bytes
+        throttle.spent(throttle.piece_bytes, now_ms)
     assert 1_800 <= now_ms <= 2_100
-    assert Throttle(0).allowance(now_ms) == (1000, 0)
+    assert ByteRate(0).wait_ms(now_ms) == 1000
 
 
 def test_F4_a_throttled_move_takes_its_time_and_the_throttle_may_change() -> None:

@@ -42,6 +42,7 @@ _WIRE_TYPE = {
     ConfigType.LONG: 5,
     ConfigType.DOUBLE: 6,
     ConfigType.LIST: 7,
+    ConfigType.CLASS: 8,
     ConfigType.PASSWORD: 9,
 }
 

@@ -1,0 +1,199 @@
+"""Keys of Kafka that are taken and have no effect here, each with why.
+
+Clients and tools that copy a configuration key by key shall not fail over a key that has no meaning here. A value
+that would ask for what is not there is refused (``only_default``): nobody is left to believe that it works. What
+docs/configuration.md says of them is made from this table. Their names, types, defaults and ranges are Kafka's.
+"""
+
+from typing import Final
+
+from holdfast.model.config_key import LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
+
+_B, _S, _I, _L, _D, _LIST, _CLASS, _PASSWORD = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+    ConfigType.CLASS,
+    ConfigType.PASSWORD,
+)
+_SHORT = ConfigType.SHORT
+
+NO_COMPACTION: Final = "there is no log compaction"
+NO_TIERS: Final = "there is no tiered storage"
+LEVEL: Final = "batches are compressed at Kafka's default level"
+PREALLOCATE: Final = "files of segments grow as they are written"
+_NO_PROTOCOL: Final = "there is no such kind of group"
+_THREADS: Final = "one event loop serves all connections, and each log directory has its own threads"
+_NO_SECURITY: Final = "every listener is PLAINTEXT"
+_NO_PLUGINS: Final = "there are no plug-ins; metrics are served at metrics.port"
+
+_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
+_MAP_FORM: Final = Form(
+    pattern=r"(?!(.*,)?\s*PLAINTEXT\s*:(?!\s*PLAINTEXT\s*(,|$))).*", words="a map in which PLAINTEXT is PLAINTEXT"
+)
+
+
+def _inert(
+    why: str,
+    name: str,
+    kind: ConfigType,
+    default: str | int | None,
+    low: float | None = None,
+    *,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    form: Form | None = None,
+    refuse_others: bool = False,
+    update: UpdateMode = UpdateMode.CLUSTER_WIDE,
+) -> ConfigKey:
+    return make_key(
+        name, kind, default, f"No effect: {why}.", low, high=high, choices=choices, form=form, update=update,
+        inert=why, only_default=refuse_others,
+    )  # fmt: skip
+
+
+_COMPACTION = (
+    *(
+        _inert(NO_COMPACTION, *row)
+        for row in (
+            ("log.cleaner.backoff.ms", _L, 15_000, 0),
+            ("log.cleaner.dedupe.buffer.size", _L, 134_217_728),
+            ("log.cleaner.delete.retention.ms", _L, 86_400_000, 0),
+            ("log.cleaner.io.buffer.load.factor", _D, "0.9"),
+            ("log.cleaner.io.buffer.size", _I, 524_288, 0),
+            ("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308"),
+            ("log.cleaner.max.compaction.lag.ms", _L, LONG_MAX, 1),
+            ("log.cleaner.min.compaction.lag.ms", _L, 0, 0),
+            ("log.cleaner.threads", _I, 1, 0),
+        )
+    ),
+    _inert(NO_COMPACTION, "log.cleaner.min.cleanable.ratio", _D, "0.5", 0, high=1),
+)
+
+_TIERS = (
+    *(
+        _inert(NO_TIERS, *row)
+        for row in (
+            ("log.local.retention.bytes", _L, -2, -2),
+            ("log.local.retention.ms", _L, -2, -2),
+            ("remote.fetch.max.wait.ms", _I, 500, 1),
+            ("remote.list.offsets.request.timeout.ms", _L, 30_000, 1),
+            ("remote.log.index.file.cache.total.size.bytes", _L, 1_073_741_824, 1),
+            ("remote.log.manager.copier.thread.pool.size", _I, 10, 1),
+            ("remote.log.manager.copy.max.bytes.per.second", _L, LONG_MAX, 1),
+            ("remote.log.manager.expiration.thread.pool.size", _I, 10, 1),
+            ("remote.log.manager.fetch.max.bytes.per.second", _L, LONG_MAX, 1),
+            ("remote.log.manager.follower.thread.pool.size", _I, 2, 1),
+            ("remote.log.reader.threads", _I, 10, 1),
+        )
+    ),
+    _inert(NO_TIERS, "follower.fetch.last.tiered.offset.enable", _B, "false", refuse_others=True),
+)
+
+_PROTOCOLS = (
+    *(
+        _inert(_NO_PROTOCOL, *row)
+        for row in (
+            ("group.consumer.assignment.interval.ms", _I, 1000, 0),
+            ("group.share.assignment.interval.ms", _I, 1000, 0),
+            ("group.streams.assignment.interval.ms", _I, 1000, 0),
+            ("share.coordinator.cached.buffer.max.bytes", _I, 1_048_588, 524_288),
+        )
+    ),
+    _inert("the coordinator keeps no buffer", "group.coordinator.cached.buffer.max.bytes", _I, 1_048_588, 524_288),
+    _inert("there are no transactions", "transaction.partition.verification.enable", _B, "true"),
+)
+
+_MACHINE = (
+    *(
+        _inert(_THREADS, *row)
+        for row in (
+            ("background.threads", _I, 10, 1),
+            ("num.io.threads", _I, 8, 1),
+            ("num.network.threads", _I, 3, 1),
+        )
+    ),
+    _inert("a follower has one connection per leader and log directory", "num.replica.fetchers", _I, 1, 1),
+    _inert(PREALLOCATE, "log.preallocate", _B, "false", refuse_others=True),
+    _inert(_NO_PLUGINS, "config.providers", _LIST, "", refuse_others=True),
+    _inert(_NO_PLUGINS, "metric.reporters", _LIST, "org.apache.kafka.common.metrics.JmxReporter", refuse_others=True),
+    *(
+        _inert("connections are limited by max.connections alone", *row, refuse_others=True)
+        for row in (
+            ("max.connection.creation.rate", _I, 2**31 - 1, 0),
+            ("max.connections.per.ip", _I, 2**31 - 1, 0),
+            ("max.connections.per.ip.overrides", _S, ""),
+        )
+    ),
+    _inert(LEVEL, "compression.gzip.level", _I, -1, refuse_others=True),
+    _inert(LEVEL, "compression.lz4.level", _I, 9, 1, high=17, refuse_others=True),
+    _inert(LEVEL, "compression.zstd.level", _I, 3, -131_072, high=22, refuse_others=True),
+)
+
+_SECURITY = (
+    _inert(
+        _NO_SECURITY,
+        "listener.security.protocol.map",
+        _S,
+        _PROTOCOL_MAP,
+        form=_MAP_FORM,
+        update=UpdateMode.PER_BROKER,
+    ),
+    _inert(
+        _NO_SECURITY,
+        "ssl.client.auth",
+        _S,
+        "none",
+        choices=("required", "requested", "none"),
+        refuse_others=True,
+        update=UpdateMode.PER_BROKER,
+    ),
+    *(
+        _inert(_NO_SECURITY, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
+        for row in (
+            (
+                "principal.builder.class",
+                _CLASS,
+                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+            ),
+            ("sasl.enabled.mechanisms", _LIST, "GSSAPI"),
+            ("sasl.jaas.config", _PASSWORD, None),
+            ("sasl.kerberos.kinit.cmd", _S, "/usr/bin/kinit"),
+            ("sasl.kerberos.min.time.before.relogin", _L, 60_000),
+            ("sasl.kerberos.principal.to.local.rules", _LIST, "DEFAULT"),
+            ("sasl.kerberos.service.name", _S, None),
+            ("sasl.kerberos.ticket.renew.jitter", _D, "0.05"),
+            ("sasl.kerberos.ticket.renew.window.factor", _D, "0.8"),
+            ("sasl.login.refresh.buffer.seconds", _SHORT, 300),
+            ("sasl.login.refresh.min.period.seconds", _SHORT, 60),
+            ("sasl.login.refresh.window.factor", _D, "0.8"),
+            ("sasl.login.refresh.window.jitter", _D, "0.05"),
+            ("sasl.mechanism.inter.broker.protocol", _S, "GSSAPI"),
+            ("ssl.cipher.suites", _LIST, ""),
+            ("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3"),
+            ("ssl.endpoint.identification.algorithm", _S, "https"),
+            ("ssl.engine.factory.class", _CLASS, None),
+            ("ssl.key.password", _PASSWORD, None),
+            ("ssl.keymanager.algorithm", _S, "SunX509"),
+            ("ssl.keystore.certificate.chain", _PASSWORD, None),
+            ("ssl.keystore.key", _PASSWORD, None),
+            ("ssl.keystore.location", _S, None),
+            ("ssl.keystore.password", _PASSWORD, None),
+            ("ssl.keystore.type", _S, "JKS"),
+            ("ssl.protocol", _S, "TLSv1.3"),
+            ("ssl.provider", _S, None),
+            ("ssl.secure.random.implementation", _S, None),
+            ("ssl.trustmanager.algorithm", _S, "PKIX"),
+            ("ssl.truststore.certificates", _PASSWORD, None),
+            ("ssl.truststore.location", _S, None),
+            ("ssl.truststore.password", _PASSWORD, None),
+            ("ssl.truststore.type", _S, "JKS"),
+        )
+    ),
+)
+
+INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_COMPACTION, *_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
+"""Every key of a broker that has no effect here."""
