@@ -42,6 +42,7 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini tests benchmarks tools
 	$(BIN)/lint-imports
 
 .PHONY: bench

@@ -8,7 +8,7 @@ return for is there as a whole or not at all, epochs only grow, and the id of th
 import errno
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
@@ -122,7 +122,7 @@ class Run:
         else:
             self.commit(broker)
 
-    def quietly(self, work: object) -> bool:
+    def quietly(self, work: Callable[[], object]) -> bool:
         """Do it on a disk that fails at times; whether it was done."""
         self.failing = self.rng.random() < 0.3
         try:

@@ -146,7 +146,7 @@ def fetch_data(entity: Any, version: int) -> FetchData:
         if version >= 15
         else (entity.replica_id, -1)
     )
-    return FetchData(
+    return FetchData(  # type: ignore[call-arg]
         *replica,
         entity.max_wait // MS,
         entity.min_bytes,

@@ -375,6 +375,10 @@ class RoutedFiles:
         for name in _OF_ONE_PATH:
             setattr(self, name, self._routed(name))
 
+    def __getattr__(self, name: str) -> Any:
+        """For type checkers: what ``_OF_ONE_PATH`` names is set in ``__init__``."""
+        raise AttributeError(name)
+
     def at(self, path: str) -> SimFiles:
         """The disk that ``path`` is on."""
         for prefix, files in self._routes:

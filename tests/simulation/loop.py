@@ -26,6 +26,7 @@ class Process(Protocol):
     held: list[asyncio.Handle]
     tasks: list[asyncio.Task[Any]]
     tasks_kept: int
+    machine: str
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("PROCESS", default=None)
@@ -38,6 +39,9 @@ _HORIZON_STEPS = 2_000_000
 class SimLoop(asyncio.BaseEventLoop):
     """See the module's docstring. ``connector`` makes connections; ``after_step`` is called after every callback."""
 
+    _ready: Any
+    _scheduled: Any
+    """Of BaseEventLoop, whose stubs do not have them."""
     ended = 0
     """Runs of this process that are over."""
 

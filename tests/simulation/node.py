@@ -213,7 +213,7 @@ class Node:
             wall_s=lambda: self.loop.time() + self.clock_offset_s,
             monotonic_s=self.loop.time,
             thread=lambda name, _: SimThread(self, process, name),
-            listen=lambda host, port: self.network.listen(process, host, port),
+            listen=lambda host, port: self.network.listen(process, host, port),  # type: ignore[arg-type,return-value]
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",

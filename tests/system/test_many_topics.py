@@ -36,7 +36,7 @@ def last_record(cluster: Cluster, topic: str, partition: int) -> bytes:
         consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         message = consumer.poll(TIMEOUT_S)
         assert message is not None and message.error() is None
-        return message.value()
+        return message.value() or b""
     finally:
         consumer.close()
 

@@ -305,7 +305,7 @@ async def test_K112_06_requests_under_way_on_all_connections_are_limited(monkeyp
         await one.until(lambda: len(one.requests) == 2 and not one.connection._reading)
         # The limit is reached, but everybody may have one.
         await other.send(b"".join(frame(ApiKey.PRODUCE, i, bytes(10)) for i in range(2)))
-        await other.until(lambda: other.requests and not other.connection._reading)
+        await other.until(lambda: bool(other.requests) and not other.connection._reading)
         assert (len(one.requests), len(other.requests)) == (2, 1)
         one.requests[0].finish([answer(0)])
         one.requests[1].finish([answer(1)])

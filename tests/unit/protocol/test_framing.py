@@ -140,7 +140,7 @@ def test_a_request_there_and_back() -> None:
     (whole,) = split_frames(data, LIMIT).frames
     header = parse_request_header(whole)
     assert header == (3, 12, 5, "me", 13)
-    assert decode_request(3, 12, whole[header.body_offset :]) == REQUEST
+    assert decode_request(3, 12, whole[header[4] :]) == REQUEST
 
 
 def test_bytes_after_a_request_are_ignored() -> None:

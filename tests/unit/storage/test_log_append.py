@@ -129,7 +129,7 @@ def test_compacted_topics_need_keys(open_log, batch):
     log = open_log(cleanup_policy=frozenset({"compact"}))
     with pytest.raises(InvalidRecordError) as refused:
         log.append_as_leader(batch(b"a", b"b", key=None), 0, NOW_MS)
-    assert [i for i, _ in refused.value.record_errors] == [0, 1]
+    assert [i for i, _ in refused.value.record_errors] == [0, 1]  # type: ignore[attr-defined]
     log.append_as_leader(batch(b"a"), 0, NOW_MS)
     log.append_as_leader(batch(b"a", key=None), 0, NOW_MS, trusted=True)
 

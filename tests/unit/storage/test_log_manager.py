@@ -215,7 +215,7 @@ def test_a_full_queue_is_passed_over(tmp_path, files):
     queues = [DeferredQueue(), InlineQueue()]
     broker = Broker(tmp_path, files, queues=queues)
     broker.start()
-    queues[0].full = True
+    queues[0].full = True  # type: ignore[attr-defined]
     assert broker.create(tp(0)).dir is broker.logs.dirs[1]
 
 
