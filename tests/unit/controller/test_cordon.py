@@ -60,7 +60,7 @@ class Cordoned(Cluster):
         error: HoldfastError | None = self.ask(events.CreateTopics(topics=(new,))).topics[0].error
         return error
 
-    def set(self, broker: int, value: str | None) -> None:
+    def configure(self, broker: int, value: str | None) -> None:
         change = events.ConfigChange(
             resource_type=4, resource_name=str(broker), values=(("cordoned.log.dirs", value),), replace_all=False
         )
@@ -182,14 +182,14 @@ def test_K1066_12_the_cordon_of_a_stopped_broker_is_known_also_to_the_next_contr
 
 def test_K1066_15_a_cordon_of_run_time_survives_a_start_that_does_not_know_of_it() -> None:
     cluster = Cordoned()
-    cluster.set(1, "/disks/0")
+    cluster.configure(1, "/disks/0")
     cluster.cordon(1, 0)
     cluster.register(1, cordoned=())
     assert cluster.image.brokers[1].cordoned == (d(1, 0),), "the file does not count where something else is set"
-    cluster.set(1, "*")
+    cluster.configure(1, "*")
     cluster.register(1, cordoned=(d(1, 1),))
     assert cluster.image.brokers[1].cordoned == (d(1, 0), d(1, 1))
-    cluster.set(1, "")
+    cluster.configure(1, "")
     cluster.register(1, cordoned=(d(1, 1),))
     assert cluster.image.brokers[1].cordoned == ()
 
