@@ -1,18 +1,20 @@
 """The group coordinator's disk and clock: loads what it needs when this broker comes to lead, appends what it says.
 
-Owns the loading of ``__consumer_offsets`` partitions. The coordinator itself is pure (groups/).
+Owns which ``__consumer_offsets`` partitions are being loaded (group_loading.py). The coordinator itself is pure
+(groups/).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from holdfast.broker.group_loading import GroupLoad, GroupLoads
 from holdfast.groups.coordinator import GroupCoordinator
-from holdfast.groups.replay import Replay
+from holdfast.groups.group import Group
 from holdfast.groups.settings import GroupSettings
+from holdfast.groups.types import GroupId
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import ProduceResult
@@ -20,11 +22,7 @@ from holdfast.replication.types import ProduceResult
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
 
-log = logging.getLogger(__name__)
-
 OFFSETS_TOPIC = "__consumer_offsets"
-LOAD_CHUNK_BYTES = 5 << 20
-LOAD_RETRY_S = 1.0
 
 
 class GroupShell:
@@ -32,6 +30,8 @@ class GroupShell:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._places = GroupLoads()
+        self._loads: dict[TopicPartition, GroupLoad] = {}
         rng = broker.platform.rng
         self.coordinator = GroupCoordinator(
             GroupSettings.of(broker.config), self, new_member_suffix=lambda: str(UUID(int=rng.getrandbits(128)))
@@ -68,6 +68,9 @@ class GroupShell:
         """A partition came to this broker or went: load its groups or drop them."""
         if tp.topic != OFFSETS_TOPIC:
             return
+        before = self._loads.pop(tp, None)
+        if before is not None:
+            before.abandon()
         if not is_leader:
             self.coordinator.on_resigned(tp.partition)
             return
@@ -75,37 +78,17 @@ class GroupShell:
         self._load(tp, leader_epoch)
 
     def _load(self, tp: TopicPartition, leader_epoch: int) -> None:
-        hosting = self._broker.logs.get(tp)
-        if hosting is None:
-            return
+        broker, partition = self._broker, tp.partition
 
-        def read() -> Replay:
-            replay = Replay()
-            offset, end = hosting.view.start_offset, hosting.view.end_offset
-            while offset < end:
-                piece = hosting.read(offset, LOAD_CHUNK_BYTES, end, blocking=True)
-                if piece is None:
-                    break
-                data = piece.read()
-                replay.feed(data)
-                offset = next_offset(data)
-            return replay
+        def add(groups: dict[GroupId, Group]) -> None:
+            self.coordinator.add(partition, leader_epoch, groups, broker.now_ms())
 
-        def loaded(replay: Replay | None, error: HoldfastError | None) -> None:
-            if replay is not None:
-                self.coordinator.install(tp.partition, leader_epoch, replay, self._broker.now_ms())
-            elif self._broker.replicas.leader_epoch(tp) == leader_epoch:
-                log.error("groups of %s cannot be loaded, trying again: %s", tp, error)
-                self._broker.loop.call_later(LOAD_RETRY_S, self._load, tp, leader_epoch)
+        def ready() -> None:
+            self._loads.pop(tp, None)
+            self.coordinator.serve(partition, leader_epoch, broker.now_ms())
 
-        hosting.dir.queue.submit(read, loaded)
+        def is_wanted() -> bool:
+            return broker.replicas.leader_epoch(tp) == leader_epoch
 
-
-def next_offset(batches: bytes) -> int:
-    """The offset after the last complete batch."""
-    from holdfast.records.batch import iter_headers
-
-    last = 0
-    for _, header in iter_headers(batches):
-        last = header.next_offset
-    return last
+        load = self._loads[tp] = GroupLoad(broker, self._places, tp, is_wanted=is_wanted, add=add, ready=ready)
+        load.start()

@@ -11,8 +11,10 @@ import asyncio
 import dataclasses
 import random
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
@@ -30,6 +32,12 @@ def _boot_id() -> str | None:
             return file.read().strip() or None
     except OSError:
         return None
+
+
+def _start_process(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Python with these arguments. It has none of our descriptors but standard error."""
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
 
 
 class WorkThread(Protocol):
@@ -56,6 +64,8 @@ class Platform:
     new_id: Callable[[], UUID]
     boot_id: str | None = None
     """Differs from one boot of the machine to the next; None: not known, then every crash counts as the machine's."""
+    start_process: Callable[[Sequence[str]], subprocess.Popen[bytes]] | None = None
+    """Another process of this program, with pipes to its standard input and output; None where there is none."""
     tick_s: float = TICK_S
     """How late a deadline of replication or of a group may be noticed."""
     works_on: Callable[[str, Iterable[object]], None] = lambda path, threads: None
@@ -85,4 +95,5 @@ class Platform:
             rng=random.Random(),
             new_id=uuid4,
             boot_id=_boot_id(),
+            start_process=_start_process,
         )

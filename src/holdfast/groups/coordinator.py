@@ -96,10 +96,27 @@ class GroupCoordinator:
 
     def install(self, partition: int, leader_epoch: LeaderEpoch, replay: Replay, now_ms: TimestampMs) -> None:
         """Serve what was read; without effect if this broker no longer leads in that epoch."""
+        self.add(partition, leader_epoch, replay.groups(), now_ms)
+        self.serve(partition, leader_epoch, now_ms)
+
+    def add(self, partition: int, leader_epoch: LeaderEpoch, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
+        """Some of the groups that were read; they are served once all are there (``serve``)."""
         self._see(now_ms)
+        shard = self._loading(partition, leader_epoch)
+        if shard is not None:
+            shard.add(groups, now_ms)
+
+    def serve(self, partition: int, leader_epoch: LeaderEpoch, now_ms: TimestampMs) -> None:
+        """All groups of the partition are there."""
+        self._see(now_ms)
+        shard = self._loading(partition, leader_epoch)
+        if shard is not None:
+            shard.open(now_ms)
+
+    def _loading(self, partition: int, leader_epoch: LeaderEpoch) -> Shard | None:
         shard = self._shards.get(partition)
-        if shard is not None and shard.leader_epoch == leader_epoch and shard.state is ShardState.LOADING:
-            shard.open(replay.groups(), now_ms)
+        is_it = shard is not None and shard.leader_epoch == leader_epoch and shard.state is ShardState.LOADING
+        return shard if is_it else None
 
     def on_resigned(self, partition: int) -> None:
         """Another broker leads the partition."""

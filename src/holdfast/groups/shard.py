@@ -60,13 +60,17 @@ class Shard:
         """Its groups by name."""
         return self.around.groups
 
-    def open(self, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
-        """Serve these groups. Their members get a whole session: they could not reach us until now."""
-        self.state = ShardState.ACTIVE
+    def add(self, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
+        """Some of the groups that were read. Their members get a whole session: they could not reach us until now."""
         self.around.groups.update(groups)
         for group in groups.values():
             for member in group.members.values():
                 self.members.rebalance.heard_of(group, member, now_ms)
+
+    def open(self, now_ms: TimestampMs) -> None:
+        """All groups are there: serve them."""
+        self.state = ShardState.ACTIVE
+        for group in self.groups.values():
             if len(group.members) > self.around.settings.max_size:
                 self.members.rebalance.start(group, now_ms)
         self._check_offsets_later(now_ms)

@@ -1,0 +1,328 @@
+"""Reading the groups of one partition of ``__consumer_offsets``, for one leadership of this broker.
+
+Owns the order of the steps, and the process that reads a large partition (group_reader.py). Every step is a bounded
+piece of work in the background lane of the partition's directory, and the next is queued when it has come back: several
+partitions take turns, appends and probes wait for none of it, and the event loop takes the groups a few at a time.
+
+    files of the view --(small, or no other process to be had)--> pieces of 64 KiB, in the lane ---+
+                      --(more than 4 MiB)--> another process --> newest record of each key --------+
+                                                    |  (it fails)                                  |
+                                                    +--> pieces, in the lane                       v
+                                                             groups <-- decoded, some hundred keys at a time
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import marshal
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast.broker import group_reader
+from holdfast.groups.group import Group
+from holdfast.groups.replay import Replay
+from holdfast.groups.types import GroupId
+from holdfast.model.errors import HoldfastError, KafkaStorageError, LogReadError
+from holdfast.model.types import TopicPartition
+from holdfast.storage.published import PublishedReader, published_files
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.broker.platform import Platform
+    from holdfast.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
+
+PIECE_BYTES: Final = 64 << 10
+"""Read and looked at in one turn: about a millisecond."""
+PROCESS_BYTES: Final = 4 << 20
+"""A partition that is larger is read by another process."""
+PROCESSES: Final = 2
+"""At a time, for all partitions of this broker."""
+KEYS_PER_PIECE: Final = 200
+GROUPS_PER_PIECE: Final = 50
+SILENCE_S: Final = 30.0
+"""A process that says nothing for so long hangs, or its disk does."""
+RETRY_S: Final = 1.0
+MAX_RETRY_S: Final = 60.0
+_READ_BYTES: Final = 256 << 10
+_MAX_FRAME: Final = 1 << 30
+
+
+class LoadingHost(Protocol):
+    """What loading asks of the broker."""
+
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+    logs: LogManager
+
+
+class GroupLoads:
+    """The places for processes, and who waits for one. On the loop."""
+
+    def __init__(self) -> None:
+        self._free = PROCESSES
+        self._waiting: deque[GroupLoad] = deque()
+
+    def ask(self, load: GroupLoad) -> None:
+        """``load.read_elsewhere`` is called when there is a place."""
+        self._waiting.append(load)
+        self._next()
+
+    def done(self) -> None:
+        """A place is free again."""
+        self._free += 1
+        self._next()
+
+    def _next(self) -> None:
+        while self._free and self._waiting:
+            load = self._waiting.popleft()
+            if not load.is_over:
+                self._free -= 1
+                load.read_elsewhere()
+
+
+class GroupLoad:
+    """See the module's docstring. On the loop.
+
+    ``is_wanted``: whether this leadership lasts. ``add`` gets some groups, ``ready`` is called when all were added.
+    """
+
+    def __init__(
+        self,
+        broker: LoadingHost,
+        places: GroupLoads,
+        tp: TopicPartition,
+        *,
+        is_wanted: Callable[[], bool],
+        add: Callable[[dict[GroupId, Group]], None],
+        ready: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._places = places
+        self._tp = tp
+        self._is_wanted = is_wanted
+        self._add = add
+        self._ready = ready
+        self._replay = Replay()
+        self._process: _Reader | None = None
+        self._elsewhere = True
+        self._retry_s = RETRY_S
+        self._began_s = broker.platform.monotonic_s()
+        self._over = False
+
+    @property
+    def is_over(self) -> bool:
+        """It is done, or nobody wants it any more."""
+        return self._over or not self._is_wanted()
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        hosting = self._broker.logs.get(self._tp)
+        if hosting is None or self.is_over:
+            return
+        self._log, self._replay = hosting, Replay()
+        self._files = published_files(hosting)
+        self._bytes = sum(part.size for part in self._files)
+        if self._bytes > PROCESS_BYTES and self._elsewhere and self._broker.platform.start_process is not None:
+            self._places.ask(self)
+        else:
+            self._reader = PublishedReader(hosting.dir.files, self._files, hosting.view.start_offset)
+            self._read_piece()
+
+    def abandon(self) -> None:
+        """Another broker leads, or another epoch began."""
+        self._over = True
+        if self._process is not None:
+            self._process.kill()
+
+    # -- here, in pieces -----------------------------------------------------------------------------------
+
+    def _read_piece(self) -> None:
+        """In the lane: read a piece and look at it; and once more."""
+        hosting, reader, replay = self._log, self._reader, self._replay
+
+        def work() -> bool:
+            with hosting.guard(LogReadError):
+                data = reader.read(PIECE_BYTES)
+                reader.took(replay.feed(data), data)
+            return bool(data)
+
+        def came(more: bool | None, error: HoldfastError | None) -> None:
+            if self.is_over:
+                return
+            if error is not None:
+                self._failed(error)
+            elif more:
+                self._read_piece()
+            else:
+                self._unfold()
+
+        hosting.dir.background.submit(work, came)
+
+    # -- in another process --------------------------------------------------------------------------------
+
+    def read_elsewhere(self) -> None:
+        """There is a place for a process."""
+        start = self._broker.platform.start_process
+        assert start is not None, "asked before"
+        order = group_reader.order_for(self._files, self._log.view.start_offset, os.getpid())
+
+        def work() -> subprocess.Popen[bytes]:
+            try:
+                process = start(["-m", group_reader.MODULE])
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError), process.stdin:  # it tells by its end that it failed
+                    process.stdin.write(order)
+            except OSError as e:
+                raise KafkaStorageError(f"no process can be started to read {self._tp}: {e}") from e
+            return process
+
+        def started(process: subprocess.Popen[bytes] | None, error: HoldfastError | None) -> None:
+            if process is None:
+                self._came(error)
+                return
+            self._process = _Reader(self._broker, process, self._replay, self._came)
+            if self.is_over:
+                self._process.kill()
+
+        self._log.dir.background.submit(work, started)
+
+    def _came(self, error: HoldfastError | None) -> None:
+        """The process has ended, or there was none."""
+        self._process = None
+        self._places.done()
+        if self.is_over:
+            return
+        if error is None:
+            self._unfold()
+        else:
+            log.warning("groups of %s are read by the broker itself: %s", self._tp, error)
+            self._elsewhere = False
+            self.start()
+
+    # -- and then ------------------------------------------------------------------------------------------
+
+    def _unfold(self) -> None:
+        replay = self._replay
+
+        def came(more: bool | None, error: HoldfastError | None) -> None:
+            if self.is_over:
+                return
+            if error is not None:
+                self._failed(error)
+            elif more:
+                self._unfold()
+            else:
+                self._take()
+
+        self._log.dir.background.submit(lambda: replay.unfold(KEYS_PER_PIECE), came)
+
+    def _take(self) -> None:
+        replay = self._replay
+
+        def came(groups: dict[GroupId, Group] | None, error: HoldfastError | None) -> None:
+            if self.is_over:
+                return
+            if groups:
+                self._add(groups)
+                self._take()
+            elif error is not None:
+                self._failed(error)
+            else:
+                self._over = True
+                took_s = self._broker.platform.monotonic_s() - self._began_s
+                log.info("groups of %s are read: %d bytes in %.1f s", self._tp, self._bytes, took_s)
+                self._ready()
+
+        self._log.dir.background.submit(lambda: replay.take_groups(GROUPS_PER_PIECE), came)
+
+    def _failed(self, error: HoldfastError) -> None:
+        log.error("groups of %s cannot be loaded, trying again: %s", self._tp, error)
+        self._broker.loop.call_later(self._retry_s, self.start)
+        self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
+
+
+class _Reader:
+    """The pipe from a process, and its end. ``done`` is called once, when the process has ended or cannot be made to:
+    one whose disk hangs is left to the kernel."""
+
+    def __init__(
+        self,
+        broker: LoadingHost,
+        process: subprocess.Popen[bytes],
+        replay: Replay,
+        done: Callable[[HoldfastError | None], None],
+    ) -> None:
+        assert process.stdout is not None
+        self._loop = broker.loop
+        self._process = process
+        self._replay = replay
+        self._done = done
+        self._pipe = process.stdout
+        self._data = bytearray()
+        self._is_done = False
+        self._silence = self._loop.call_later(SILENCE_S, self._silent)
+        os.set_blocking(self._pipe.fileno(), False)
+        self._loop.add_reader(self._pipe.fileno(), self._readable)
+
+    def kill(self) -> None:
+        """It is not wanted any more."""
+        self._end(KafkaStorageError("it was ended"))
+
+    def _silent(self) -> None:
+        self._end(KafkaStorageError(f"its process said nothing for {SILENCE_S:.0f} s"))
+
+    def _readable(self) -> None:
+        try:
+            got = os.read(self._pipe.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not got:
+            self._end(KafkaStorageError("its process ended before it was done"))
+            return
+        self._silence.cancel()
+        self._silence = self._loop.call_later(SILENCE_S, self._silent)
+        self._data += got
+        self._frames()
+
+    def _frames(self) -> None:
+        data, frame = self._data, group_reader.FRAME
+        while not self._is_done and len(data) >= frame.size:
+            kind, size = frame.unpack_from(data)
+            end = frame.size + size
+            if size > _MAX_FRAME:
+                self._end(KafkaStorageError(f"its process sent a frame of {size} bytes"))
+                return
+            if len(data) < end:
+                return
+            body = bytes(data[frame.size : end])
+            del data[:end]
+            if kind == group_reader.PAIRS:
+                self._replay.take(marshal.loads(body))
+            elif kind == group_reader.FAILED:
+                self._end(KafkaStorageError(body.decode(errors="replace")))
+            elif kind == group_reader.END:
+                self._end(None)
+
+    def _end(self, error: HoldfastError | None) -> None:
+        if self._is_done:
+            return
+        self._is_done = True
+        self._silence.cancel()
+        self._loop.remove_reader(self._pipe.fileno())
+        self._pipe.close()
+        self._process.kill()
+        self._reap(error)
+
+    def _reap(self, error: HoldfastError | None, tries: int = 100) -> None:
+        """Killed or ended by itself, it is gone in a moment, unless its disk hangs."""
+        if self._process.poll() is None and tries:
+            self._loop.call_later(0.02, self._reap, error, tries - 1)
+            return
+        self._done(error)
