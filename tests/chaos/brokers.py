@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from holdfast.testing import wait_for
+from holdfast.testing.processes import children, exit_code, has_gone, lives
 from holdfast.testing.view import ClusterView, ask
 from tests.chaos.network import Network
 
@@ -42,8 +44,6 @@ class Brokers:
         self.ids = tuple(range(1, count + 1))
         self.network = network
         self.started = 0
-        self.before_kill: Callable[[int], None] = lambda broker: None
-        """Called with the broker that is about to be killed."""
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped: set[int] = set()
         (directory / "metadata").mkdir(parents=True, exist_ok=True)
@@ -104,9 +104,9 @@ class Brokers:
         self.started += 1
 
     def runs(self, broker: int) -> bool:
-        """Whether its process lives, stopped or not."""
+        """Whether its process lives, stopped or not. One that was killed does not, though a thread waits for a disk."""
         process = self._processes.get(broker)
-        return process is not None and process.poll() is None
+        return process is not None and process.poll() is None and lives(process.pid)
 
     @property
     def running(self) -> list[int]:
@@ -114,15 +114,20 @@ class Brokers:
 
     def exit_code(self, broker: int) -> int | None:
         """Of a process that ended; None while it runs."""
-        return self._processes[broker].poll()
+        process = self._processes[broker]
+        code = process.poll()
+        return exit_code(process.pid) if code is None and not lives(process.pid) else code
 
     def kill(self, broker: int) -> bool:
-        """``kill -9``; returns when the process is gone. False if there was none."""
+        """``kill -9``; returns when the process is gone, but for threads that wait for a disk. False if there was
+        none."""
         if not self.runs(broker):
             return False
-        self.before_kill(broker)
-        self._processes[broker].kill()
-        self._processes[broker].wait()
+        process = self._processes[broker]
+        helpers = children(process.pid)
+        process.kill()
+        wait_for(lambda: has_gone(process.pid, helpers), f"the end of broker {broker}, process {process.pid}")
+        process.poll()
         self._stopped.discard(broker)
         return True
 
@@ -156,10 +161,12 @@ class Brokers:
         trouble = []
         for broker in running:
             try:
-                code = self._processes[broker].wait(max(0.1, deadline - time.monotonic()))
+                left_s = max(0.1, deadline - time.monotonic())
+                wait_for(lambda b=broker: not self.runs(b), f"the end of broker {broker}", timeout_s=left_s)  # type: ignore[misc]
+                code = self.exit_code(broker)
                 if code != 0:
                     trouble.append(f"broker {broker} ended with exit code {code} when it was asked to stop")
-            except subprocess.TimeoutExpired:
+            except TimeoutError:
                 trouble.append(f"broker {broker} did not stop within {timeout_s:g} s")
                 self.kill(broker)
         return trouble

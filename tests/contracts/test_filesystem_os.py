@@ -1,10 +1,14 @@
 """OsFiles where the system call does less than it was asked, or is not there."""
 
+import contextlib
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,3 +125,27 @@ def test_a_system_without_a_mount_table_does_not_say_the_kind(monkeypatch: pytes
     assert OsFiles().kind("/") != ""
     monkeypatch.setattr(OsFiles, "read_bytes", missing)
     assert OsFiles().kind("/") == ""
+
+
+def test_the_lock_of_a_process_that_has_died_is_waited_for(tmp_path: Path) -> None:
+    """Somebody has the dead process's descriptor: in life a thread of it that waits for the disk."""
+    files, path = OsFiles(), str(tmp_path / "lock")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    got: list[Any] = []
+    waiting = threading.Thread(target=lambda: got.append(files.lock(path, patience_s=0.01)), daemon=True)
+    child = os.fork()
+    if child == 0:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    waiting.start()
+    for _ in range(2):  # a zombie, and then nobody
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)
+    os.close(descriptor)
+    waiting.join(20)
+    assert got[0] is not None
+    assert files.lock(path, patience_s=0.01) is None, "this process lives"
+    got[0].release()

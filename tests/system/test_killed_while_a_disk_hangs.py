@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
 from holdfast.broker.listening import PortTakenError, listen
 from holdfast.testing import Cluster, wait_for
 from holdfast.testing.disks import FrozenDisk
+from holdfast.testing.processes import waiting_threads
 from tests.system.on_disks import SETTINGS, TIMEOUT_S, Load, create, log_of, on_disk, wait_equal
 
 pytestmark = pytest.mark.system
@@ -25,23 +25,11 @@ ELECTED_S = 1.0
 """Tens of milliseconds on a quiet machine; a session that is not heard of lasts 9 s."""
 
 
-def threads_in_the_kernel(pid: int) -> list[str]:
-    """Those that wait for a disk."""
-    found = []
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        try:
-            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
-                found.append(stat.parent.name)
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-    return found
-
-
 def frozen(cluster: Cluster, broker: int) -> None:
     """The disk hangs, and a thread of the broker waits for it."""
     cluster.disks[broker, HUNG].fail()
     pid = cluster.pids()[broker]
-    wait_for(lambda: threads_in_the_kernel(pid), "a thread that waits for the disk", timeout_s=TIMEOUT_S)
+    wait_for(lambda: waiting_threads(pid), "a thread that waits for the disk", timeout_s=TIMEOUT_S)
 
 
 def port_is_had(port: int) -> bool:
@@ -68,7 +56,7 @@ def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> 
             pid, port = cluster.pids()[broker], cluster.addresses()[broker - 1][1]
             began = time.monotonic()
             cluster.kill(broker)
-            assert threads_in_the_kernel(pid), "the process has not ended"
+            assert waiting_threads(pid), "the process has not ended"
 
             def moved() -> bool:
                 seen = [cluster.describe(["t"], broker=one).partitions.values() for one in others]
@@ -81,8 +69,8 @@ def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> 
             load.progress()
             others_lead = cluster.describe([], broker=others[0]).controller_id
             assert others_lead in others
-            assert threads_in_the_kernel(pid), "the disk still hangs"
-            said = f"broker {broker} (process {pid}) has died, and a thread of it waits for a disk"
+            assert waiting_threads(pid), "the disk still hangs"
+            said = f"broker {broker} (process {pid}) was killed by SIGKILL; a thread of it waits for a disk"
             wait_for(lambda: said in cluster.log_tail(), said, timeout_s=TIMEOUT_S)
 
             cluster.disks[broker, HUNG].heal()

@@ -37,6 +37,8 @@ PORT_WAIT_S = 1.0
 THREADS_WAIT_S = 0.3
 DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
 KILLED_STEP_S = 0.2
+_EXIT_CODE = 49
+"""Of the fields of /proc/PID/stat behind the name."""
 _PR_SET_PDEATHSIG = 1
 _STOPS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 _WATCHED = (*_STOPS, signal.SIGUSR1, signal.SIGCHLD)
@@ -251,19 +253,20 @@ class LocalCluster:
         for broker_id, child in list(self._children.items()):
             pid, status = wait_for_all_threads(child.pid)
             if pid == 0:
-                if not first_thread_ended(child.pid):
+                found = status_of_first_thread(child.pid)
+                if found is None:
                     continue
+                status = found
                 self._undead.append(child.pid)
             del self._children[broker_id]
             if child.pipe is not None:
                 os.close(child.pipe)
             if not self._stopping and not self._stop_asked():
-                say(self._obituary(child, os.waitstatus_to_exitcode(status) if pid else None))
+                more = "" if pid else "; a thread of it waits for a disk"
+                say(self._obituary(child, os.waitstatus_to_exitcode(status)) + more)
 
-    def _obituary(self, child: _Child, code: int | None) -> str:
-        if code is None:
-            how = "has died, and a thread of it waits for a disk: it can be started again (SIGUSR1)"
-        elif code < 0:
+    def _obituary(self, child: _Child, code: int) -> str:
+        if code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
         else:
             how = f"ended with exit code {code}: see {log_path(self._data_dir, child.node.broker_id)}"
@@ -329,21 +332,22 @@ def port_gets_free(port: int) -> bool:
     return True
 
 
-def first_thread_ended(pid: int) -> bool:
-    """Whether a process has died, also if a thread of it waits in the kernel: no call but this tells. False where the
-    system does not say."""
+def status_of_first_thread(pid: int) -> int | None:
+    """Of a process that has died, also if a thread of it waits in the kernel: no call but this tells. As waitpid has
+    it. None while it runs, and where the system does not say."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+            fields = stat.read().rpartition(")")[2].split()
+        return int(fields[_EXIT_CODE]) if fields[0] in "ZX" else None
     except (OSError, IndexError):
-        return False
+        return None
 
 
 def wait_for_all_threads(pid: int) -> tuple[int, int]:
     """As waitpid without waiting; of a process that has died its threads are given a moment to end."""
     limit_s = time.monotonic() + THREADS_WAIT_S
     while True:
-        ended = first_thread_ended(pid)
+        ended = status_of_first_thread(pid) is not None
         found = os.waitpid(pid, os.WNOHANG)
         if found[0] or not ended or time.monotonic() > limit_s:
             return found

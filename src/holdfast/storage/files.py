@@ -156,7 +156,8 @@ class FileSystem(Protocol):
 
     def lock(self, path: str, *, patience_s: float = 0.0) -> FileLock | None:
         """An exclusive lock on the file (made if missing); None if another process or handle has it, and has not
-        given it back within ``patience_s``."""
+        given it back within ``patience_s``. With patience, a process that has died and has a thread that waits for
+        its disk is waited for, as for the disk, for as long as it takes."""
 
     def wait_for_lock(self, path: str) -> FileLock:
         """The same lock, waiting in the system call for as long as another has it."""
@@ -394,6 +395,7 @@ class OsFiles:
     def lock(self, path: str, *, patience_s: float = 0.0) -> FileLock | None:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         limit_s = time.monotonic() + patience_s
+        lives = 0
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -403,6 +405,8 @@ class OsFiles:
                     os.close(fd)
                     raise
                 if time.monotonic() >= limit_s:
+                    lives = 0 if patience_s and _holder_is_dead(fd) else lives + 1
+                if lives > 1:  # not given back since the question was put first
                     os.close(fd)
                     return None
             time.sleep(_LOCK_RETRY_S)
@@ -415,6 +419,26 @@ class OsFiles:
             os.close(fd)
             raise
         return OsLock(fd, path, self._lock_notes)
+
+
+def _holder_is_dead(fd: int) -> bool:
+    """Whether the lock on the file was taken by a process that has died. False where the system does not tell, of
+    processes that it does not show, and when nobody has it."""
+    seen = os.fstat(fd)
+    file = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}:{seen.st_ino}"
+    try:
+        with open("/proc/locks", encoding="ascii") as locks:
+            held = [fields for line in locks if (fields := line.split())[1] == "FLOCK" and fields[5] == file]
+        holder = int(held[0][4])
+    except (OSError, IndexError, ValueError):
+        return False
+    if holder <= 0:
+        return False
+    try:
+        with open(f"/proc/{holder}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
 
 
 def make_durably(files: FileSystem, path: str) -> None:

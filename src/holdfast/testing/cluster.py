@@ -7,7 +7,6 @@ the wire, so that it drives any broker with such a command.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import select
@@ -24,6 +23,7 @@ from types import TracebackType
 from holdfast.testing import mounts
 from holdfast.testing.disks import Disk
 from holdfast.testing.ports import free_port
+from holdfast.testing.processes import children, has_gone, lives
 from holdfast.testing.users import Reachable
 from holdfast.testing.view import ClusterView, DirView, PartitionView, ask, ask_log_dirs
 from holdfast.testing.waiting import wait_for
@@ -185,21 +185,21 @@ class Cluster:
         """``kill -9`` of one broker; returns when the process is gone, and with it all that it had open. A thread that
         waits for a disk that hangs is not waited for: it has its directory's files open until the disk answers."""
         pid = self.pids()[broker]
-        helpers = _children(pid)
+        helpers = children(pid)
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: _has_ended(pid, helpers), f"the end of broker {broker}, process {pid}", timeout_s=10)
+        wait_for(lambda: has_gone(pid, helpers), f"the end of broker {broker}, process {pid}", timeout_s=10)
 
     def kill_all(self) -> None:
         """``kill -9`` of every broker and of ``up`` itself: a power cut without the disks."""
         pids = [*self.pids().values()] if (self.data_dir / "pids.json").exists() else []
-        helpers = {pid: _children(pid) for pid in pids}
+        helpers = {pid: children(pid) for pid in pids}
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         for pid in pids:
-            if _lives(pid):
+            if lives(pid):
                 os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: all(_has_ended(p, h) for p, h in helpers.items()), "the end of all brokers", timeout_s=10)
+        wait_for(lambda: all(has_gone(p, h) for p, h in helpers.items()), "the end of all brokers", timeout_s=10)
 
     def revive(self, *, timeout_s: float = 30.0) -> None:
         """Starts every broker that is down (SIGUSR1 to ``up``) and waits until each listens again."""
@@ -219,7 +219,7 @@ class Cluster:
 
     def live(self) -> dict[int, int]:
         """The part of ``pids()`` that runs."""
-        return {broker: pid for broker, pid in self.pids().items() if _lives(pid)}
+        return {broker: pid for broker, pid in self.pids().items() if lives(pid)}
 
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of every broker, in order of broker id."""
@@ -302,41 +302,3 @@ class Cluster:
             mounts.remove(self._scratch)
         elif self._temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
-
-
-def _lives(pid: int) -> bool:
-    """Whether the process runs; one whose first thread has ended does not, though others may wait for a disk."""
-    try:
-        os.kill(pid, 0)
-        return _state(f"/proc/{pid}/stat") not in "ZX"
-    except ProcessLookupError:
-        return False
-    except FileNotFoundError:
-        return not os.path.isdir("/proc/self")
-
-
-def _state(path: str) -> str:
-    """Of a process or a thread, by its file ``stat`` in /proc. OSError when it has gone."""
-    with open(path, errors="replace") as stat:
-        return stat.read().rpartition(")")[2].split()[0]
-
-
-def _children(pid: int) -> list[int]:
-    """Processes that it has made; none where the system does not say."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
-def _has_ended(pid: int, helpers: list[int]) -> bool:
-    """Whether a killed process has gone, and the processes that closed what it had; if only a thread that waits in the
-    kernel is left, the former is enough."""
-    if _lives(pid):
-        return False
-    left = []
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            left.append(_state(str(thread / "stat")))
-    waits = "D" in left
-    return not set(left) - set("ZXD") and (waits or not any(map(_lives, helpers)))
