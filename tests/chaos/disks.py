@@ -33,6 +33,8 @@ KINDS = (("eio", "mode-000"), ("full", "read-only"), ("immutable", "unmounted"),
 LOSES = frozenset(("eio", "read-only"))
 """What had not been flushed is gone when these are mounted again: not while all other replicas may be killed."""
 LASTS_S = (3.0, 9.0)
+HANGS_S = (3.0, 120.0)
+"""A disk that does not answer: longer than any timeout of a broker, a client or a session."""
 LOOK_S = 0.2
 START_S = 60
 REPAIR_S = 60
@@ -47,9 +49,11 @@ class DiskFault:
     choice: int
     after_s: float
     lasts_s: float
+    hangs_s: float
+    """Instead, if it is one that hangs."""
 
     def __str__(self) -> str:
-        return f"disk #{self.choice}, after {self.after_s:.1f} s for {self.lasts_s:.1f} s"
+        return f"disk #{self.choice}, after {self.after_s:.1f} s for {self.lasts_s:.1f} s ({self.hangs_s:.1f} s)"
 
 
 def disk_faults(seed: int, rounds: int, every: float) -> tuple[DiskFault | None, ...]:
@@ -57,7 +61,10 @@ def disk_faults(seed: int, rounds: int, every: float) -> tuple[DiskFault | None,
     rng = random.Random(f"disks {seed}")
     return tuple(
         DiskFault(
-            choice=rng.randrange(1000), after_s=round(rng.uniform(0, 3), 2), lasts_s=round(rng.uniform(*LASTS_S), 2)
+            choice=rng.randrange(1000),
+            after_s=round(rng.uniform(0, 3), 2),
+            lasts_s=round(rng.uniform(*LASTS_S), 2),
+            hangs_s=round(rng.uniform(*HANGS_S), 2),
         )
         if rng.random() < every
         else None
@@ -133,18 +140,11 @@ class Disks:
         windows = self.bad.setdefault(str(disk.path), [])
         windows.append((began, float("inf")))
         disk.fail()
-        yield fault.lasts_s
+        yield fault.hangs_s if isinstance(disk, FrozenDisk) else fault.lasts_s
         yield from self._repair(disk, broker, brokers, found)
         if disk.is_dead:
             yield from self._use_again(disk, broker, brokers, found)
         windows[-1] = (began, time.time())
-
-    def thaw(self, broker: int) -> None:
-        """Mend the disks of a broker that hang: a process that waits in the kernel for one does not go when it is
-        killed, and it would be waited for."""
-        for owner, _, disk in self.all:
-            if owner == broker and disk.failed and isinstance(disk, FrozenDisk):
-                disk.heal()
 
     def _repair(self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None]) -> Steps:
         limit = time.monotonic() + REPAIR_S

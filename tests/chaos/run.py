@@ -84,8 +84,6 @@ class Run:
         self._disks = disks
         as_user = {} if disks is None else {"user": disks.user, "python": disks.python}
         self.brokers = Brokers(self.cluster, network, count=3, settings=settings, **as_user)  # type: ignore[arg-type]
-        if disks is not None:
-            self.brokers.before_kill = disks.thaw
         self.recorder = Recorder(directory)
         self._faults = Faults(self.brokers, self.recorder.found)
         self._results: list[RoundResult] = []
