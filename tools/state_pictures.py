@@ -14,6 +14,7 @@ from holdfast.broker.admission import START
 from holdfast.controller.transitions import BROKER, LEADERSHIP
 from holdfast.model.transitions import Transitions
 from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
+from holdfast.storage.dir_state import DIRECTORY
 
 PAGE = Path(__file__).parent.parent / "docs/replication.md"
 TABLES: dict[str, Transitions[Any, Any]] = {
@@ -23,6 +24,7 @@ TABLES: dict[str, Transitions[Any, Any]] = {
     "broker": BROKER,
     "start": START,
     "leadership": LEADERSHIP,
+    "directory": DIRECTORY,
 }
 PLACE = re.compile(r"(<!-- picture: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -41,6 +41,7 @@ class StepQueue:
     def __init__(self) -> None:
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
         self.completions: deque[tuple[Callable[[Any, Any], None], Any, Any]] = deque()
+        self.completed = 0
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
         self.works.append((work, done))
@@ -60,6 +61,7 @@ class StepQueue:
         if not self.completions:
             return False
         done, result, error = self.completions.popleft()
+        self.completed += 1
         done(result, error)
         return True
 

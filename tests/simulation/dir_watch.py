@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.types import TopicPartition
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.incarnation import FILE_NAME
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ class DirWatch:
             disk.onlooker = None
             return
         self._offline[index] = node.loop.time()
+        if log_dir.state is DirState.SILENT:  # the broker has started without it
+            self._bad_at_start.add(index)
+            return
         if not hasattr(node.broker, "membership"):
             self._bad_at_start.add(index)
         if index not in self._told:

@@ -17,9 +17,10 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.broker.app import Broker
+from holdfast.broker.disk_io import DEFAULT_LIMIT
 from holdfast.broker.platform import Platform
 from holdfast.model.config import BrokerConfig
-from holdfast.model.errors import HoldfastError, KafkaStorageError
+from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
 from tests.simulation.device import CrashNow, ProcessGone, WouldBlock
 from tests.simulation.dir_watch import DirWatch
 from tests.simulation.disk import RoutedFiles, SimDisk
@@ -71,11 +72,13 @@ class SimThread:
         self.name = name
         self._work: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
         self._busy = False
-        self.hangs_until = 0.0
-        """Virtual time until which the disk of this thread answers nothing."""
+        self.completed = 0
         node.threads.append(self)
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
+        if len(self._work) >= DEFAULT_LIMIT:
+            done(None, DiskQueueFullError(f"{self.name}: {len(self._work)} operations wait for the disk"))
+            return
         self._work.append((work, done))
         if not self._busy:
             self._busy = True
@@ -89,7 +92,7 @@ class SimThread:
         delay = rng.uniform(*self._node.disk_s)
         if rng.random() < self._node.slow_disk_share:
             delay += rng.uniform(*self._node.slow_disk_s)
-        at = max(loop.time() + delay, self.hangs_until)
+        at = max(loop.time() + delay, self._node.hangs_until(self.name))
         loop.call_at(at, self._run, context=self._process.context.copy())
 
     def _run(self) -> None:
@@ -115,11 +118,15 @@ class SimThread:
             return
         self._work.popleft()
         self._node.disk_worked()
-        self._process.loop.call_soon(done, result, error)
+        self._process.loop.call_soon(self._done, done, result, error)
         if self._work:
             self._start()
         else:
             self._busy = False
+
+    def _done(self, done: Callable[[Any, Any], None], result: Any, error: HoldfastError | None) -> None:
+        self.completed += 1
+        done(result, error)
 
 
 class Node:
@@ -155,6 +162,8 @@ class Node:
         self.process: SimProcess | None = None
         self.broker: Broker | None = None
         self.threads: list[SimThread] = []
+        self._hangs_until = [0.0] * len(self.disks)
+        """Virtual time until which each disk answers nothing, whichever process asks."""
         self.ended: asyncio.Future[int] | None = None
         self.started_s = 0.0
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
@@ -311,10 +320,11 @@ class Node:
 
     def hang_disk(self, index: int, seconds: float) -> None:
         """One log directory answers nothing for a while."""
-        until = self.loop.time() + seconds
-        for thread in self.threads:
-            if thread.name.startswith(f"disk-d{index}"):
-                thread.hangs_until = max(thread.hangs_until, until)
+        self._hangs_until[index] = max(self._hangs_until[index], self.loop.time() + seconds)
+
+    def hangs_until(self, thread: str) -> float:
+        """Until when the disk of a thread answers nothing."""
+        return max((s for i, s in enumerate(self._hangs_until) if thread.startswith(f"disk-d{i}")), default=0.0)
 
     def disk_worked(self) -> None:
         """A thread did something: logs may have changed."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.broker.disk_io import DEFAULT_LIMIT
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from tests.simulation.node import Node
@@ -164,5 +165,70 @@ def test_H_13_a_broker_whose_disks_hang_hears_at_once_that_it_leads_no_more() ->
         assert node.broker.replicas.partitions[tp].role is Role.FOLLOWER
         assert node.broker.logs.get(LATE) is None, "that order waits still"
         await story.until(story.isr_is_whole, within_s=60)
+
+    told(tell)
+
+
+def test_D4_a_broker_starts_with_a_directory_that_hangs_and_takes_it_up_when_it_answers() -> None:
+    """K112-34: whatever is wrong with one directory, the others are served."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, name = busy_dir(story)
+        node.kill()
+        node.hang_disk(index, 90.0)
+        began_s = node.loop.time()
+        await story.restart(node)
+        assert node.loop.time() - began_s < 5.0
+        assert (state_of(node, index), state_of(node, 1 - index)) == ("silent", "online")
+        assert node.broker is not None
+        topic, number = name.rsplit("-", 1)
+        hung, safe = TopicPartition(topic, int(number)), story.safe
+        await story.until(lambda: all(node.broker_id not in safe(p).isr for p in (hung.partition,)))
+        await asyncio.sleep(30.0)
+        assert state_of(node, index) == "silent"
+        assert node.broker.logs.get(hung) is None, "not made on the other one: it may be there"
+        await story.until(lambda: state_of(node, index) == "online", within_s=120)
+        await story.until(story.isr_is_whole, within_s=60)
+
+    told(tell)
+
+
+def test_D2_D3_while_a_directory_hangs_for_minutes_topics_come_and_go_elsewhere() -> None:
+    """Orders for the hung one are answered; nothing new is put on it; all is whole when it answers again."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        assert node.broker is not None
+        before = {each.topic_partition for each in node.broker.logs.logs() if each.dir.path.endswith(f"d{index}")}
+        node.hang_disk(index, 180.0)
+        for _ in range(4):
+            story._new_topic(None)
+            await asyncio.sleep(20.0)
+        logs = node.broker.logs
+        await story.until(lambda: state_of(node, index) == "silent")
+        assert {each.topic_partition for each in logs.logs() if each.dir.path.endswith(f"d{index}")} <= before
+        await story.until(lambda: logs.get(LATE) is not None and story.late().isr and len(story.late().isr) == 3)
+        await story.until(lambda: state_of(node, index) == "online", within_s=240)
+        await story.until(story.isr_is_whole, within_s=60)
+
+    told(tell)
+
+
+def test_D5_a_directory_that_hangs_with_its_queue_full_is_noticed() -> None:
+    """A probe that is refused is one without an answer."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        assert node.broker is not None
+        directory = node.broker.logs.dirs[index]
+        await story.until(lambda: directory not in node.broker.disks._asked)  # type: ignore[union-attr]
+        node.hang_disk(index, 60.0)
+        for _ in range(DEFAULT_LIMIT):
+            directory.queue.submit(lambda: None, lambda *_: None)
+        await story.until(lambda: state_of(node, index) == "silent", within_s=20)
+        await story.until(story.isr_is_whole, within_s=300)
 
     told(tell)

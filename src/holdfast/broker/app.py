@@ -19,7 +19,7 @@ import signal
 import sys
 from typing import Any
 
-from holdfast.broker import dynamic_config
+from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.admission import Admission
 from holdfast.broker.closer import Closer
 from holdfast.broker.controller_loop import ControllerLoop
@@ -156,11 +156,7 @@ class Broker:
             boot_id=self.platform.boot_id,
             placement=Placement(self.config.str("log.dir.placement")),
         )
-        loaded: asyncio.Future[HoldfastError | None] = self.loop.create_future()
-        self.logs.start(self.now_ms(), loaded.set_result)
-        error = await loaded
-        if error is not None:
-            raise error
+        await disk_start.load_logs(self)
 
     def _wire(self) -> None:
         config = self.config

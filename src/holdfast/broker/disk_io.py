@@ -43,6 +43,8 @@ class DiskThread:
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Done] | None] = queue.SimpleQueue()
         self._finished: deque[tuple[Done, Any, HoldfastError | None]] = deque()
         self._waiting = 0  # changed on the loop only
+        self.completed = 0
+        """Completions that have run. Changed on the loop only."""
         self._wake_pending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -106,6 +108,7 @@ class DiskThread:
         for _ in range(len(finished)):  # what finishes meanwhile waits its turn: sockets are served in between
             done, result, error = finished.popleft()
             self._waiting -= 1
+            self.completed += 1
             try:
                 done(result, error)
             except Exception:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.broker.dir_health import DirHealth
-from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import DirectoryId, TopicPartition
-from holdfast.storage.log_dir import DirState, LogDir
+from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
@@ -26,7 +24,7 @@ class ReplicaStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskStatus:
-    """One log directory as operators see it. ``state``: online, full, degraded or offline; ``since_ms``: wall clock.
+    """One log directory as operators see it. ``state``: that of its health; ``since_ms``: wall clock.
 
     Bytes are -1 where they are not known. ``replicas`` of an offline directory: what was there.
     """
@@ -43,22 +41,20 @@ class DiskStatus:
     replicas: list[ReplicaStatus]
 
 
-def status_of(broker: Broker, directory: LogDir, health: DirHealth, since_ms: int) -> DiskStatus:
+def status_of(broker: Broker, directory: LogDir, probe_ms: float | None) -> DiskStatus:
     """One directory, its replicas and the copies on it."""
     logs, replicas = broker.logs, broker.replicas
-    state, reason = directory.state.value, directory.failure or directory.full
-    if directory.state is DirState.ONLINE and health.is_degraded:
-        state, reason = "degraded", KafkaStorageError(f"probes usually took {health.usual_ms or 0.0:.1f} ms")
+    health = directory.health
     space = logs.space_of(directory)
     return DiskStatus(
         path=directory.path,
         directory_id=directory.directory_id,
-        state=state,
-        reason=None if reason is None else str(reason),
-        since_ms=since_ms,
+        state=health.state.value,
+        reason=health.reason,
+        since_ms=health.since_ms,
         total_bytes=-1 if space is None else space.total,
         usable_bytes=-1 if space is None or not directory.is_online else space.usable,
-        probe_ms=health.last_ms,
+        probe_ms=probe_ms,
         cordoned=directory.cordoned,
         replicas=[
             ReplicaStatus(

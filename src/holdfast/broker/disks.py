@@ -15,17 +15,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
+from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.broker.dir_health import DirHealth
+from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.broker.disk_status import DiskStatus, status_of
-from holdfast.model.errors import HoldfastError, InvalidRequestError, KafkaStorageError, LogDirNotFoundError
+from holdfast.model.errors import (
+    DiskQueueFullError,
+    HoldfastError,
+    InvalidRequestError,
+    KafkaStorageError,
+    LogDirNotFoundError,
+)
 from holdfast.model.fates import ReplicaFate, ReplicaTurn
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage import dir_changes
+from holdfast.storage.dir_state import DirNews, DirState
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 
@@ -39,6 +47,7 @@ LOAD_TIMEOUT_S = 60.0
 _SOON_AFTER_S = 0.01
 _TAKE_S = 2.0
 """How long clients may take to receive what was read from a directory before it failed."""
+_RETURNS_KEPT = 16
 _BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
 
 
@@ -50,10 +59,13 @@ class Disks:
         self._turns: dict[TopicPartition, ReplicaTurn] = {}
         self._next_turns: dict[TopicPartition, ReplicaTurn] = {}
         """Of replicas that are back before the controller has heard that they failed."""
-        self._since: dict[LogDir, int] = {}
-        self._health: dict[LogDir, DirHealth] = {}
+        self._times: dict[LogDir, ProbeTimes] = {}
         self._asked: dict[LogDir, float] = {}
-        """Probes under way: when they were queued, by the monotonic clock."""
+        """Probes under way: when they were queued, or refused as the queue was full, by the monotonic clock."""
+        self._refused: set[LogDir] = set()
+        """Those of them that were refused."""
+        self._looking: set[LogDir] = set()
+        """Directories that are awaited and have been asked."""
         self._strained: set[TopicPartition] = set()
         """Those of which the controller was told so, or will be."""
         self._controller = -1
@@ -62,7 +74,7 @@ class Disks:
         self._returned: set[LogDir] = set()
         """Back, and the controller has not heard yet what their replicas lack."""
         self._changing: set[str] = set()
-        self._returning: asyncio.Future[None] | None = None
+        self._returning: deque[asyncio.Future[None]] = deque(maxlen=_RETURNS_KEPT)
         self._serves = False
 
     def make(self, path: str) -> LogDir:
@@ -80,6 +92,7 @@ class Disks:
             on_offline=self._on_loop(self._failed),
             on_full=self._on_loop(self._filled),
             on_log_failed=self._on_loop(self._log_failed),
+            clock=broker.now_ms,
         )
         made.cordoned = broker.cordons.holds(path)
         return made
@@ -91,7 +104,6 @@ class Disks:
         """The logs are loaded and the replicas are there: failures have consequences from now on."""
         self._serves = True
         for directory in self._broker.logs.dirs:
-            self._since[directory] = self._broker.now_ms()
             if not directory.is_online:
                 dir_changes.release(self._broker.logs, directory)
 
@@ -101,7 +113,6 @@ class Disks:
         broker = self._broker
         if not self._serves or directory not in broker.logs.dirs:
             return
-        self._since[directory] = broker.now_ms()
         broker.logs.past.failed(directory)
         if not any(d.is_online for d in broker.logs.dirs):
             paths = ", ".join(d.path for d in broker.logs.dirs)
@@ -113,6 +124,7 @@ class Disks:
         lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
         broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
+        broker.logs.new.dir_failed(directory)
         self._turns.update(dict.fromkeys(lost, ReplicaTurn.FAILED))
         broker.membership.beat()
         dir_changes.release(broker.logs, directory)
@@ -144,15 +156,11 @@ class Disks:
     def _filled(self, directory: LogDir, is_full: bool) -> None:
         if directory not in self._broker.logs.dirs:
             return
-        self._since[directory] = self._broker.now_ms()
         if is_full:
             self._strain(directory)
         else:
             self._broker.logs.past.renew()
             self._relieve()
-
-    def _is_strained(self, directory: LogDir) -> bool:
-        return directory.full is not None or self._health_of(directory).is_degraded
 
     def _strain(self, directory: LogDir) -> None:
         """Others had better lead what is on a directory that is full or slow, and need not wait for it."""
@@ -177,7 +185,7 @@ class Disks:
         broker, news = self._broker, False
         for tp in list(self._strained):
             partition = broker.replicas.partitions.get(tp)
-            if partition is not None and partition.log is not None and self._is_strained(partition.log.dir):
+            if partition is not None and partition.log is not None and partition.log.dir.health.is_strained:
                 continue
             self._strained.discard(tp)
             if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
@@ -263,24 +271,34 @@ class Disks:
                 self._look_at(directory)
                 continue
             self._asked[directory] = mono()
-            limit_s = self._health_of(directory).limit_ms(self._peers(directory)) / 1000
+            limit_s = self._times_of(directory).limit_ms(self._peers(directory)) / 1000
             self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
-            directory.queue.submit(partial(_timed_probe, directory, mono), partial(self._answered, directory))
-            if self._is_strained(directory):
+            self._submit(directory)
+            if directory.health.is_strained:
                 self._strain(directory)
         self._relieve()
+        logs = self._broker.logs
+        if any(logs.new.has_place(tp) for tp in logs.new.refused):
+            self._make_up_for_refusals()
+
+    def _submit(self, directory: LogDir) -> None:
+        work = partial(_timed_probe, directory, self._broker.platform.monotonic_s)
+        directory.queue.submit(work, partial(self._answered, directory))
 
     def _look_for_room(self, directory: LogDir) -> None:
-        """A directory that was full when it was to be loaded is no dead one: it is used once there is room."""
-        if not directory.waits_for_room or directory.path in self._changing:
+        """A directory that was full when it was to be loaded, or did not answer, is no dead one: it is used once it can
+        be."""
+        if not directory.is_awaited or directory.path in self._changing or directory in self._looking:
             return
 
-        def looked(has_room: bool | None, error: HoldfastError | None) -> None:
-            if has_room and directory in self._broker.logs.dirs and directory.path not in self._changing:
-                log.warning("log dir %s has room again", directory.path)
-                self._returning = asyncio.ensure_future(self._return(directory))
+        def looked(is_fit: bool | None, error: HoldfastError | None) -> None:
+            self._looking.discard(directory)
+            if is_fit and directory in self._broker.logs.dirs and directory.path not in self._changing:
+                log.warning("log dir %s can be loaded now", directory.path)
+                self._returning.append(asyncio.ensure_future(self._return(directory)))
 
-        directory.queue.submit(partial(_has_room, directory), looked)
+        self._looking.add(directory)
+        directory.queue.submit(partial(_is_fit, directory), looked)
 
     async def _return(self, directory: LogDir) -> None:
         try:
@@ -290,39 +308,54 @@ class Disks:
 
     def _look_at(self, directory: LogDir) -> None:
         """Has it not answered for too long?"""
+        if directory in self._refused:
+            self._refused.discard(directory)
+            self._submit(directory)  # its queue was full: is it still?
+            if directory not in self._refused:
+                return
         asked_s = self._asked.get(directory)
         if asked_s is not None and directory.is_online:
             silent_ms = (self._broker.platform.monotonic_s() - asked_s) * 1000
-            self._judge(directory, self._health_of(directory).silent(silent_ms, self._peers(directory)))
+            self._judge(directory, self._times_of(directory).silent(silent_ms, self._peers(directory)))
 
     def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
+        if isinstance(error, DiskQueueFullError):  # a probe that is refused is one without an answer (D5)
+            self._refused.add(directory)
+            return
         self._asked.pop(directory, None)
         if took_s is not None and directory in self._broker.logs.dirs:
-            self._judge(directory, self._health_of(directory).answered(took_s * 1000, self._peers(directory)))
+            self._judge(directory, self._times_of(directory).answered(took_s * 1000, self._peers(directory)))
 
-    def _health_of(self, directory: LogDir) -> DirHealth:
-        found = self._health.get(directory)
+    def _times_of(self, directory: LogDir) -> ProbeTimes:
+        found = self._times.get(directory)
         if found is None:
             floor_ms = self._broker.config.int("log.dir.degraded.probe.ms")
-            found = self._health[directory] = DirHealth(floor_ms)
+            found = self._times[directory] = ProbeTimes(floor_ms)
         return found
 
     def _peers(self, directory: LogDir) -> Iterable[float]:
-        others = (self._health_of(d) for d in self._broker.logs.dirs if d is not directory and d.is_online)
+        others = (self._times_of(d) for d in self._broker.logs.dirs if d is not directory and d.is_online)
         return [each.last_ms for each in others if each.last_ms is not None]
 
     def _judge(self, directory: LogDir, changed: bool) -> None:
+        """Say what its probes are now; others had better lead what is on one that is slow or silent."""
+        times = self._times_of(directory)
+        usual = f"usually {times.usual_ms or 0.0:.1f} ms"
         if not changed:
+            if times.pace is Pace.SLOW and directory.state is DirState.ONLINE:  # it was full as well
+                directory.note_pace(DirNews.SLOW, f"probes take {times.last_ms or 0.0:.0f} ms, {usual}")
             return
-        self._since[directory] = self._broker.now_ms()
-        health = self._health_of(directory)
-        if not health.is_degraded:
+        if times.pace is Pace.WELL:
+            directory.note_pace(DirNews.WELL, "")
             log.warning("log dir %s answers as usual again", directory.path)
             self._relieve()
             return
-        took = "no end" if directory in self._asked else f"{health.last_ms or 0.0:.0f} ms"
-        usual_ms = health.usual_ms or 0.0
-        log.error("log dir %s is degraded: a probe took %s, usually %.1f ms", directory.path, took, usual_ms)
+        if times.pace is Pace.SILENT:
+            directory.note_pace(DirNews.HUNG, f"a probe has no answer, {usual}")
+        else:
+            news = DirNews.ANSWERED if directory.state is DirState.SILENT else DirNews.SLOW
+            directory.note_pace(news, f"a probe took {times.last_ms or 0.0:.0f} ms, {usual}")
+        log.error("log dir %s is %s: %s", directory.path, directory.state.value, directory.health.reason)
         last = sum(d.is_online for d in self._broker.logs.dirs) == 1
         if self._broker.config.str("log.dir.degraded.action") == "offline" and not last:
             directory.mark_offline(KafkaStorageError(f"log dir {directory.path} is degraded"))
@@ -379,15 +412,15 @@ class Disks:
                 error = await result
         except TimeoutError:
             error = KafkaStorageError(f"log dir {path} was not loaded within {LOAD_TIMEOUT_S:.0f} s")
+            new.is_awaited = old is not None and old.is_awaited
             new.mark_offline(error)
         finally:
             self._changing.discard(path)
         if error is not None:
             if old is not None:
-                old.waits_for_room = new.waits_for_room
+                old.is_awaited = new.is_awaited
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
-        self._since[new] = broker.now_ms()
         new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
         self._returned.add(new)
         if not broker.logs.returned:  # there is nothing to tell first
@@ -404,13 +437,12 @@ class Disks:
         bad."""
         broker, logs = self._broker, self._broker.logs
         known = all(d.is_online for d in logs.dirs)
-        bad = {d.path for d in logs.dirs if not d.is_online}
         for topic, partitions in broker.metadata.topics.items():
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
                 here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
                 here = here or tp in logs.returned
-                wished = tp in logs.new.refused and logs.new.preferred.get(tp) not in bad
+                wished = tp in logs.new.refused and logs.new.has_place(tp)
                 if broker.broker_id in info.replicas and not here and (known or wished):
                     logs.is_back(tp, ReplicaFate.LOST)
         self.turns()
@@ -421,8 +453,9 @@ class Disks:
         self._broker.membership.beat()
 
     def _forget(self, directory: LogDir) -> None:
-        for table in (self._since, self._health, self._asked):
-            table.pop(directory, None)
+        self._times.pop(directory, None)
+        self._asked.pop(directory, None)
+        self._refused.discard(directory)
         self._broker.end_threads(directory)
 
     async def offline(self, path: str) -> None:
@@ -470,12 +503,15 @@ class Disks:
     def describe(self) -> list[DiskStatus]:
         """All directories."""
         return [
-            status_of(self._broker, directory, self._health_of(directory), self._since.get(directory, 0))
+            status_of(self._broker, directory, self._times_of(directory).last_ms)
             for directory in self._broker.logs.dirs
         ]
 
 
-def _has_room(directory: LogDir) -> bool:
+def _is_fit(directory: LogDir) -> bool:
+    if directory.state is DirState.SILENT:
+        directory.knock()  # it returns when there is an answer
+        return True
     try:
         return directory.has_room()
     except OSError:  # it is worse than full by now

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
+from holdfast.storage.dir_state import DirState
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
 
-STATES: Final = ("online", "full", "degraded", "offline", "loading")
+STATES: Final = tuple(state.value for state in DirState)
 _AT_ONCE = 500
 """Partitions looked at before the loop may do something else."""
 
@@ -200,7 +201,7 @@ def _dir_families(dirs: Iterable[DirReading]) -> Iterator[Any]:
     label = ["logDirectory"]
     states = Gauge(
         "holdfast_log_directory_state",
-        "1 for the state that the log directory is in: online; full: no writes; degraded: slow; offline; loading.",
+        "1 for the state of the log directory: online; full: no writes; degraded: slow; silent: no answer; offline.",
         labels=[*label, "state"],
     )
     since = Gauge("holdfast_log_directory_state_since_seconds", "When that state began (Unix time).", labels=label)

@@ -103,8 +103,8 @@ class Moves:
         if current.dir is target:
             self._to(tp, target)
             return
-        if target.full is not None:
-            raise KafkaStorageError(f"log dir {path} is full: {target.full}")
+        if target.refusal is not None:
+            raise KafkaStorageError(target.refusal)
         offline = [d.path for d in logs.dirs if not d.is_online]
         if offline:
             raise KafkaStorageError(f"{tp}: it may have a copy on a log dir that is offline: {', '.join(offline)}")

@@ -41,7 +41,10 @@ def _start_process(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 class WorkThread(Protocol):
-    """A thread of its own for what blocks: one per log directory, one for the metadata store, one for its claim."""
+    """A thread of its own for what blocks: some per log directory, one for the metadata store, one for its claim."""
+
+    completed: int
+    """Pieces of work whose ``done`` has run."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
         """Run ``work`` in turn, then ``done(result, error)`` on the loop."""

@@ -14,7 +14,7 @@ from holdfast.model.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "loading": "cyan", "offline": "red"}
+COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "red", "offline": "red"}
 UNKNOWN = "-"
 
 

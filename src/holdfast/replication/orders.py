@@ -2,8 +2,8 @@
 
 Owns the way from "what the controller wants" to roles: checks epochs, has logs made and deleted, moves partitions
 between leading and following. Requests are desired state: repeating one is success (C16), an older one changes
-nothing. The answer to a request comes when every log that it needs is made (or cannot be); roles are taken on the
-way and do not wait for each other.
+nothing. The answer to a request comes when every log that it needs is made, cannot be, or is not waited for any more
+(order_waits.py); roles are taken on the way and do not wait for each other.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from holdfast.model.errors import (
     NotLeaderOrFollowerError,
     StaleControllerEpochError,
 )
+from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerId, ControllerEpoch, LeaderEpoch, TopicId, TopicPartition
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.hold import Hold
+from holdfast.replication.order_waits import Answer, Creation, Result
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import OrderDone, PartitionState, Role, StopReplica
@@ -35,67 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Result = Callable[[HoldfastError | None], None]
-
 _STOPS_KEPT = 20_000
 _FOR_EVER: LeaderEpoch = 2**31 - 1
-
-
-class _Answer:
-    """Collects one result per partition; calls ``done`` with all of them."""
-
-    __slots__ = ("_done", "_left", "_results")
-
-    def __init__(self, partitions: Sequence[TopicPartition], done: OrderDone) -> None:
-        self._results: dict[TopicPartition, HoldfastError | None] = {}
-        self._left = set(partitions)
-        self._done = done
-
-    def put(self, tp: TopicPartition, error: HoldfastError | None) -> None:
-        """The first result of a partition counts."""
-        if tp not in self._left:
-            return
-        self._left.discard(tp)
-        self._results[tp] = error
-        if not self._left:
-            self._done(self._results)
-
-
-class _Creation:
-    """A log that is being made, the newest order for it, and who waits. Its deadline keeps a disk that hangs from
-    holding up the answer for all other partitions of the request."""
-
-    __slots__ = ("_around", "_waiting", "finished", "state", "stopped", "successor")
-
-    def __init__(self, around: Surroundings, state: PartitionState, now_ms: int) -> None:
-        self.state = state
-        self.stopped: StopReplica | None = None
-        """StopReplica came before the log was there."""
-        self.successor: tuple[PartitionState, list[Result]] | None = None
-        """The topic was deleted and made again before the log was there: what is wanted then, and who waits."""
-        self.finished = False
-        self._around = around
-        self._waiting: list[Result] = []
-        around.deadlines.add(now_ms + around.settings.create_timeout_ms, self)
-
-    def wait(self, result: Result) -> None:
-        self._waiting.append(result)
-
-    def expire(self, now_ms: int) -> None:
-        """The log may still come: then the next order finds it."""
-        tp = self.state.topic_partition
-        self._tell(KafkaStorageError(f"{tp}: its log was not made within {self._around.settings.create_timeout_ms} ms"))
-
-    def end(self, error: HoldfastError | None) -> None:
-        if not self.finished:
-            self.finished = True
-            self._around.deadlines.finished()
-        self._tell(error)
-
-    def _tell(self, error: HoldfastError | None) -> None:
-        waiting, self._waiting = self._waiting, []
-        for result in waiting:
-            result(error)
 
 
 class Orders:
@@ -108,7 +51,7 @@ class Orders:
         self._around = around
         self._logs = logs
         self._log_config = log_config
-        self._creations: dict[TopicPartition, _Creation] = {}
+        self._creations: dict[TopicPartition, Creation] = {}
         self._followed: dict[TopicPartition, FetcherState] = {}
         self._stops: dict[TopicPartition, tuple[TopicId, LeaderEpoch]] = {}
         """Replicas that had to go, and in which leader epoch. An older order that comes late, over a connection that
@@ -141,9 +84,23 @@ class Orders:
         if stale is not None or not states:
             done({state.topic_partition: stale for state in states})
             return
-        answer = _Answer([state.topic_partition for state in states], done)
+        answer = Answer([state.topic_partition for state in states], done)
         for state in states:
-            self._apply_one(state, now_ms, partial(answer.put, state.topic_partition))
+            tp = state.topic_partition
+            self._apply_one(state, now_ms, partial(answer.put, tp))
+            answer.limit(tp, self._around, now_ms, self._logs.waits_on, self._overdue)
+
+    def _overdue(self, tp: TopicPartition, directory: LogDir | None) -> HoldfastError | None:
+        """The disk has done nothing for this order for too long. A new log is made on another directory, if there is
+        one that may have it (K112-09); for everything else the answer is that it did not answer."""
+        creation = self._creations.get(tp)
+        if directory is not None:
+            directory.give_up_on()
+        if creation is not None and creation.stopped is None and self._logs.new.elsewhere(tp):
+            return None
+        if creation is not None:
+            creation.is_overdue = True
+        return _no_answer(tp, directory)
 
     def _apply_one(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
@@ -161,7 +118,10 @@ class Orders:
             creation.stopped = None  # an order that is older than that one did not get here
             if _is_newer(state, creation.state):
                 creation.state = state
-            creation.wait(result)
+            if creation.is_overdue:
+                result(_no_answer(tp, self._logs.waits_on(tp)))
+            else:
+                creation.wait(result)
         elif partition.role is Role.OFFLINE:
             if self._may_return(state) or self._may_be_made_anew(state):
                 del self.partitions[tp]
@@ -204,6 +164,8 @@ class Orders:
             waiting = creation.successor[1] if creation.successor is not None else []
             waiting.append(result)
             creation.successor = (state, waiting)
+            if creation.is_overdue:
+                result(_no_answer(partition.topic_partition, self._logs.waits_on(partition.topic_partition)))
             return
         self._drop(partition, partition.not_leader())
         self._delete_and_create(state, now_ms, result)
@@ -232,7 +194,7 @@ class Orders:
             self._delete_and_create(state, now_ms, result)
             return
         self.partitions[tp] = Partition(self._around, tp, state.topic_id)
-        creation = self._creations[tp] = _Creation(self._around, state, now_ms)
+        creation = self._creations[tp] = Creation(state)
         creation.wait(result)
         self._logs.new.create(
             tp,
@@ -248,6 +210,8 @@ class Orders:
         now_ms = self._around.clock()
         if made is None:
             del self.partitions[tp]
+            if creation.is_overdue and creation.state.is_new:
+                self._logs.new.refused.add(tp)
             creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
             self._succeed(creation, now_ms)
             return
@@ -260,13 +224,18 @@ class Orders:
                 self._logs.delete(tp, now_ms=now_ms, done=lambda _: None)
             self._succeed(creation, now_ms)
             return
+        if creation.is_overdue:
+            # The controller counts it as offline, and may have decided more by that: it is told that it is back.
+            self._drop(partition, partition.not_leader())
+            self._logs.is_back(tp, ReplicaFate.DAMAGED if made.view.end_offset else ReplicaFate.LOST)
+            return
         if not made.is_online:
             self._drop_offline(partition, KafkaStorageError(f"{tp}: its log directory is offline"))
             creation.end(KafkaStorageError(f"{tp}: its log directory is offline"))
             return
         creation.end(self._take_role(partition, creation.state, now_ms))
 
-    def _succeed(self, creation: _Creation, now_ms: int) -> None:
+    def _succeed(self, creation: Creation, now_ms: int) -> None:
         """The log of an earlier topic was made or not: now the one that is wanted since."""
         if creation.successor is None:
             return
@@ -332,9 +301,11 @@ class Orders:
         if stale is not None or not replicas:
             done({order[0]: stale for order in replicas})
             return
-        answer = _Answer([order[0] for order in replicas], done)
+        answer = Answer([order[0] for order in replicas], done)
         for order in replicas:
-            self._stop_one(order, now_ms, partial(answer.put, order.topic_partition))
+            tp = order.topic_partition
+            self._stop_one(order, now_ms, partial(answer.put, tp))
+            answer.limit(tp, self._around, now_ms, self._logs.waits_on, self._overdue)
 
     def _stop_one(self, order: StopReplica, now_ms: int, result: Result) -> None:
         tp = order.topic_partition
@@ -355,7 +326,10 @@ class Orders:
                 self._stop_successor(creation, order, result)
                 return
             creation.stopped = order
-            creation.wait(lambda error: result(error if isinstance(error, KafkaStorageError) else None))
+            if creation.is_overdue:
+                result(_no_answer(tp, self._logs.waits_on(tp)))
+            else:
+                creation.wait(lambda error: result(error if isinstance(error, KafkaStorageError) else None))
             return
         if partition is not None and partition.role is Role.OFFLINE:
             existing = self._logs.get(tp)
@@ -370,7 +344,11 @@ class Orders:
             self._drop(partition, partition.not_leader())
         if order.delete:
             self._logs.high_watermarks.pop(tp, None)
+            existing = self._logs.get(tp)
+            is_mute = existing is not None and existing.dir.is_online and not existing.dir.answers
             self._logs.delete(tp, now_ms=now_ms, done=result)
+            if existing is not None and is_mute:  # it goes when its disk answers
+                result(_no_answer(tp, existing.dir))
         else:
             result(None)
 
@@ -381,7 +359,7 @@ class Orders:
             del self._stops[next(iter(self._stops))]
 
     @staticmethod
-    def _stop_successor(creation: _Creation, order: StopReplica, result: Result) -> None:
+    def _stop_successor(creation: Creation, order: StopReplica, result: Result) -> None:
         """What was to come after the log that is being made shall not come either."""
         assert creation.successor is not None, "the caller looked"
         state, waiting = creation.successor
@@ -489,6 +467,11 @@ class Orders:
                 partition.resign()
                 if was_leader:
                     self._around.outbox.leadership_changed(partition.topic_partition, False, partition.leader_epoch)
+
+
+def _no_answer(tp: TopicPartition, directory: LogDir | None) -> HoldfastError:
+    where = "its log directory" if directory is None else f"log dir {directory.path}"
+    return KafkaStorageError(f"{tp}: {where} does not answer")
 
 
 def _is_newer(state: PartitionState, than: PartitionState) -> bool:

@@ -67,8 +67,10 @@ class ReplicationSettings:
     replica_fetch_backoff_ms: int = 1_000
     fetch_max_bytes: int = 57_671_680
     alter_partition_retry_ms: int = 500
-    create_timeout_ms: int = 20_000
-    """How long LeaderAndIsr waits for a disk to make a log before it answers 56 for it."""
+    order_patience_ms: int = 700
+    """How long an order of the controller waits for a directory that gets nothing done: others wait behind it."""
+    order_timeout_ms: int = 20_000
+    """How long it waits for one that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

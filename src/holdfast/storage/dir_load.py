@@ -16,6 +16,7 @@ from holdfast.model.errors import DuplicateReplicaError, HoldfastError, KafkaSto
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, incarnation
 from holdfast.storage.dir_scan import STRAY_SUFFIX, NameKind, classify, marked_name
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
@@ -103,7 +104,7 @@ def load_dir(
         _load(directory, found, config_of, new_id, now_ms, boot_id, has_failed)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
-            directory.waits_for_room = directory.full is not None
+            directory.is_awaited = directory.state is DirState.FULL
             directory.mark_offline(e)
     except HoldfastError as e:
         found.fatal = e

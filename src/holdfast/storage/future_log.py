@@ -246,8 +246,7 @@ class FutureLog(Log):
         """All that can be done before the log stands still: everything is on the device, and the names are."""
         with self.guard():
             self._flush_rolled()
-            text = f"version: 0\ndirectory_id: {moved_from}\n".encode()
-            self.dir.files.write_atomic(f"{self.path}/{MOVED_FROM}", text)
+            note_origin(self, moved_from)
         self.flush()
         if self._starts_late():
             note_start()
@@ -333,6 +332,13 @@ def leave(old: Log, unique: str) -> str:
     with old.dir.guard():
         old.dir.files.fsync_dir(old.dir.path)
     return path
+
+
+def note_origin(at: Log, directory_id: DirectoryId | None) -> None:
+    """On the dir's thread: of two copies of a replica this one counts, and not that of the other directory."""
+    text = f"version: 0\ndirectory_id: {directory_id}\n".encode()
+    with at.dir.guard():
+        at.dir.files.write_atomic(f"{at.path}/{MOVED_FROM}", text)
 
 
 def forget_origin(moved: Log) -> None:

@@ -1,13 +1,11 @@
 """One disk: its queue, its lock, its identity, and whether it still works.
 
-Owns the state online/offline of a log directory, ``guard`` (the one place that catches OSError and decides what
-it means), the probe, ``.lock`` and ``meta.properties``. Knows nothing of what lies in the directory: that is
-log_manager.py.
+Owns what a log directory is fit for (``health``; dir_state.py has the table), ``guard`` (the one place that catches
+OSError and decides what it means), the probe, ``.lock`` and ``meta.properties``. Knows nothing of what lies in the
+directory: that is log_manager.py. How quick its probes are is judged elsewhere (broker/dir_health.py) and said here.
 
-    online --(an I/O error of the directory, or a probe that fails)--> offline      for good: one that is repaired is
-      |  ^                                                                          another LogDir (broker/disks.py)
-      |  +--(a probe that finds room)-- full
-      +--------(no space left)-----------^     writes fail, reads and deletes go on
+An I/O error of the directory, or a probe that fails, takes it offline, for good: one that is repaired is another LogDir
+(broker/disks.py). Without space left writes fail, reads and deletes go on.
 
 An error of one log is first a question (K18-03): if the directory passes a probe, it is only that log that has failed.
 
@@ -23,7 +21,6 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from enum import Enum
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -35,6 +32,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
 )
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
+from holdfast.storage.dir_state import DIRECTORY, DirNews, DirState, Health
 from holdfast.storage.files import DiskSpace, FileLock, FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
 
@@ -61,6 +59,9 @@ _GONE_ERRORS = frozenset({errno.ENOENT, errno.ESTALE})
 class DiskQueue(Protocol):
     """Where the work of one disk is queued (broker/disk_io.py has the thread)."""
 
+    completed: int
+    """Pieces of work that are done, as the loop has heard: as long as it grows the disk gets something done."""
+
     def submit(self, work: Callable[[], T], done: Callable[[T | None, HoldfastError | None], None]) -> None:
         """Run ``work`` in turn on the disk's thread, then ``done(result, error)`` on the loop, exactly once."""
 
@@ -69,6 +70,7 @@ class InlineQueue:
     """Runs the work at once, in the caller: for offline tools and tests."""
 
     __slots__ = ()
+    completed = 0
 
     def submit(self, work: Callable[[], T], done: Callable[[Any, Any], None]) -> None:
         try:
@@ -77,14 +79,6 @@ class InlineQueue:
             done(None, e)
         else:
             done(result, None)
-
-
-class DirState(Enum):
-    """What a log directory is good for."""
-
-    ONLINE = "online"
-    FULL = "full"
-    OFFLINE = "offline"
 
 
 class Suspect(Protocol):
@@ -125,7 +119,8 @@ class LogDir:
     thread, for long fsyncs that appends need not wait for; None to do them on ``queue``. ``background``: a third, for
     work that nobody waits for (loading groups, cutting and removing files, reading a copy again); without one it is
     ``queue``. The lanes share the disk and nothing else: work of the background changes no log.
-    ``cordoned``: takes no new replicas (KIP-1066). ``on_recovery_points_lowered`` is log_manager's: a log was cut
+    ``cordoned``: takes no new replicas (KIP-1066); it is beside ``health``, which does not end it. ``clock``: wall
+    clock, milliseconds. ``on_recovery_points_lowered`` is log_manager's: a log was cut
     below what the recovery point checkpoint says.
     """
 
@@ -140,6 +135,7 @@ class LogDir:
         on_offline: Callable[["LogDir", KafkaStorageError], None] | None = None,
         on_full: Callable[["LogDir", bool], None] | None = None,
         on_log_failed: Callable[["LogDir", Suspect], None] | None = None,
+        clock: Callable[[], TimestampMs] = lambda: 0,
     ) -> None:
         self.path = path
         self.files = files
@@ -152,10 +148,15 @@ class LogDir:
         self.on_recovery_points_lowered: Callable[[], None] | None = None
         self.cordoned = False
         self.failure: KafkaStorageError | None = None
-        self.full: KafkaStorageError | None = None
-        """The error that told that there is no space left; None when there is."""
-        self.waits_for_room = False
-        """It could not be loaded for want of space alone: it is used again when there is room."""
+        """Why it is not used; None while it is, however badly it does."""
+        self.health = Health(since_ms=clock())
+        self.is_awaited = False
+        """It could not be loaded for want of space alone, or because it did not answer: it is loaded again, without
+        anybody's doing, when it can be."""
+        self._clock = clock
+        self._no_room: KafkaStorageError | None = None
+        """The error that told that there is no space left; None when there is. Also while it is silent."""
+        self._stuck_at: int | None = None
         self.directory_id: DirectoryId | None = None
         self._probes = itertools.cycle(range(_PROBE_NAMES))
         self._deciding = threading.Lock()
@@ -163,16 +164,61 @@ class LogDir:
         self._lock: FileLock | None = None
         self._guards: dict[type[KafkaStorageError], Guard] = {}
 
+    # -- what it is fit for --------------------------------------------------------------------------------
+
     @property
     def state(self) -> DirState:
-        if self.failure is not None:
-            return DirState.OFFLINE
-        return DirState.ONLINE if self.full is None else DirState.FULL
+        """What it is fit for; ``health`` has the reason, and since when."""
+        return self.health.state
 
     @property
     def is_online(self) -> bool:
-        """It works; it may be full."""
+        """It is used; it may be full, slow, or not answer."""
         return self.failure is None
+
+    @property
+    def answers(self) -> bool:
+        """It is used, and gets done what it is asked, as far as one knows. On the loop."""
+        if self.failure is not None or self.health.state is DirState.SILENT:
+            return False
+        return self._stuck_at is None or self._stuck_at != self.queue.completed
+
+    def give_up_on(self) -> None:
+        """Somebody has waited long enough: until its queue gets something done nobody else waits for it."""
+        self._stuck_at = self.queue.completed
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing is to be moved to it, for people; None if it may be. A new replica may be put on one that is full
+        or slow where there is no other (new_replicas.py). Cordons are not asked."""
+        if self.failure is not None:
+            return f"log dir {self.path} is offline: {self.failure}"
+        if not self.answers:
+            return f"log dir {self.path} does not answer"
+        if self.health.state is not DirState.ONLINE:
+            return f"log dir {self.path} is {self.health.state.value}: {self.health.reason}"
+        return None
+
+    def note_pace(self, news: DirNews, reason: str) -> None:
+        """SLOW, HUNG, ANSWERED or WELL: what its probes say. Nothing when it is offline."""
+        self._become(news, reason)
+
+    def never_answered(self, reason: str) -> None:
+        """At the start: it is not used, and awaited. Whatever its thread still does is refused by the guard."""
+        self._become(DirNews.HUNG, reason)
+        self.failure = KafkaStorageError(f"log dir {self.path}: {reason}")
+        self.is_awaited = True
+
+    def _become(self, news: DirNews, reason: str | None) -> bool:
+        """Whether it is in use still, so that it could change."""
+        with self._deciding:
+            if self.failure is not None:
+                return False
+            state = DIRECTORY.after(self.health.state, news)
+            if state is not self.health.state:
+                why = None if state is DirState.ONLINE else reason
+                self.health = Health(state=state, reason=why, since_ms=self._clock())
+            return True
 
     def __repr__(self) -> str:
         return f"LogDir({self.path!r}, {self.state.value})"
@@ -234,18 +280,22 @@ class LogDir:
         self._tell(self.on_log_failed, of)
 
     def _fill(self, error: KafkaStorageError) -> None:
-        if self.full is not None:
+        if self._no_room is not None or not self._become(DirNews.FILLED, str(error)):
             return
-        self.full = error
+        self._no_room = error
         log.error("log dir %s is full: its partitions take no writes until there is room: %s", self.path, error)
         self._tell(self.on_full, True)
 
     def _look_for_room(self) -> None:
         """After a probe that could write: is there enough to go on with?"""
-        if self.full is not None and self.has_room():
-            self.full = None
+        if self.has_room():
+            self._no_room = None
+            if self.state is DirState.FULL:
+                self._become(DirNews.ROOM, None)
             log.warning("log dir %s has room again", self.path)
             self._tell(self.on_full, False)
+        elif self.state is DirState.DEGRADED:  # it was silent meanwhile
+            self._become(DirNews.FILLED, str(self._no_room))
 
     def has_room(self) -> bool:
         """Whether there is enough to go on with. Also of a directory that is offline for want of it. OSError."""
@@ -265,6 +315,8 @@ class LogDir:
         with self._deciding:
             if self.failure is not None:
                 return
+            state = DIRECTORY.after(self.health.state, DirNews.FAILED)
+            self.health = Health(state=state, reason=str(error), since_ms=self._clock())
             self.failure = error
         log.error("log dir %s is offline: %s", self.path, error)
         self._tell(self.on_offline, error)
@@ -277,8 +329,22 @@ class LogDir:
         """
         with self.guard():
             self._probe()
-            if self.full is not None:
+            if self._no_room is not None:
                 self._look_for_room()
+
+    def knock(self) -> None:
+        """Does the disk do anything at all? Whatever the answer is, it is one. Of a directory that may not be ours."""
+        path = f"{self.path}/{PROBE}-{_PROBE_NAMES}"
+        try:
+            handle = self.files.open(path, create=True)
+            try:
+                handle.pwritev((b"holdfast knock\n",), 0)
+                handle.fsync()
+            finally:
+                handle.close()
+            self.files.unlink(path)
+        except OSError as e:
+            log.debug("%s: %s", path, e)
 
     def _probe(self) -> None:
         if self._device is not None and self.files.device(self.path) != self._device:

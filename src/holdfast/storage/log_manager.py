@@ -99,6 +99,10 @@ class LogManager:
         self._undecided: dict[TopicPartition, list[Log]] = {}
         """More copies found at the start, of other topics of that name."""
         self._loaded: set[str] = set()
+        self._loading: set[LogDir] = set()
+        self._found: list[LoadedDir] = []
+        self._started: Callable[[], None] = lambda: None
+        self._deleting: dict[TopicPartition, LogDir] = {}
         self.failed: dict[TopicPartition, FailedReplica] = {}
         """Replicas that could not be used though their dir could (K18-03)."""
         self.returned: dict[TopicPartition, ReplicaFate] = {}
@@ -117,16 +121,35 @@ class LogManager:
         A dir that cannot be used is offline, the rest goes on. An error means that the broker must not start:
         no dir is usable, one belongs to another broker, or a replica stands in two of them.
         """
-        found: list[LoadedDir] = []
-        expected = len(self.dirs)
+        self._loading = set(self.dirs)
+        self._started = lambda: done(self._adopt(self._found, now_ms))
 
         def loaded(result: LoadedDir) -> None:
-            found.append(result)
-            if len(found) == expected:
-                done(self._adopt(found, now_ms))
+            if result.directory in self._loading:
+                self._loading.discard(result.directory)
+                self._found.append(result)
+                if not self._loading:
+                    self._started()
+            else:  # the start went on without it; it is loaded again
+                for each in result.logs.values():
+                    result.directory.queue.submit(each.release, lambda *_: None)
 
         for directory in list(self.dirs):
             self.load(directory, now_ms, loaded)
+
+    @property
+    def loading(self) -> list[LogDir]:
+        """The dirs that the start waits for."""
+        return [d for d in self.dirs if d in self._loading]
+
+    def start_without(self, silent: Iterable[LogDir], reason: str) -> None:
+        """Wait no longer for these, which do not answer: what they have is unknown, as of one that is bad."""
+        for directory in silent:
+            self._loading.discard(directory)
+            directory.never_answered(reason)
+            self._found.append(LoadedDir(directory=directory))
+        if not self._loading:
+            self._started()
 
     def _adopt(self, found: list[LoadedDir], now_ms: TimestampMs) -> HoldfastError | None:
         """Put what was found in the tables."""
@@ -203,7 +226,8 @@ class LogManager:
         done: Callable[[], None],
     ) -> None:
         """Close all logs, write the checkpoints and, if ``clean``, the mark that makes the next start quick."""
-        waiting = {d.path for d in self.dirs}
+        online = [d for d in self.dirs if d.is_online]
+        waiting = {d.path for d in online}
 
         def closed(directory: LogDir, _result: object, error: HoldfastError | None) -> None:
             directory.close()
@@ -214,8 +238,13 @@ class LogManager:
                 done()
 
         for directory in self.dirs:
+            if directory not in online:
+                directory.close()
+        for directory in online:
             work = partial(self._close_dir, directory, clean, broker_epoch, dict(high_watermarks))
             directory.queue.submit(work, partial(closed, directory))
+        if not online:
+            done()
 
     def _close_dir(
         self,
@@ -224,7 +253,7 @@ class LogManager:
         broker_epoch: BrokerEpoch | None,
         high_watermarks: dict[TopicPartition, Offset],
     ) -> None:
-        if not directory.is_online:
+        if not directory.is_online:  # by now
             return
         # Of one that has failed nobody knows what is on the device (H-28): not clean, then, none of them.
         is_whole = not any(failed.dir is directory for failed in self.failed.values())
@@ -374,14 +403,20 @@ class LogManager:
         self.high_watermarks.pop(tp, None)
         self.counts[directory.path] -= 1
         self.on_deleted(tp)
+        self._deleting[tp] = directory
 
         def renamed(_: str | None, error: HoldfastError | None) -> None:
+            self._deleting.pop(tp, None)
             if error is None:
                 self._deleted.append((now_ms, going))
                 self.checkpoints.rewrite_soon(directory, tp)
             done(error)
 
         directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
+
+    def waits_on(self, tp: TopicPartition) -> LogDir | None:
+        """The dir whose thread is to make or to delete a log of ``tp`` now."""
+        return self.new.making_on(tp) or self._deleting.get(tp)
 
     # -- moves ---------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from typing import Final, Protocol
 
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.future_log import (
     NOWHERE,
     CopyState,
@@ -305,7 +306,7 @@ class Move:
         """A step did not work. A dir that is offline ends the move, and so does a target that is full: its room is for
         the replicas that are there. Else it may be better in a moment."""
         self._errors += 1
-        usable = self.source.is_online and self.target.is_online and self.target.full is None
+        usable = self.source.is_online and self.target.is_online and self.target.state is not DirState.FULL
         usable = usable and (self.future is None or self.future.is_online)
         if not usable or self._errors > RETRIES or not isinstance(error, KafkaStorageError):
             self.cancel(error)

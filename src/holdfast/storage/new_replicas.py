@@ -2,12 +2,16 @@
 
 Owns the wishes for replicas that are not here yet, who waits for one that is being made, and the choice of the
 directory. The tables are the log manager's.
+
+One whose directory does not answer is made on another one (``elsewhere``). What the thread of the first makes when it
+answers at last is too late, and removed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,7 +21,8 @@ from holdfast.model.errors import HoldfastError, InconsistentTopicIdError, Kafka
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TimestampMs, TopicId, TopicPartition
 from holdfast.storage.dir_load import FoundFuture, Unloaded
-from holdfast.storage.future_log import promote
+from holdfast.storage.dir_state import DirState
+from holdfast.storage.future_log import note_origin, promote
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 
@@ -40,13 +45,35 @@ class Placement(Enum):
     """The one with the fewest partitions of the same topic."""
 
 
+_LAST = {DirState.DEGRADED: 2.0, DirState.FULL: 4.0}
+"""Places of directories that are the last choice."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Making:
+    """One that is being made. ``dirs``: those that are left to try; ``on``: the one that is tried now, None before the
+    first. ``attempt`` counts: what comes of an earlier one is too late."""
+
+    topic_id: TopicId | None
+    config: LogConfig
+    now_ms: TimestampMs
+    waiting: list[Created]
+    dirs: list[LogDir]
+    on: LogDir | None = None
+    attempt: int = 0
+    instead_of: LogDir | None = None
+    """The directory that did not answer."""
+
+
 class NewReplicas:
     """See the module's docstring. On the loop."""
 
     def __init__(self, manager: LogManager, placement: Placement) -> None:
         self._manager = manager
         self.placement = placement
-        self._creating: dict[TopicPartition, list[Created]] = {}
+        self._making: dict[TopicPartition, _Making] = {}
+        self._late: dict[TopicPartition, set[LogDir]] = {}
+        """Dirs whose threads may still make a log that nobody wants there any more."""
         self.preferred: dict[TopicPartition, str] = {}
         """Dirs that were wished for replicas that are not here yet."""
         self.refused: set[TopicPartition] = set()
@@ -81,8 +108,8 @@ class NewReplicas:
         if existing is not None:
             self._reuse(existing, topic_id, config, done)
             return
-        if tp in self._creating:
-            self._creating[tp].append(done)
+        if tp in self._making:
+            self._making[tp].waiting.append(done)
             return
         wished = next((d for d in self._manager.dirs if d.path == self.preferred.get(tp)), None)
         if wished is not None and not wished.is_online:
@@ -95,17 +122,80 @@ class NewReplicas:
             offline = ", ".join(d.path for d in self._manager.dirs if not d.is_online)
             done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
             return
+        usable = self._places(tp)
+        if not usable and (mute := [d.path for d in self._manager.dirs if d.is_online and not d.answers]):
+            self.refused.add(tp)
+            done(None, KafkaStorageError(f"replica {tp}: these log dirs do not answer: {', '.join(mute)}"))
+            return
         self._manager.high_watermarks.pop(tp, None)
-        usable = [d for d in self._manager.dirs if d.is_online and not d.cordoned]
         if not usable and is_new:
             self.refused.add(tp)
         preferred = self.preferred.pop(tp, None)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
-        self._creating[tp] = [done]
+        self._making[tp] = _Making(topic_id=topic_id, config=config, now_ms=now_ms, waiting=[done], dirs=usable)
         abandoned = [f for f in self._manager.found_futures if f.topic_partition == tp]
         self._manager.found_futures = [f for f in self._manager.found_futures if f.topic_partition != tp]
-        go_on = partial(self._create_on, usable, tp, topic_id, config, now_ms)
+        go_on = partial(self._create_next, tp)
         self._promote(abandoned, tp, topic_id, config, now_ms, go_on, is_new=is_new)
+
+    def _places(self, tp: TopicPartition) -> list[LogDir]:
+        late = self._late.get(tp, ())
+        return [d for d in self._manager.dirs if d.answers and not d.cordoned and d not in late]
+
+    def has_place(self, tp: TopicPartition) -> bool:
+        """Whether a directory takes a replica now that was refused."""
+        wished = self.preferred.get(tp)
+        if not any(d.path == wished for d in self._manager.dirs):
+            wished = None
+        return any(wished in (None, d.path) for d in self._places(tp))
+
+    def making_on(self, tp: TopicPartition) -> LogDir | None:
+        """The directory that a replica is being made on."""
+        making = self._making.get(tp)
+        return None if making is None else making.on
+
+    def elsewhere(self, tp: TopicPartition) -> bool:
+        """Its directory does not answer: go on with the next one, once. False if there is none, or it is no new log."""
+        making = self._making.get(tp)
+        if making is None or making.on is None or making.attempt == 0 or making.instead_of is not None:
+            return False
+        making.dirs = [d for d in making.dirs if d.answers]
+        if not making.dirs:
+            return False
+        log.warning("%s does not answer: replica %s is made elsewhere", making.on.path, tp)
+        making.instead_of = making.on
+        self._give_up(tp, making)
+        self._create_next(tp)
+        return True
+
+    def dir_failed(self, directory: LogDir) -> None:
+        """It is offline, and its thread may never say so."""
+        for tp, making in list(self._making.items()):
+            if making.on is directory:
+                making.dirs = [d for d in making.dirs if d.is_online]
+                self._give_up(tp, making)
+                self._create_next(tp)
+
+    def _give_up(self, tp: TopicPartition, making: _Making) -> None:
+        assert making.on is not None, "the caller looked"
+        self._late.setdefault(tp, set()).add(making.on)
+        if making.attempt and making.on.path in self._manager.counts:
+            self._manager.counts[making.on.path] -= 1
+
+    def _too_late(self, tp: TopicPartition, directory: LogDir, made: Log | None, now_ms: TimestampMs) -> None:
+        late = self._late.get(tp)
+        if late is not None:
+            late.discard(directory)
+            if not late:
+                del self._late[tp]
+        if made is None:
+            return
+        log.warning("%s was made too late: removed", made.path)
+        kept = self._manager.table.get(tp)
+        if kept is not None and kept.dir is not directory:
+            self._manager.moved_away(made, kept, now_ms)
+        else:
+            self._manager.retire(made, now_ms)
 
     def _promote(
         self,
@@ -126,9 +216,13 @@ class NewReplicas:
         if is_new or not usable:
             else_()
             return
-        found = usable[0]
+        found, making = usable[0], self._making[tp]
+        making.on = found.directory
 
         def promoted(made: Log | None, error: HoldfastError | None) -> None:
+            if self._making.get(tp) is not making or making.attempt:
+                self._too_late(tp, found.directory, made, now_ms)
+                return
             if made is None:
                 else_()
                 return
@@ -139,8 +233,9 @@ class NewReplicas:
         found.directory.queue.submit(work, promoted)
 
     def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
-        """Where a new replica goes: the least first. A full dir comes last, as does one on which it has failed."""
-        is_full = float(directory.full is not None) + float(self.avoided.get(tp) == directory.path)
+        """Where a new replica goes: the least first. A slow dir comes late, as does one on which it has failed, a full
+        one last."""
+        is_full = _LAST.get(directory.state, 0.0) + float(self.avoided.get(tp) == directory.path)
         count = float(self._manager.counts[directory.path])
         if self.placement is Placement.TOPIC:
             here = self._manager.logs_in(directory)
@@ -172,36 +267,42 @@ class NewReplicas:
             existing.config = config
             done(existing, None)
 
-    def _create_on(
-        self,
-        dirs: list[LogDir],
-        tp: TopicPartition,
-        topic_id: TopicId | None,
-        config: LogConfig,
-        now_ms: TimestampMs,
-    ) -> None:
+    def _create_next(self, tp: TopicPartition) -> None:
         """On the first of the dirs that can."""
-        if not dirs:
+        making = self._making[tp]
+        if not making.dirs:
             self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
             return
-        directory = dirs[0]
+        directory = making.on = making.dirs.pop(0)
+        making.attempt += 1
+        attempt, now_ms = making.attempt, making.now_ms
         # Before it is made: one that is gone may have left its offsets.
         self._manager.checkpoints.rewrite_soon(directory, tp)
         self._manager.counts[directory.path] += 1
 
         def opened(made: Log | None, error: HoldfastError | None) -> None:
+            if self._making.get(tp) is not making or making.attempt != attempt:
+                self._too_late(tp, directory, made, now_ms)
+                return
             if made is not None:
                 self._created(tp, made, None)
                 return
             self._manager.counts[directory.path] -= 1
             log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
-            self._create_on(dirs[1:], tp, topic_id, config, now_ms)
+            self._create_next(tp)
 
-        work = partial(
-            Log.open, directory, tp, topic_id, config,
-            clean_shutdown=False, now_ms=now_ms, suspect=Unloaded(topic_partition=tp),
-        )  # fmt: skip
-        directory.queue.submit(work, opened)
+        instead_of = None if making.instead_of is None else making.instead_of.directory_id
+
+        def make() -> Log:
+            made = Log.open(
+                directory, tp, making.topic_id, making.config,
+                clean_shutdown=False, now_ms=now_ms, suspect=Unloaded(topic_partition=tp),
+            )  # fmt: skip
+            if instead_of is not None:  # a start that finds both is to know which one counts
+                note_origin(made, instead_of)
+            return made
+
+        directory.queue.submit(make, opened)
 
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         if made is not None:
@@ -209,5 +310,5 @@ class NewReplicas:
             self._manager.returned.pop(tp, None)
             self.avoided.pop(tp, None)
             self.refused.discard(tp)
-        for done in self._creating.pop(tp):
+        for done in self._making.pop(tp).waiting:
             done(made, error)

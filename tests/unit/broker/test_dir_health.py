@@ -2,13 +2,13 @@
 
 import pytest
 
-from holdfast.broker.dir_health import DirHealth
+from holdfast.broker.dir_health import Pace, ProbeTimes
 
 PEERS = [6.0, 5.0, 7.0]
 
 
-def health(usual_ms: float = 5.0) -> DirHealth:
-    made = DirHealth(1000.0)
+def health(usual_ms: float = 5.0) -> ProbeTimes:
+    made = ProbeTimes(1000.0)
     for _ in range(200):
         made.answered(usual_ms, PEERS)
     return made
@@ -16,7 +16,7 @@ def health(usual_ms: float = 5.0) -> DirHealth:
 
 def test_a_dir_as_always_is_well() -> None:
     made = health()
-    assert (made.is_degraded, made.last_ms) == (False, 5.0)
+    assert (made.pace, made.last_ms) == (Pace.WELL, 5.0)
     assert made.usual_ms == pytest.approx(5.0)
 
 
@@ -24,13 +24,13 @@ def test_a_dir_as_always_is_well() -> None:
 def test_no_flapping_at_a_few_times_its_past(factor: float) -> None:
     made = health(400.0)
     assert not any(made.answered(400.0 * factor, [400.0]) for _ in range(50))
-    assert not made.is_degraded
+    assert made.pace is Pace.WELL
 
 
 def test_far_from_its_past_and_its_peers_three_times_in_a_row() -> None:
     made = health()
     assert [made.answered(1500.0, PEERS) for _ in range(4)] == [False, False, True, False]
-    assert made.is_degraded
+    assert made.pace is Pace.SLOW
 
 
 def test_one_slow_probe_is_nothing() -> None:
@@ -39,7 +39,7 @@ def test_one_slow_probe_is_nothing() -> None:
         assert not made.answered(5000.0, PEERS)
         assert not made.answered(5.0, PEERS)
         assert not made.answered(5.0, PEERS)
-    assert not made.is_degraded
+    assert made.pace is Pace.WELL
 
 
 def test_all_dirs_slow_together_is_a_busy_machine() -> None:
@@ -53,7 +53,7 @@ def test_it_must_be_well_for_some_time() -> None:
         made.answered(2000.0, PEERS)
     assert not any(made.answered(500.0, PEERS) for _ in range(20)), "better, and not well"
     assert [made.answered(10.0, PEERS) for _ in range(6)] == [False, False, False, False, True, False]
-    assert not made.is_degraded
+    assert made.pace is Pace.WELL
 
 
 def test_a_dir_that_does_not_answer() -> None:
@@ -61,7 +61,12 @@ def test_a_dir_that_does_not_answer() -> None:
     assert not made.silent(900.0, PEERS)
     assert made.silent(1100.0, PEERS)
     assert not made.silent(2000.0, PEERS), "said once"
-    assert made.is_degraded
+    assert made.pace is Pace.SILENT
+    assert made.answered(5.0, PEERS), "it answers: nobody knows yet how well"
+    assert made.pace is Pace.SLOW
+    assert not made.silent(2900.0, PEERS), "slow is known"
+    assert made.silent(3100.0, PEERS)
+    assert made.pace is Pace.SILENT
 
 
 def test_what_it_takes_while_degraded_is_not_usual() -> None:

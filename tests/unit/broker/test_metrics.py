@@ -41,7 +41,7 @@ def test_K112_95_K112_96_dead_directories_and_their_replicas_are_counted() -> No
     offline = found["kafka_log_logmanager_logdirectoryoffline"]
     assert (of(offline, logDirectory="/d1"), of(offline, logDirectory="/d 2")) == (0, 1)
     states = found["holdfast_log_directory_state"]
-    assert [of(states, logDirectory="/d 2", state=s) for s in STATES] == [0, 0, 0, 1, 0]
+    assert [of(states, logDirectory="/d 2", state=s) for s in STATES] == [0, 0, 0, 0, 1]
     assert of(found["holdfast_log_directory_probe_seconds"], logDirectory="/d1") == 0.0025
     assert of(found["holdfast_log_directory_state_since_seconds"], logDirectory="/d 2") == 2
     assert of(found["holdfast_log_directory_usable_bytes"], logDirectory="/d1") == 40

@@ -64,6 +64,7 @@ class ManualQueue:
 
     def __init__(self) -> None:
         self.inline = True
+        self.completed = 0
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
         self.completions: deque[tuple[Callable[[Any, Any], None], Any, Any]] = deque()
 
@@ -88,6 +89,7 @@ class ManualQueue:
         if not self.completions:
             return False
         done, result, error = self.completions.popleft()
+        self.completed += 1
         done(result, error)
         return True
 

@@ -530,8 +530,7 @@ def test_a_disk_that_hangs_does_not_hold_up_the_answer(new_cluster: Any) -> None
         states.append(cluster.states[tp])
     cluster[1].replicas.apply_leader_and_isr(states, controller_epoch=1, now_ms=cluster.now_ms, done=answers.append)
     cluster.wait(21_000, 1000)
-    kinds = {type(error) for error in answers[0].values()}
-    assert kinds == {type(None), KafkaStorageError}
+    assert set(answers[0].values()) == {None}, "what was to be on the one that hangs is on the other"
     cluster[1].queues[0].run()
     assert all(cluster[1].replicas.is_leader(s.topic_partition) for s in states)
 

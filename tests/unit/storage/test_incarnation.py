@@ -12,6 +12,7 @@ from holdfast.model.errors import DuplicateReplicaError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
 from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints, dir_changes
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.files import OsFiles
 from holdfast.storage.incarnation import FILE_NAME, DirHistory, Incarnation, Past, judge, read
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -419,7 +420,7 @@ def fails_while_the_other_is_full(machine: Machine, bad: int, monkeypatch: pytes
         machine.logs.past.failed(machine.logs.dirs[bad])
     (machine.paths[bad] / FILE_NAME).write_bytes(note)
     machine.logs.dirs[1 - bad].probe()
-    assert machine.logs.dirs[1 - bad].full is None
+    assert machine.logs.dirs[1 - bad].state is DirState.ONLINE
 
 
 @pytest.mark.parametrize("renewed", [True, False])

@@ -24,7 +24,8 @@ from holdfast.model.errors import (
 from holdfast.records.batch import HEADER, iter_headers, parse_header, stamp, stamp_crc
 from holdfast.records.compression import Codec, compress
 from holdfast.records.record import decode_batch
-from holdfast.storage.log_dir import DirState, LogDir
+from holdfast.storage.dir_state import DirState
+from holdfast.storage.log_dir import LogDir
 from holdfast.storage.validation import RejectedRecordsError
 from tests.unit.storage.conftest import contents
 

@@ -14,8 +14,9 @@ from holdfast.model.errors import (
     LogReadError,
     RecordError,
 )
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.files import OsFiles
-from holdfast.storage.log_dir import DirState, InlineQueue, LogDir
+from holdfast.storage.log_dir import InlineQueue, LogDir
 
 NOW_MS = 1_700_000_000_000
 

@@ -1,5 +1,6 @@
 """Several dirs: loading, placing, deleting, checkpoints, and the loss of one of them."""
 
+import errno
 import os
 import shutil
 from collections import deque
@@ -37,6 +38,7 @@ class DeferredQueue:
     def __init__(self) -> None:
         self.waiting: deque = deque()
         self.full = False
+        self.completed = 0
 
     def submit(self, work, done) -> None:
         if self.full:
@@ -46,6 +48,7 @@ class DeferredQueue:
 
     def run(self) -> None:
         while self.waiting:
+            self.completed += 1
             InlineQueue().submit(*self.waiting.popleft())
 
 
@@ -151,7 +154,7 @@ def test_placement_by_room_relative_to_size(broker):
     space[one.path], space[two.path] = DiskSpace(total=1000, usable=300), DiskSpace(total=100, usable=60)
     for i in range(4):
         assert broker.create(tp(i)).dir is two
-    two.full = KafkaStorageError("no space left")
+    two.judge(OSError(errno.ENOSPC, "no space left"), KafkaStorageError)
     assert broker.create(tp(9)).dir is one
 
 
