@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pty
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
 
 import pytest
 
-from holdfast.testing import Cluster, ClusterError
+from holdfast.testing import Cluster, ClusterError, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -107,3 +109,112 @@ def test_A2_a_cluster_without_any_of_its_records_does_not_start(tmp_path: pathli
         away.rename(orig / "broker-1")
         cluster.start()
         assert records(cluster, "t", 1000) == numbers(1000)
+
+
+def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) -> None:
+    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+        for topic in ("keep", "logs-a", "logs.a", "logs.b", "old-1", "old-2"):
+            ok(cluster, "topics", "create", topic)
+            produce(cluster, topic, range(100))
+        assert ok(cluster, "topics", "delete", "logs.a") == "Deleted topic logs.a.\n"
+        assert "logs-a" in ok(cluster, "topics", "list").splitlines()
+
+        refused = run(cluster, "topics", "delete", "--topic", "logs.b", "keep")
+        assert (refused.returncode, "--topic logs.b and keep: expected names" in refused.stderr) == (1, True)
+        several = run(cluster, "topics", "delete", "-r", "old-.*")
+        assert several.returncode == 1
+        assert "delete 2 topics with all their records: old-1, old-2: --yes" in several.stderr
+        assert run(cluster, "topics", "delete", "old-1", "nope", "--yes").returncode == 1  # before anything is deleted
+        both = run(cluster, "topics", "create", "--topic", "a", "b")
+        assert (both.returncode, "--topic a and b: expected one of them" in both.stderr) == (1, True)
+        grown = run(cluster, "topics", "alter", "-r", "(keep|logs.b)", "--partitions", "2")
+        assert (grown.returncode, "give 2 partitions to 2 topics: keep, logs.b" in grown.stderr) == (1, True)
+        for topic in ("keep", "logs-a", "logs.b", "old-1", "old-2"):
+            assert records(cluster, topic, 100) == numbers(100)
+
+        gone = ok(cluster, "topics", "delete", "-r", "old-.*", "--yes")
+        assert gone == "Deleted topic old-1.\nDeleted topic old-2.\n"
+        assert ok(cluster, "topics", "alter", "keep", "--partitions", "3") == "Topic keep has 3 partitions.\n"
+        for topic in ("keep", "logs-a", "logs.b"):
+            assert records(cluster, topic, 100) == numbers(100)
+
+
+def test_A6_ctrl_c_at_a_terminal_ends_produce_after_all_was_written(tmp_path: pathlib.Path) -> None:
+    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+        ok(cluster, "topics", "create", "t")
+        for turn in range(3):
+            code, shown = typed(cluster, ["produce", "t"], [f"{turn}-{n}" for n in range(5)])
+            assert (code, "Fatal" in shown, "Traceback" in shown) == (130, False, False), shown
+        assert records(cluster, "t", 15) == sorted(f"{turn}-{n}" for turn in range(3) for n in range(5))
+
+
+def typed(cluster: Cluster, args: list[str], lines: list[str]) -> tuple[int, str]:
+    """A command at a terminal: lines are typed, read back from the topic, then Ctrl-C. Exit code, what is shown."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"HOLDFAST_BOOTSTRAP_SERVER": cluster.bootstrap}
+    before = end_of(cluster, "t")
+    child = subprocess.Popen(
+        [*HOLDFAST, *args], stdin=theirs, stdout=theirs, stderr=theirs, env=environment, start_new_session=True
+    )
+    os.close(theirs)
+    os.write(ours, "".join(f"{line}\n" for line in lines).encode())
+    wait_for(lambda: end_of(cluster, "t") == before + len(lines), "what was typed in the topic", timeout_s=30)
+    os.kill(child.pid, signal.SIGINT)  # what the terminal does on Ctrl-C
+    code = child.wait(30)
+    shown = os.read(ours, 1 << 16).decode(errors="replace")
+    os.close(ours)
+    return code, shown
+
+
+def end_of(cluster: Cluster, topic: str) -> int:
+    """Records in a topic with one partition, as its file says."""
+    args = ["consume", topic, "--from-beginning", "--timeout-ms", "1000"]
+    return len(ok(cluster, *args).splitlines())
+
+
+def test_B11_the_last_copy_of_something_is_taken_away_by_force_only(tmp_path: pathlib.Path) -> None:
+    with Cluster(brokers=2, data_dir=tmp_path, settings={"default.replication.factor": "2"}) as cluster:
+        ok(cluster, "topics", "create", "t", "--partitions", "2")
+        produce(cluster, "t", range(100))
+        ok(cluster, "topics", "create", "only", "--replica-assignment", "1")
+        produce(cluster, "only", range(50))
+        folder = cluster.folder_of(1, "only", 0).parent
+        refused = run(cluster, "log-dirs", "offline", "--broker", "1", str(folder))
+        assert refused.returncode == 1
+        assert "has the last copy of only-0: nobody can read or write that while it is offline" in refused.stderr
+        ok(cluster, "log-dirs", "offline", "--broker", "1", str(folder), "--force")
+        gone = run(cluster, "log-dirs", "remove", "--broker", "1", str(folder))
+        assert (gone.returncode, "last copy of only-0: that is lost" in gone.stderr) == (1, True)
+        unclean = run(cluster, "elect", "unclean", "--topic", "only", "--partition", "0", "--yes")
+        assert unclean.returncode == 1
+        assert "only-0 has no leader, and none of its replicas is alive (1)" in unclean.stderr
+        assert "EligibleLeadersNotAvailableException" in unclean.stdout
+        ok(cluster, "log-dirs", "online", "--broker", "1", str(folder))
+        assert records(cluster, "only", 50) == numbers(50)
+        assert records(cluster, "t", 100) == numbers(100)
+
+
+def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) -> None:
+    settings = {"default.replication.factor": "2", "replica.lag.time.max.ms": "1500"}
+    with Cluster(brokers=2, data_dir=tmp_path, settings=settings) as cluster:
+        ok(cluster, "topics", "create", "t", "--replica-assignment", "1:2")
+        produce(cluster, "t", range(100))
+        cluster.wait_in_sync(["t"])
+        assert ok(cluster, "elect", "preferred", "--topic", "t") == "Valid replica already elected for partitions t-0\n"
+        cluster.kill(2)
+        wait_for(lambda: cluster.describe(["t"], broker=1).under_replicated, "broker 2 out of the ISR", timeout_s=30)
+        cluster.kill(1)
+        cluster.stop()
+        shutil.rmtree(tmp_path / "broker-1/log-dir-1")
+        shutil.rmtree(tmp_path / "broker-1/log-dir-2")
+        cluster.start()
+        told = "no leader: t-0. `holdfast topics describe --unavailable-partitions`"
+        wait_for(lambda: told in cluster.log_tail(), "the line about t-0", timeout_s=15)
+        asked = run(cluster, "elect", "unclean", "--topic", "t")
+        assert asked.returncode == 1
+        assert "t-0 has no leader; no replica is known to have everything" in asked.stderr
+        assert "--yes says so without being asked" in asked.stderr
+        done = ok(cluster, "elect", "unclean", "--topic", "t", "--yes")
+        assert done == "Successfully completed leader election (UNCLEAN) for partitions t-0\n"
+        cluster.wait_in_sync(["t"])
+        assert records(cluster, "t", 100) == numbers(100)  # broker 2 had all of them, and the longest log leads

@@ -1,10 +1,11 @@
-"""What all commands that talk to a cluster share: the option that says where it is, and one event loop.
+"""What all commands that talk to a cluster share: the option that says where it is, one event loop, and a question.
 
 Owns no command. An unreachable cluster fails at once: the first connection is not retried.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -44,3 +45,13 @@ def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *,
             return await work(client)
 
     return asyncio.run(run())
+
+
+def confirmed(question: str, what: Sequence[str], *, yes: bool) -> None:
+    """Asks a person; ends the command when the answer is no, or when nobody is there to ask."""
+    if yes:
+        return
+    listing = ", ".join(what)
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} {listing}: --yes says so without being asked")
+    click.confirm(f"{question} {listing}?", abort=True, err=True)

@@ -27,6 +27,8 @@ DEFAULT_PORT = 9092
 METRICS_PORT_AFTER = 100
 """Broker 1 serves metrics on its port plus this, unless told otherwise."""
 MAX_PORT = 65535
+MAX_COPIES = 3
+COPIES, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 OWNED_KEYS = frozenset(
     (
         "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", *METADATA_KEYS,
@@ -94,7 +96,10 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
             f" use --brokers {len(found)} (or more), or another --data-dir"
         )
     if found and brokers > len(found):
-        warnings.append(f"{data_dir} held {len(found)} brokers: adding {brokers - len(found)} that hold no data yet")
+        warnings.append(
+            f"{data_dir} held {len(found)} brokers: adding {brokers - len(found)} that hold no data yet; topics stay"
+            " where they are until `holdfast reassign` moves them"
+        )
     port = options.port if options.port is not None else _first_port(found)
     if not 1 <= port <= MAX_PORT - brokers + 1:
         raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
@@ -104,7 +109,8 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         kept = found.get(i + 1, {})
         dirs = _log_dirs(data_dir, i + 1, kept, options)
         ports = (port + i, metrics and metrics + i)
-        nodes.append(_node(data_dir, i + 1, ports, dirs, brokers, kept, options.settings))
+        sized = _sized(brokers, found, {**kept, **options.settings})
+        nodes.append(_node(data_dir, i + 1, ports, dirs, {**kept, **sized}, options.settings))
     return nodes, warnings
 
 
@@ -235,19 +241,42 @@ def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: O
     return (*there, *more)
 
 
+def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[str, str]) -> dict[str, str]:
+    """What follows from the number of brokers, where nobody has told otherwise: three copies where there are three
+    brokers, two of which have to be there for a write.
+
+    A value that an earlier start derived from fewer brokers is derived again. A cluster that was made when these were
+    left to the brokers' own defaults keeps them.
+    """
+    before = str(min(MAX_COPIES, len(found)))
+    derived = {"offsets.topic.replication.factor": str(min(MAX_COPIES, brokers))}
+    if not found or any(COPIES in properties for properties in found.values()):
+        derived[COPIES] = str(min(MAX_COPIES, brokers))
+    result = {key: value if told.get(key) in (None, before) else told[key] for key, value in derived.items()}
+    if COPIES in derived:
+        derived_before = str(_enough_of(before))
+        enough = str(_enough_of(result[COPIES]))
+        given = told.get(IN_SYNC)
+        result[IN_SYNC] = enough if given in (None, derived_before) else str(given)
+    return result
+
+
+def _enough_of(copies: str) -> int:
+    """min.insync.replicas for so many copies: one may be away."""
+    return 2 if copies.isdecimal() and int(copies) >= MAX_COPIES else 1
+
+
 def _node(
     data_dir: str,
     broker_id: int,
     ports: tuple[int, int],
     log_dirs: tuple[str, ...],
-    brokers: int,
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
     """``ports``: of the listener and of metrics."""
     listener = str(Listener("PLAINTEXT", HOST, ports[0]))
     properties = {
-        "offsets.topic.replication.factor": str(min(3, brokers)),
         **kept,
         "node.id": str(broker_id),
         "listeners": listener,

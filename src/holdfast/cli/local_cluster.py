@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from holdfast.cli.layout import HOST, Node, log_path, properties_path, write_atomically
-from holdfast.cli.probe import brokers_seen_by
+from holdfast.cli.probe import brokers_seen_by, leaderless
+from holdfast.model.types import TopicPartition
 
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
@@ -42,6 +43,12 @@ _EXIT_CODE = 49
 _PR_SET_PDEATHSIG = 1
 _STOPS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 _WATCHED = (*_STOPS, signal.SIGUSR1, signal.SIGCHLD)
+
+
+LEADERS_WITHIN_S = 3.0
+"""After this a partition without a leader is told: elections of a start are over."""
+LOOK_AGAIN_S = 0.25
+NAMED = 5
 
 
 class StartError(Exception):
@@ -77,6 +84,16 @@ def say_metrics(nodes: Sequence[Node]) -> None:
     pages = [f"http://{HOST}:{node.metrics_port}/metrics" for node in nodes if node.metrics_port]
     if pages:
         say(f"metrics: {', '.join(pages)}")
+
+
+def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
+    """Which partitions nobody can read or write, and what to do about it. Pure."""
+    names = ", ".join(map(str, partitions[:NAMED]))
+    more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
+    return (
+        f"no leader: {names}{more}. `holdfast topics describe --unavailable-partitions` shows who had their records:"
+        " bring back that broker or log directory. `holdfast elect unclean` goes on without what only it has"
+    )
 
 
 def lock_directory(path: str) -> int:
@@ -136,6 +153,7 @@ class LocalCluster:
             if self._wait_ready():
                 say_metrics(self._nodes)
                 say_ready([node.address for node in self._nodes])
+                self._tell_leaderless()
                 while not self._stop_asked():
                     self._turn(None)
             code = 0 if self._stop_asked() else 1
@@ -207,6 +225,19 @@ class LocalCluster:
                 continue
             unseen = [n for n in unseen if not len(brokers_seen_by(HOST, n.port)) >= len(self._nodes)]
         return True
+
+    def _tell_leaderless(self) -> None:
+        """One line when partitions stay without a leader: the cluster is ready, and these are not."""
+        limit_s = time.monotonic() + LEADERS_WITHIN_S
+        while not self._stop_asked():
+            live = [node for node in self._nodes if node.broker_id in self._children]
+            found = leaderless(HOST, live[0].port) if live else []
+            if not found:
+                return
+            if time.monotonic() > limit_s:
+                say(leaderless_line(found))
+                return
+            self._turn(LOOK_AGAIN_S)
 
     # -- watching ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.kafka_words import PACKAGE, exception_name
-from holdfast.client.views import DisksView, DiskView, LogDirView
+from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "red", "offline": "red"}
 UNKNOWN = "-"
+NAMED = 10
+"""Partitions that a message names one by one."""
 
 
 class NoSuchBrokers(Exception):
@@ -167,6 +169,23 @@ def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str],
     ]
     lines.append(f"  in all: {size(room)} ({room} bytes)")
     return lines, need <= room
+
+
+def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:
+    """What is in a directory of which no other broker has everything."""
+    found = []
+    for tp in sorted({r.tp for r in disk.replicas if not r.future}):
+        topic = view.topics.get(tp.topic)
+        partition = None if topic is None else topic.partition(tp.partition)
+        if partition is not None and broker in partition.replicas and not set(partition.isr) - {broker}:
+            found.append(tp)
+    return found
+
+
+def named(partitions: Sequence[TopicPartition]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(partitions) - NAMED
+    return ", ".join(map(str, partitions[:NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def same_path(a: str, b: str) -> bool:

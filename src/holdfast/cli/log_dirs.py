@@ -17,6 +17,8 @@ from holdfast.cli.log_dir_lines import (
     chosen_brokers,
     disk_table,
     kafka_json,
+    last_copies,
+    named,
     parse_replica,
     reason_lines,
     replica_lines,
@@ -160,12 +162,40 @@ def find(view: DisksView, path: str) -> DiskView | None:
     return next((d for d in view.disks if same_path(d.path, path)), None)
 
 
+async def looked_up(client: AdminClient, broker: BrokerId, path: str) -> tuple[DisksView, DiskView]:
+    """All directories of a broker, and this one. LogDirNotFoundError."""
+    await known(client, broker)
+    view = await describe_disks(client, broker)
+    disk = find(view, path)
+    if disk is None:
+        there = ", ".join(d.path for d in view.disks)
+        raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+    return view, disk
+
+
+async def refuse_last_copies(client: AdminClient, broker: BrokerId, disk: DiskView, then: str) -> None:
+    """Ends the command when the directory has what nobody else has; ``then``: what would become of it."""
+    topics = sorted({r.tp.topic for r in disk.replicas})
+    view = await client.metadata(topics) if topics else None
+    last = [] if view is None else last_copies(broker, disk, view)
+    if last:
+        fail(f"ERROR: {disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it")
+
+
 @log_dirs.command()
 @bootstrap_option
 @broker_option
 @click.argument("path")
-def offline(bootstrap: str, broker: int, path: str) -> None:
+@click.option("--force", is_flag=True, help="Although it has the last copy of something.")
+def offline(bootstrap: str, broker: int, path: str, force: bool) -> None:
     """Use the directory PATH no more, as if its disk had failed: leaders move, its files are closed."""
+
+    async def work(client: AdminClient) -> None:
+        _, disk = await looked_up(client, broker, path)
+        if disk.state != "offline" and not force:
+            await refuse_last_copies(client, broker, disk, "nobody can read or write that while it is offline")
+
+    run(bootstrap, work)
     change(bootstrap, broker, DirAction.OFFLINE, path, "is out of use")
 
 
@@ -194,7 +224,9 @@ def add(bootstrap: str, broker: int, path: str) -> None:
 @bootstrap_option
 @broker_option
 @click.argument("path")
-@click.option("--force", is_flag=True, help="Although the other directories have too little room for what it held.")
+@click.option(
+    "--force", is_flag=True, help="Although there is too little room for what it held, or nobody else has it."
+)
 @click.option("--check", is_flag=True, help="Only say what its replicas need and what room there is.")
 def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> None:
     """Have the directory PATH no more: one that holds nothing, or one that is offline.
@@ -203,13 +235,11 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
     """
 
     async def work(client: AdminClient) -> bool:
-        await known(client, broker)
-        view = await describe_disks(client, broker)
-        if find(view, path) is None:
-            there = ", ".join(d.path for d in view.disks)
-            raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+        view, disk = await looked_up(client, broker, path)
         lines, enough = room_lines(broker, view, path)
         click.echo("\n".join(lines))
+        if not check and not force:
+            await refuse_last_copies(client, broker, disk, "that is lost when it is removed")
         return enough
 
     enough = run(bootstrap, work)

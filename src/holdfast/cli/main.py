@@ -5,8 +5,9 @@ stands here, each command in its module.
 """
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -29,6 +30,7 @@ COMMANDS: Final = {
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Forget a broker that was stopped."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
+    "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
@@ -36,6 +38,9 @@ COMMANDS: Final = {
     "lake": Place("holdfast.cli.lake:lake", "Land topics as Parquet with Spark, exactly once."),
     "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, record by record."),
 }
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 EXTRA_OF: Final = {
     "pyspark": "spark",
@@ -73,6 +78,21 @@ class LazyGroup(click.Group):
             ) from e
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else ""
+            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

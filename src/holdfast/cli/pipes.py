@@ -5,10 +5,13 @@ small bounded queues between it and the loop. Owns no meaning of the bytes.
 """
 
 import asyncio
+import contextlib
+import io
+import os
 import queue
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
 CHUNK_BYTES = 1 << 18
@@ -20,7 +23,7 @@ async def read_chunks(stream: BinaryIO) -> AsyncIterator[tuple[bytes, bool]]:
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS)
-    read = getattr(stream, "read1", stream.read)
+    read = _reader_of(stream)
 
     def pump() -> None:
         while True:
@@ -40,6 +43,16 @@ async def read_chunks(stream: BinaryIO) -> AsyncIterator[tuple[bytes, bool]]:
     while chunk := await arrived.get():
         room.release()
         yield chunk, not arrived.empty()
+
+
+def _reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
+    """Reads the descriptor itself where there is one: a thread that waits in a buffered reader holds its lock, and an
+    interpreter that ends meanwhile aborts."""
+    with contextlib.suppress(io.UnsupportedOperation, AttributeError):
+        fd = stream.fileno()
+        return lambda size: os.read(fd, size)
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    return read
 
 
 class Output:

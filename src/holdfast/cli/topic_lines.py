@@ -82,6 +82,7 @@ def _ids(ids: Iterable[BrokerId]) -> str:
 
 
 def _passes(partition: PartitionView, alive: frozenset[BrokerId], min_isr: int, chosen: Filter) -> bool:
+    min_isr = min(min_isr, len(partition.replicas))  # as the leader goes by it
     return (
         (chosen.under_replicated and len(partition.isr) < len(partition.replicas))
         or (chosen.unavailable and (partition.leader is None or partition.leader not in alive))

@@ -5,12 +5,12 @@ Errors go to standard output with the tool's prefix, as scripts expect, and to s
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NoReturn
 
 import click
 
-from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.topic_lines import Filter, describe_lines
 from holdfast.client.admin import AdminClient
@@ -24,6 +24,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import BrokerId
 
 MAX_REPLICATION_FACTOR = 32767
+MAX_PARTITIONS = 2**31 - 1
 
 
 class CommandError(Exception):
@@ -44,7 +45,10 @@ def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-            value = value or ctx.params.pop("name", None)
+            name = ctx.params.pop("name", None)
+            if value is not None and name is not None:
+                raise UsageError(f"--topic {value} and {name}: expected one of them", ctx)
+            value = value or name
             if required and value is None:
                 raise UsageError('Missing required argument "[topic]"', ctx)
             return value
@@ -80,6 +84,13 @@ def create(
             raise CommandError("The partitions must be greater than 0")
         if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
             raise CommandError(f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive")
+        if partitions is not None and partitions > MAX_PARTITIONS:
+            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+        if replica_assignment is not None and (partitions is not None or replication_factor is not None):
+            raise UsageError(
+                "--replica-assignment says how many partitions and replicas there are: expected it without"
+                " --partitions and --replication-factor"
+            )
         if "." in topic or "_" in topic:
             click.echo(
                 "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could"
@@ -160,34 +171,81 @@ def describe(
     run(bootstrap, work)
 
 
+def chosen_option(command: Callable[..., None]) -> Callable[..., None]:
+    """NAME..., or ``--regex`` NAME..., or ``--topic`` EXPRESSION: which topics a change is for."""
+    command = click.option("--yes", "-y", is_flag=True, help="Do not ask when it is more than one topic.")(command)
+    command = click.option("--regex", "-r", is_flag=True, help="Each NAME is a regular expression.")(command)
+    command = click.option("--topic", "pattern", metavar="EXPRESSION", help="A regular expression, as Kafka's tool.")(
+        command
+    )
+    command = click.option("--if-exists", is_flag=True, help="A missing topic is no error.")(command)
+    return click.argument("names", nargs=-1, metavar="[NAME]...")(command)
+
+
+async def chosen(
+    client: AdminClient, names: Sequence[str], pattern: str | None, *, regex: bool, if_exists: bool
+) -> list[TopicView]:
+    """The topics of ``chosen_option``, in order of name. CommandError for one that is not there."""
+    if pattern is not None and names:
+        raise UsageError(f"--topic {pattern} and {names[0]}: expected names, or --topic")
+    if pattern is None and not names:
+        raise UsageError('Missing required argument "[topic]"')
+    there = (await client.metadata()).topics
+    found: dict[str, TopicView] = {}
+    for wanted in (pattern,) if pattern is not None else names:
+        if regex or pattern is not None:
+            ones = matching(there.values(), wanted, False)
+        else:
+            ones = [there[wanted]] if wanted in there else []
+        require_found(ones, wanted, if_exists)
+        found |= {t.name: t for t in ones}
+    return sorted(found.values(), key=lambda t: t.name)
+
+
 @topics.command()
 @bootstrap_option
-@topic_option(True, "Topics whose names match this expression.")
+@chosen_option
 @click.option("--partitions", type=int, required=True, help="New number of partitions.")
-@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
-def alter(bootstrap: str, topic: str, partitions: int, if_exists: bool, name: str | None = None) -> None:
-    """Add partitions to a topic."""
+def alter(
+    bootstrap: str,
+    names: tuple[str, ...],
+    pattern: str | None,
+    regex: bool,
+    yes: bool,
+    if_exists: bool,
+    partitions: int,
+) -> None:
+    """Add partitions to the topics NAME."""
 
     async def work(client: AdminClient) -> None:
-        found = matching((await client.metadata()).topics.values(), topic, False)
-        require_found(found, topic, if_exists)
+        if partitions > MAX_PARTITIONS:
+            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+        found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
+        if len(found) > 1:
+            confirmed(f"give {partitions} partitions to {len(found)} topics:", [t.name for t in found], yes=yes)
         for one in found:
             await client.create_partitions(one.name, partitions)
+            click.echo(f"Topic {one.name} has {partitions} partitions.")
 
     run(bootstrap, work)
 
 
 @topics.command()
 @bootstrap_option
-@topic_option(True, "Topics whose names match this expression.")
-@click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
-def delete(bootstrap: str, topic: str, if_exists: bool, name: str | None = None) -> None:
-    """Delete topics with all their records."""
+@chosen_option
+def delete(
+    bootstrap: str, names: tuple[str, ...], pattern: str | None, regex: bool, yes: bool, if_exists: bool
+) -> None:
+    """Delete the topics NAME with all their records."""
 
     async def work(client: AdminClient) -> None:
-        found = matching((await client.metadata()).topics.values(), topic, False)
-        require_found(found, topic, if_exists)
+        found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
+        if len(found) > 1:
+            confirmed(f"delete {len(found)} topics with all their records:", [t.name for t in found], yes=yes)
         outcomes = await client.delete_topics([t.name for t in found]) if found else {}
+        for name, error in outcomes.items():
+            if error is None:
+                click.echo(f"Deleted topic {name}.")
         for error in outcomes.values():
             if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError)):
                 raise error

@@ -34,6 +34,8 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
         "metadata.log.dir": f"{tmp_path}/metadata",
         "metrics.port": "9193",
         "offsets.topic.replication.factor": "3",
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
     }
     assert (tmp_path / "broker-3/log-dir-2").is_dir()
 
@@ -41,6 +43,42 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
 def test_one_broker_keeps_its_offsets_on_one_broker(tmp_path: pathlib.Path) -> None:
     made(tmp_path, options(brokers=1))
     assert read(tmp_path, 1)["offsets.topic.replication.factor"] == "1"
+
+
+def copies(data_dir: pathlib.Path, broker: int = 1) -> tuple[str | None, ...]:
+    found = read(data_dir, broker)
+    keys = ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor")
+    return tuple(found.get(key) for key in keys)
+
+
+@pytest.mark.parametrize(("brokers", "expected"), [(1, ("1", "1", "1")), (2, ("2", "1", "2")), (5, ("3", "2", "3"))])
+def test_B4_topics_have_as_many_copies_as_there_are_brokers_up_to_three(
+    tmp_path: pathlib.Path, brokers: int, expected: tuple[str, ...]
+) -> None:
+    made(tmp_path, options(brokers=brokers))
+    assert copies(tmp_path) == expected
+    made(tmp_path, options(brokers=5))
+    assert [copies(tmp_path, b) for b in (1, 5)] == [("3", "2", "3"), ("3", "2", "3")]  # it has grown
+
+
+def test_B4_what_is_told_stays(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(**{"default.replication.factor": "1"}))
+    made(tmp_path, options(brokers=4))
+    assert [copies(tmp_path, b) for b in (1, 3)] == [("1", "1", "3")] * 2
+    other = tmp_path / "other"
+    other.mkdir()
+    made(other, options(**{"min.insync.replicas": "1"}))
+    made(other, options())
+    assert copies(other) == ("3", "1", "3")
+
+
+def test_B4_a_cluster_from_before_keeps_the_brokers_defaults(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(brokers=3))
+    for path in tmp_path.glob("*.properties"):
+        kept = [x for x in path.read_text().splitlines() if not x.startswith(("default.repl", "min.insync"))]
+        path.write_text("\n".join(kept) + "\n")
+    made(tmp_path, options())
+    assert copies(tmp_path) == (None, None, "3")
 
 
 def test_a_second_start_needs_no_options_and_keeps_what_a_person_wrote(tmp_path: pathlib.Path) -> None:
@@ -71,7 +109,10 @@ def test_more_brokers_than_there_are_is_told(tmp_path: pathlib.Path) -> None:
     made(tmp_path, options(brokers=1))
     nodes, warnings = plan(str(tmp_path), options(brokers=3))
     assert len(nodes) == 3
-    assert warnings == [f"{tmp_path} held 1 brokers: adding 2 that hold no data yet"]
+    assert warnings == [
+        f"{tmp_path} held 1 brokers: adding 2 that hold no data yet; topics stay where they are until"
+        " `holdfast reassign` moves them"
+    ]
 
 
 def test_fewer_log_dirs_than_there_are_is_refused_and_more_are_added(tmp_path: pathlib.Path) -> None:
