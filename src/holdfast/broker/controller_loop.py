@@ -124,6 +124,8 @@ class ControllerLoop:
         self._durable = image
         """The image that brokers may be told: without the decisions of a commit that is under way."""
         self._end_offset = loaded.end_offset
+        self._heard: dict[int, tuple[int, int]] = {}
+        """By broker: the offset of the metadata that it has taken last, and when it said so (monotonic)."""
         self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
         self._busy = False
         self._closed = False
@@ -138,6 +140,19 @@ class ControllerLoop:
     def image(self) -> ClusterImage:
         """The state as replayed; at most the commit under way ahead of what is durable."""
         return self.controller.image
+
+    @property
+    def end_offset(self) -> int:
+        """Of the metadata log, as far as it is durable."""
+        return self._end_offset
+
+    def heard_by(self, broker_id: int) -> tuple[int, int] | None:
+        """The end of the metadata that a broker has, and when it had that (monotonic); None: it said nothing yet."""
+        found = self._heard.get(broker_id)
+        if found is None:
+            return None
+        end = found[0] + 1
+        return end, self._broker.monotonic_ms() if end >= self._durable.next_offset else found[1]
 
     def start(self) -> None:
         """Tell every registered broker who the controller is now, and find out who is alive."""
@@ -305,6 +320,8 @@ class ControllerLoop:
         )
 
     def _answered(self, broker_id: int, request: Any, response: Any) -> None:
+        if request.__api_key__ == ApiKey.UPDATE_METADATA and not int(response.error_code):
+            self._heard[broker_id] = int(request.metadata_offset), self._broker.monotonic_ms()
         if request.__api_key__ != ApiKey.LEADER_AND_ISR or int(response.error_code):
             return
         names = {topic.topic_id: topic.topic_name for topic in request.topic_states}

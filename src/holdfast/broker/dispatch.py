@@ -65,6 +65,15 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.ALTER_PARTITION: "controller_api",
     ApiKey.UNREGISTER_BROKER: "controller_api",
     ApiKey.MANAGE_LOG_DIRS: "disks",
+    ApiKey.DESCRIBE_ACLS: "acls",
+    ApiKey.CREATE_ACLS: "acls",
+    ApiKey.DELETE_ACLS: "acls",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas",
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "quotas",
+    ApiKey.DESCRIBE_PRODUCERS: "producers",
+    ApiKey.LIST_TRANSACTIONS: "producers",
+    ApiKey.LIST_CONFIG_RESOURCES: "configs",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topic_partitions",
 }
 """API -> module of broker/handlers with ``handle_<api name>``."""
 

@@ -60,10 +60,10 @@ def _result(change: ConfigChange, error: HoldfastError | None) -> ConfigResult:
 def _check(state: ControllerState, change: ConfigChange) -> None:
     keys = [key for key, _ in change.values]
     if len(set(keys)) != len(keys):
-        raise InvalidRequestError(f"A key of {change.resource_name!r} is changed twice: expected once")
+        raise InvalidRequestError("Error due to duplicate config keys")
     if change.resource_type == ResourceType.TOPIC:
         if change.resource_name not in state.image.topics:
-            raise UnknownTopicOrPartitionError(f"There is no topic {change.resource_name}")
+            raise UnknownTopicOrPartitionError(f"The topic '{change.resource_name}' does not exist.")
         for key, value in change.values:
             if value is not None:  # what nobody knows can be removed: tools do so without asking
                 validate_topic_config(key, value)
@@ -73,7 +73,7 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
         for key, value in change.values:
             _check_broker_key(key, value)
     else:
-        raise InvalidRequestError(f"Configuration resource type {change.resource_type}: expected 2 or 4")
+        raise InvalidRequestError(f"Unknown resource type {change.resource_type}")
 
 
 def _is_broker_id(name: str) -> bool:
@@ -89,9 +89,12 @@ def _check_broker_key(key: str, value: str | None) -> None:
     if known is None:
         raise ConfigError(f"Unknown broker config name: {key}")
     if known.update is UpdateMode.READ_ONLY:
-        raise InvalidRequestError(f"{key} cannot be changed while the broker runs: set it in its properties file")
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{key}]")
     if value is not None:
-        parse_value(known, value)
+        try:
+            parse_value(known, value)
+        except ConfigError as e:  # 42 in Kafka, as all of a broker's that cannot be taken
+            raise InvalidRequestError(e.message) from e
 
 
 def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecord]:

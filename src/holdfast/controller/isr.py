@@ -42,6 +42,8 @@ from holdfast.model.types import BrokerId, TimestampMs, TopicPartition
 _LIMIT = 1000
 """Leaders that one round of automatic balance moves at most."""
 
+_NOT_NEEDED = "Leader election not needed for topic partition."
+
 
 def alter_partition(state: ControllerState, event: AlterPartition, now_ms: TimestampMs) -> Decision:
     """Each proposal is judged by itself."""
@@ -194,12 +196,14 @@ def _elect(
     topic = state.image.topics.get(name)
     partition = None if topic is None else topic.partitions.get(number)
     if topic is None or partition is None:
-        return None, UnknownTopicOrPartitionError(f"There is no partition {number} of topic {name}")
+        return None, UnknownTopicOrPartitionError(
+            f"No such topic as {name}" if topic is None else f"No such partition as {name}-{number}"
+        )
     is_alive = state.alive(topic.topic_id, number)
     where = TopicPartition(name, number)
     if unclean:
         if partition.leader is not None:
-            return None, ElectionNotNeededError(f"{where} has a leader, broker {partition.leader}")
+            return None, ElectionNotNeededError(_NOT_NEEDED)
         ends, min_isr = state.log_ends(topic.topic_id, number), state.min_isr(name)
         record = adapt(
             topic.topic_id, number, partition, is_alive,
@@ -209,7 +213,7 @@ def _elect(
             return None, EligibleLeadersNotAvailableError(f"No replica of {where} is alive")
         return record, None
     if partition.leader == partition.replicas[0]:
-        return None, ElectionNotNeededError(f"{where} is led by its preferred replica")
+        return None, ElectionNotNeededError(_NOT_NEEDED)
     record = prefer(topic.topic_id, number, partition, is_alive)
     if record is None:
         return None, PreferredLeaderNotAvailableError(

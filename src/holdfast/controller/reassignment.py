@@ -83,10 +83,10 @@ def alter(state: ControllerState, event: AlterReassignments, now_ms: TimestampMs
 def _alter(state: ControllerState, wanted: Reassignment, may_change_factor: bool) -> Iterator[MetadataRecord]:
     topic = state.image.topics.get(wanted.topic)
     if topic is None:
-        raise UnknownTopicOrPartitionError(f"There is no topic {wanted.topic}")
+        raise UnknownTopicOrPartitionError(f"Unable to find a topic named {wanted.topic}.")
     partition = topic.partitions.get(wanted.partition)
     if partition is None:
-        raise UnknownTopicOrPartitionError(f"Topic {wanted.topic} has no partition {wanted.partition}")
+        raise UnknownTopicOrPartitionError(f"Unable to find partition {wanted.topic}:{wanted.partition}.")
     where = TopicPartition(topic.name, wanted.partition)
     before = tuple(r for r in partition.replicas if r not in partition.adding)
     if wanted.replicas is None:
@@ -97,7 +97,7 @@ def _alter(state: ControllerState, wanted: Reassignment, may_change_factor: bool
         _check(state, where, wanted.replicas, partition)
         if not may_change_factor and len(wanted.replicas) != len(before):
             raise InvalidReplicationFactorError(
-                f"{where} has {len(before)} replicas: expected as many, not {len(wanted.replicas)}"
+                f"The replication factor is changed from {len(before)} to {len(wanted.replicas)}"
             )
         plan = _planned(before, wanted.replicas)
     change = _change(state, topic, wanted.partition, partition, plan)
@@ -118,13 +118,20 @@ def _check(
     state: ControllerState, where: TopicPartition, replicas: tuple[BrokerId, ...], partition: PartitionImage
 ) -> None:
     if not replicas:
-        raise InvalidReplicaAssignmentError(f"{where} is assigned to no broker: expected one or more")
-    if len(set(replicas)) != len(replicas) or len(replicas) > _MAX_REPLICAS:
-        raise InvalidReplicaAssignmentError(f"{where}: the assignment {list(replicas)} names a broker twice")
+        raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+    twice = [b for b, times in Counter(replicas).items() if times > 1]
+    if twice:
+        raise InvalidReplicaAssignmentError(
+            f"The manual partition assignment includes the broker {twice[0]} more than once."
+        )
+    if len(replicas) > _MAX_REPLICAS:
+        raise InvalidReplicaAssignmentError(f"{where}: {len(replicas)} replicas: expected {_MAX_REPLICAS} at most")
     for broker_id in replicas:
         broker = state.image.brokers.get(broker_id)
         if broker is None:
-            raise InvalidReplicaAssignmentError(f"{where}: broker {broker_id} of the assignment is not registered")
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+            )
         refusal = cordon.refusal(state, broker)
         if refusal is not None and broker_id not in partition.replicas:
             raise IneligibleReplicaError(f"{where}: broker {broker_id} takes no replicas: {refusal}")

@@ -53,6 +53,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import BrokerId, TimestampMs, TopicId
 
 MAX_NAME_LENGTH: Final = 249
+_INVALID_NAME: Final = "Topic name is invalid"
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 Assignments = Sequence[tuple[BrokerId, ...]]
@@ -61,13 +62,18 @@ Assignments = Sequence[tuple[BrokerId, ...]]
 def check_name(name: str) -> None:
     """InvalidTopicError when no topic may be called so."""
     if not name:
-        raise InvalidTopicError("Topic name is empty: expected 1 to 249 characters")
+        raise InvalidTopicError(f"{_INVALID_NAME}: the empty string is not allowed")
     if name in (".", ".."):
-        raise InvalidTopicError(f"Topic name {name!r} is not usable as a directory name")
+        raise InvalidTopicError(f"{_INVALID_NAME}: '{name}' is not allowed")
     if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopicError(f"Topic name {name!r} has {len(name)} characters: expected {MAX_NAME_LENGTH} at most")
+        raise InvalidTopicError(
+            f"{_INVALID_NAME}: the length of '{name}' is longer than the max allowed length {MAX_NAME_LENGTH}"
+        )
     if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopicError(f"Topic name {name!r}: expected ASCII letters, digits, '.', '_' and '-' only")
+        raise InvalidTopicError(
+            f"{_INVALID_NAME}: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and "
+            "'-'"
+        )
 
 
 def _collision_key(name: str) -> str:
@@ -88,10 +94,10 @@ def create_topics(state: ControllerState, event: CreateTopics, now_ms: Timestamp
     for topic in {topic.name: topic for topic in event.topics}.values():
         try:
             if asked[topic.name] > 1:
-                raise InvalidRequestError(f"Topic {topic.name} is asked for {asked[topic.name]} times")
+                raise InvalidRequestError("Duplicate topic name.")
             check_name(topic.name)
             if topic.name in state.image.topics:
-                raise TopicAlreadyExistsError(f"Topic {topic.name!r} exists already")
+                raise TopicAlreadyExistsError(f"Topic '{topic.name}' already exists.")
             if "." in topic.name or "_" in topic.name:
                 if collisions is None:
                     collisions = {
@@ -99,7 +105,7 @@ def create_topics(state: ControllerState, event: CreateTopics, now_ms: Timestamp
                     }
                 other = collisions.setdefault(_collision_key(topic.name), topic.name)
                 if other != topic.name:
-                    raise InvalidTopicError(f"Topic {topic.name!r} differs from {other!r} by '.' and '_' only")
+                    raise InvalidTopicError(f"Topic '{topic.name}' collides with existing topic: {other}")
             configs = _check_configs(topic)
             assignments = _assign(state, topic, budget)
         except HoldfastError as error:
@@ -175,10 +181,12 @@ def _assign(state: ControllerState, topic: NewTopic, budget: int) -> Assignments
     partitions = state.settings.num_partitions if topic.partitions is None else topic.partitions
     factor = state.settings.replication_factor if topic.replication_factor is None else topic.replication_factor
     if partitions < 1:
-        raise InvalidPartitionsError(f"Topic {topic.name}: {partitions} partitions, expected 1 or more (-1: default)")
+        raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
     if not 1 <= factor <= 32767:
         raise InvalidReplicationFactorError(
-            f"Topic {topic.name}: replication factor {factor}, expected 1 or more (-1: default)"
+            "Replication factor must be larger than 0, or -1 to use the default value."
+            if factor < 1
+            else f"Replication factor {factor} of topic {topic.name}: expected 32767 at most"
         )
     _check_budget(topic.name, partitions, budget)
     brokers = _placeable(state)
@@ -192,7 +200,7 @@ def _assign(state: ControllerState, topic: NewTopic, budget: int) -> Assignments
 
 def _check_budget(name: str, partitions: int, budget: int) -> None:
     if partitions > budget:
-        raise PolicyViolationError(f"Topic {name}: {partitions} partitions in one request, expected {budget} at most")
+        raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
 def _placeable(state: ControllerState) -> list[Place]:
@@ -204,18 +212,16 @@ def _placeable(state: ControllerState) -> list[Place]:
 
 
 def _explicit(state: ControllerState, topic: NewTopic) -> Assignments:
-    for given, what in ((topic.replication_factor, "replication factor"), (topic.partitions, "number of partitions")):
+    for given, what in ((topic.replication_factor, "replication factor"), (topic.partitions, "numPartitions")):
         if given is not None:
-            raise InvalidRequestError(f"Topic {topic.name} has an explicit assignment: expected no {what} (-1)")
+            raise InvalidRequestError(f"A manual partition assignment was specified, but {what} was not set to -1.")
     by_number: dict[int, tuple[BrokerId, ...]] = {}
     for number, replicas in topic.assignments:
         if number in by_number:
-            raise InvalidReplicaAssignmentError(f"Partition {number} of topic {topic.name} is assigned twice")
+            raise InvalidReplicaAssignmentError(f"Found multiple manual partition assignments for partition {number}")
         by_number[number] = replicas
     if sorted(by_number) != list(range(len(by_number))):
-        raise InvalidReplicaAssignmentError(
-            f"Topic {topic.name} assigns partitions {sorted(by_number)}: expected 0 to {len(by_number) - 1}"
-        )
+        raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
     assignments = [by_number[number] for number in range(len(by_number))]
     _check_assignments(state, assignments, len(assignments[0]))
     return assignments
@@ -224,21 +230,27 @@ def _explicit(state: ControllerState, topic: NewTopic) -> Assignments:
 def _check_assignments(state: ControllerState, assignments: Assignments, factor: int) -> None:
     for replicas in assignments:
         if not replicas:
-            raise InvalidReplicaAssignmentError("A partition is assigned to no broker: expected one or more")
+            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
         for broker_id in replicas:
             broker = state.image.brokers.get(broker_id)
             if broker is None:
-                raise InvalidReplicaAssignmentError(f"Broker {broker_id} of the assignment is not registered")
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+                )
             refusal = cordon.refusal(state, broker)
             if refusal is not None:
                 raise InvalidReplicaAssignmentError(
                     f"Broker {broker_id} of the assignment takes no replicas: {refusal}"
                 )
         if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignmentError(f"The assignment {list(replicas)} names a broker twice")
+            twice = next(b for b in replicas if replicas.count(b) > 1)
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes the broker {twice} more than once."
+            )
         if len(replicas) != factor:
             raise InvalidReplicaAssignmentError(
-                f"The assignment {list(replicas)} has {len(replicas)} replicas: expected {factor}, as the others"
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is "
+                f"not consistent with previous partitions, which have {factor} replica(s)."
             )
         if not any(state.image.brokers[broker_id].may_lead for broker_id in replicas):
             raise InvalidReplicaAssignmentError(f"No broker of the assignment {list(replicas)} is alive")
@@ -255,7 +267,7 @@ def create_partitions(state: ControllerState, event: CreatePartitions, now_ms: T
     for more in {topic.name: topic for topic in event.topics}.values():
         try:
             if asked[more.name] > 1:
-                raise InvalidRequestError(f"Topic {more.name} is asked for {asked[more.name]} times")
+                raise InvalidRequestError("Duplicate topic name.")
             records += _grow(state, more)
         except HoldfastError as error:
             results.append(TopicResult(name=more.name, error=error))
@@ -272,14 +284,19 @@ def _grow(state: ControllerState, more: MorePartitions) -> Sequence[MetadataReco
     if topic is None:
         raise UnknownTopicOrPartitionError(f"There is no topic {more.name}")
     present = len(topic.partitions)
-    if more.count <= present:
-        raise InvalidPartitionsError(f"Topic {more.name} has {present} partitions: expected more, not {more.count}")
+    if more.count == present:
+        raise InvalidPartitionsError(f"Topic already has {present} partition(s).")
+    if more.count < present:
+        raise InvalidPartitionsError(
+            f"The topic {more.name} currently has {present} partition(s); {more.count} would not be an increase."
+        )
     missing = more.count - present
     factor = len(topic.partitions[0].target)
     if more.assignments is not None:
         if len(more.assignments) != missing:
             raise InvalidReplicaAssignmentError(
-                f"Topic {more.name} gets {missing} new partitions, not {len(more.assignments)} as assigned"
+                f"Attempted to add {missing} additional partition(s), but only {len(more.assignments)} assignment(s) "
+                "were specified."
             )
         _check_assignments(state, more.assignments, factor)
         return _new_partitions(state, topic.topic_id, more.assignments, present)
@@ -310,7 +327,7 @@ def delete_topics(state: ControllerState, event: DeleteTopics, now_ms: Timestamp
         if result.error is None and result.name is not None:
             if names[result.name] > 1:
                 result = DeletedTopic(
-                    name=result.name, topic_id=None, error=InvalidRequestError(f"Topic {result.name} is named twice")
+                    name=result.name, topic_id=None, error=InvalidRequestError("Duplicate topic name.")
                 )
             else:
                 assert result.topic_id is not None
@@ -324,18 +341,18 @@ def _resolve(state: ControllerState, name: str | None, topic_id: TopicId | None)
     if topic_id is not None and topic_id.int == 0:
         topic_id = None
     if name is not None and topic_id is not None:
-        error = InvalidRequestError(f"Topic {name} is named by id too: expected one of both")
+        error = InvalidRequestError("You may not specify both topic name and topic id.")
     elif name is None and topic_id is None:
-        error = InvalidRequestError("A topic to delete has neither name nor id")
+        error = InvalidRequestError("Neither topic name nor id were specified.")
     elif topic_id is not None:
         found = state.image.topic_names.get(topic_id)
         if found is not None:
             return DeletedTopic(name=found, topic_id=topic_id)
-        error = UnknownTopicIdError(f"No topic has id {topic_id}")
+        error = UnknownTopicIdError("This server does not host this topic ID.")
     else:
         assert name is not None
         topic = state.image.topics.get(name)
         if topic is not None:
             return DeletedTopic(name=name, topic_id=topic.topic_id)
-        error = UnknownTopicOrPartitionError(f"There is no topic {name}")
+        error = UnknownTopicOrPartitionError("This server does not host this topic-partition.")
     return DeletedTopic(name=name, topic_id=topic_id, error=error)

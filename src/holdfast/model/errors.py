@@ -87,6 +87,10 @@ class PolicyViolationError(RequestError):
     """The request breaks a limit that the operator set."""
 
 
+class ResourceNotFoundError(RequestError):
+    """There is nothing of that name to describe."""
+
+
 class SecurityDisabledError(RequestError):
     """Security features are disabled."""
 

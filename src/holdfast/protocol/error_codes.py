@@ -104,6 +104,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.UnstableOffsetCommitError: 88,
     e.ThrottlingQuotaExceededError: 89,
     e.ProducerFencedError: 90,
+    e.ResourceNotFoundError: 91,
     e.InvalidUpdateVersionError: 95,
     e.OffsetsOutOfOrderError: -1,
     e.UnknownTopicIdError: 100,

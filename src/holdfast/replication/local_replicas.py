@@ -135,7 +135,8 @@ class LocalReplicas:
 
     # -- clients and followers -----------------------------------------------------------------------------------
 
-    def _unknown(self, tp: TopicPartition) -> HoldfastError:
+    def unknown(self, tp: TopicPartition) -> HoldfastError:
+        """What is answered for a partition that is not here."""
         if self._is_known(tp):
             return NotLeaderOrFollowerError(f"{tp}: broker {self._around.broker_id} has no replica of it")
         return UnknownTopicOrPartitionError(f"{tp}: no such partition is known")
@@ -158,7 +159,7 @@ class LocalReplicas:
         """
         partition = self._partitions.get(tp)
         if partition is None:
-            error = self._unknown(tp)
+            error = self.unknown(tp)
             done(ProduceResult(error, error_message=error.message))
             return
         partition.append(batches, acks, timeout_ms, now_ms, done)
@@ -172,7 +173,7 @@ class LocalReplicas:
             single.start(query, now_ms)
             return None if single.finished else single
         wait = FetchWait(self._around, query, done)
-        return None if wait.start(self._partitions, self._unknown, query.max_wait_ms, now_ms) else wait
+        return None if wait.start(self._partitions, self.unknown, query.max_wait_ms, now_ms) else wait
 
     def open_session(self, replica: tuple[BrokerId, BrokerEpoch | None]) -> FollowerSession:
         """A new fetch session for a follower's connection."""
@@ -180,7 +181,7 @@ class LocalReplicas:
         broker_id, epoch = replica
         if epoch is not None and epoch < 0:  # as the wire says that there is none
             epoch = None
-        return FollowerSession(self._next_session, self._around, (broker_id, epoch), self._partitions, self._unknown)
+        return FollowerSession(self._next_session, self._around, (broker_id, epoch), self._partitions, self.unknown)
 
     def list_offset(
         self,
@@ -194,7 +195,7 @@ class LocalReplicas:
         """ListOffsets for one partition; an int is a timestamp. Without transactions both isolations are equal."""
         partition = self._partitions.get(tp)
         if partition is None:
-            done(self._unknown(tp))
+            done(self.unknown(tp))
         else:
             offset_queries.list_offset(partition, what, current_leader_epoch, done)
 
@@ -204,7 +205,7 @@ class LocalReplicas:
         """The end offset of a leader epoch."""
         partition = self._partitions.get(tp)
         if partition is None:
-            return self._unknown(tp)
+            return self.unknown(tp)
         return offset_queries.offset_for_leader_epoch(partition, epoch, current_leader_epoch)
 
     def delete_records(
@@ -219,7 +220,7 @@ class LocalReplicas:
         """Raise the log start offset (None: to the high watermark); done gets the new low watermark."""
         partition = self._partitions.get(tp)
         if partition is None:
-            done(self._unknown(tp))
+            done(self.unknown(tp))
         else:
             offset_queries.delete_records(partition, before, timeout_ms, now_ms, done)
 

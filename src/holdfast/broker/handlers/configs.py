@@ -1,4 +1,4 @@
-"""DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44) of topics and brokers.
+"""DescribeConfigs (API 32), AlterConfigs (33), IncrementalAlterConfigs (44) and ListConfigResources (74).
 
 DescribeConfigs 1-4. Keys that Holdfast does not have are absent from the answer, as unknown keys are in Kafka.
 Broker configuration is described by that broker only. Changes go to the controller, so any broker takes those of
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
-from holdfast.broker.handlers.metadata import legal_topic_name
 from holdfast.controller import events
+from holdfast.controller.topics import check_name
 from holdfast.model.config import (
     KEYS,
     ConfigEntry,
@@ -29,11 +29,13 @@ from holdfast.model.errors import (
     ConfigError,
     HoldfastError,
     InvalidRequestError,
-    InvalidTopicError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
 )
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+NOTHING_SET = (BROKER_LOGGER, CLIENT_METRICS, GROUP)
+"""Resources of Kafka that have no keys here: described as empty."""
 _WIRE_TYPE = {
     ConfigType.BOOLEAN: 1,
     ConfigType.STRING: 2,
@@ -71,12 +73,13 @@ async def handle_describe_configs(ctx: RequestContext, request: Any) -> Any:
 def _entries(ctx: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
     broker = ctx.broker
     if kind == TOPIC:
-        if not legal_topic_name(name):
-            raise InvalidTopicError(f"Topic name is invalid: {name!r}: expected 1 to 249 of a-z A-Z 0-9 . _ -")
+        check_name(name)
         if name not in broker.metadata.topics:
             raise UnknownTopicOrPartitionError("")
         return describe_topic(broker.config, broker.metadata.topic_configs.get(name, {}))
     if kind == BROKER:
+        if name and not name.lstrip("-").isdecimal():
+            raise InvalidRequestError(f"Broker id must be an integer, but it is: {name}")
         if name not in ("", str(broker.broker_id)):
             raise InvalidRequestError(
                 f"Unexpected broker id, expected {broker.broker_id} or empty string, but received {name}"
@@ -85,6 +88,8 @@ def _entries(ctx: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
         if not name:
             return [e for e in entries if e.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
         return entries
+    if kind in NOTHING_SET:
+        return []
     raise InvalidRequestError(f"resource type {kind}: expected {TOPIC} (topic) or {BROKER} (broker)")
 
 
@@ -102,6 +107,18 @@ def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> dict[str,
         "config_type": _WIRE_TYPE[entry.key.type],
         "documentation": entry.key.doc if documentation else None,
     }
+
+
+async def handle_list_config_resources(ctx: RequestContext, request: Any) -> Any:
+    """Versions 0-1: what DescribeConfigs can be asked about. Version 0 lists client metrics: there are none."""
+    wanted = set(getattr(request, "resource_types", (CLIENT_METRICS,))) or {TOPIC, BROKER, BROKER_LOGGER}
+    unknown = wanted - {TOPIC, BROKER, *NOTHING_SET}
+    if unknown:
+        raise UnsupportedVersionError(f"Unsupported resource type {min(unknown)}")
+    brokers = [str(b) for b in sorted(ctx.broker.metadata.brokers)]
+    names = {BROKER_LOGGER: brokers, BROKER: brokers, TOPIC: sorted(ctx.broker.metadata.topics)}
+    found = [(name, kind) for kind in (BROKER_LOGGER, BROKER, TOPIC) if kind in wanted for name in names[kind]]
+    return respond(ctx, config_resources=[{"resource_name": name, "resource_type": kind} for name, kind in found])
 
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -145,7 +162,7 @@ async def _alter(
     for resource, (kind, name) in zip(request.resources, named, strict=True):
         try:
             if times[kind, name] > 1:
-                raise InvalidRequestError(f"{name!r} is named more than once: expected one change of a resource")
+                raise InvalidRequestError("Each resource must appear at most once.")
             new = values(kind, name, resource.configs)
             _check_resource(kind, name, new)
         except HoldfastError as e:
@@ -174,7 +191,7 @@ async def _alter(
 def _check_resource(kind: int, name: str, values: _Values) -> None:
     """What the controller does not look at."""
     if kind == TOPIC and not name:
-        raise InvalidRequestError("the topic has no name: there is no default for topics")
+        raise InvalidRequestError("Default topic resources are not allowed.")
     if kind == BROKER and not name:
         own = [k for k, v in values if k in KEYS and KEYS[k].update is UpdateMode.PER_BROKER and v is not None]
         if own:
@@ -185,7 +202,7 @@ def _check_resource(kind: int, name: str, values: _Values) -> None:
 
 def _not_null(config: Any) -> str:
     if config.value is None:
-        raise InvalidRequestError(f"{config.name} is set to null: expected a value")
+        raise InvalidRequestError(f"Null value not supported for : {config.name}")
     return str(config.value)
 
 
@@ -200,7 +217,8 @@ def _operation(ctx: RequestContext, kind: int, name: str, config: Any) -> tuple[
         raise InvalidRequestError(f"operation {operation} on {config.name}: expected 0 to 3")
     found = {e.key.name: e for e in _entries(ctx, kind, name)}.get(config.name)
     if found is None or found.key.type is not ConfigType.LIST:
-        raise ConfigError(f"{config.name}: append and subtract need a key with a list, of resource {name!r}")
+        word = "APPEND" if operation == APPEND else "SUBTRACT"
+        raise ConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
     items = [v for v in (found.value or "").split(",") if v]
     given = [v.strip() for v in _not_null(config).split(",") if v.strip()]
     if operation == APPEND:

@@ -1,7 +1,9 @@
 """FindCoordinator (API 10): which broker coordinates a group.
 
 Versions 0-6. The coordinator of a group is the leader of its partition of ``__consumer_offsets``, which is made
-when the first group is looked for. Transactional ids are not coordinated yet (docs/status.md).
+when the first group is looked for. There are no transactions yet (docs/status.md): who looks for the coordinator of a
+transactional id is refused with the one error that ends producers at once, stock librdkafka and Java's alike; all
+others they take for something that passes, and ask again for a minute.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from holdfast.model.errors import (
     HoldfastError,
     InvalidGroupIdError,
     InvalidRequestError,
+    TransactionalIdAuthorizationFailedError,
 )
 from holdfast.model.types import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
 OFFSETS_TOPIC = "__consumer_offsets"
 BATCHED_VERSION = 4
+NO_TRANSACTIONS = "transactions are not supported by this cluster"
 
 
 async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
@@ -45,7 +49,7 @@ def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
 def _coordinator(ctx: RequestContext, kind: int, key: str) -> Any:
     broker = ctx.broker
     if kind == TRANSACTION:
-        raise CoordinatorNotAvailableError("transactions are not coordinated by this cluster")
+        raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
     if kind != GROUP:
         raise InvalidRequestError(f"key type {kind}: expected {GROUP} (group) or {TRANSACTION} (transaction)")
     if not key and ctx.version >= 1 and key is None:

@@ -113,7 +113,7 @@ def _brokers(brokers: Iterable[LiveBroker]) -> list[dict[str, Any]]:
 
 def _wanted_topic(cache: MetadataCache, name: str | None, topic_id: UUID | None) -> tuple[dict[str, Any], str | None]:
     """The answer for one topic, and its name when it should perhaps be made."""
-    if name is None and topic_id is not None and topic_id.int:
+    if not name and topic_id is not None and topic_id.int:  # the Java client names the empty topic with the id
         name = cache.topic_names.get(topic_id)
         if name is None:
             return _failed(None, UnknownTopicIdError(), topic_id), None
@@ -140,12 +140,13 @@ def _topic(cache: MetadataCache, name: str) -> dict[str, Any]:
         "name": name,
         "topic_id": cache.topic_ids[name],
         "is_internal": name in INTERNAL_TOPICS,
-        "partitions": [_partition(cache, index, partitions[index]) for index in sorted(partitions)],
+        "partitions": [partition_fields(cache, index, partitions[index]) for index in sorted(partitions)],
         "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
     }
 
 
-def _partition(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[str, Any]:
+def partition_fields(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[str, Any]:
+    """What every answer says of a partition."""
     alive = cache.brokers
     leader = info.leader if cache.leads(info.leader) else None
     # KIP-112: replicas on dead brokers and on dead disks of live ones, the same from every broker.
@@ -167,9 +168,11 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
     kind = getattr(request, "endpoint_type", BROKERS)
     if kind != BROKERS:
         error: HoldfastError = (
-            MismatchedEndpointTypeError("controllers are asked for: this is the endpoint of a broker")
+            MismatchedEndpointTypeError(
+                "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            )
             if kind == CONTROLLERS
-            else UnsupportedEndpointTypeError(f"endpoint type {kind}: expected {BROKERS} or {CONTROLLERS}")
+            else UnsupportedEndpointTypeError(f"Unsupported endpoint type {kind}")
         )
         return respond(
             ctx, error_code=error, error_message=error.message, endpoint_type=BROKERS, controller_id=-1,

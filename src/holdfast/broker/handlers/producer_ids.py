@@ -1,8 +1,7 @@
 """InitProducerId (22) for idempotent producers, and AllocateProducerIds (67) between brokers.
 
 InitProducerId 0-5: a fresh producer id with epoch 0, from a block that the controller gave this broker. A
-producer that names its id and epoch gets the epoch raised (KIP-360). Transactional ids are not coordinated yet
-(docs/status.md).
+producer that names its id and epoch gets the epoch raised (KIP-360). Transactional ids are refused (coordinator.py).
 """
 
 from __future__ import annotations
@@ -10,12 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.coordinator import NO_TRANSACTIONS
 from holdfast.controller import events
 from holdfast.model.errors import (
-    CoordinatorNotAvailableError,
     HoldfastError,
     InvalidRequestError,
     InvalidTransactionTimeoutError,
+    TransactionalIdAuthorizationFailedError,
 )
 
 MAX_EPOCH = 2**15 - 1
@@ -41,7 +41,7 @@ def _refusal(request: Any) -> HoldfastError:
         return InvalidTransactionTimeoutError(
             f"transaction.timeout.ms of {seconds * 1000:.0f}: expected 1 to {MAX_TRANSACTION_S * 1000}"
         )
-    return CoordinatorNotAvailableError("transactions are not coordinated by this cluster")
+    return TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
 
 
 async def handle_allocate_producer_ids(ctx: RequestContext, request: Any) -> Any:

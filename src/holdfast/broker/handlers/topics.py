@@ -158,7 +158,7 @@ async def handle_elect_leaders(ctx: RequestContext, request: Any) -> Any:
 
 
 def _no_such_election(ctx: RequestContext, request: Any, kind: int) -> Any:
-    error = InvalidRequestError(f"election type {kind}: expected {PREFERRED} (preferred) or {UNCLEAN} (unclean)")
+    error = InvalidRequestError(f"Unknown election type {kind}")
     failed = {"error_code": error, "error_message": error.message}
     return respond(
         ctx,

@@ -1,0 +1,94 @@
+"""DescribeProducers (61) and ListTransactions (66): what partitions know of their producers, and no transactions.
+
+DescribeProducers 0 tells the idempotent producers of partitions that this broker leads. ListTransactions 0-2 is empty:
+there are no transactions (docs/status.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.model.errors import HoldfastError, UnknownTopicOrPartitionError
+from holdfast.model.types import TopicPartition
+from holdfast.storage.log import Log
+
+STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+"""Of a transaction, in Kafka's words."""
+_NO_SUCH = "This server does not host this topic-partition."
+
+
+async def handle_describe_producers(ctx: RequestContext, request: Any) -> Any:
+    """Id, epoch, last sequence and last time of each producer that a partition remembers."""
+    topics = []
+    for topic in request.topics:
+        partitions = await asyncio.gather(*(_producers(ctx, topic.name, i) for i in topic.partition_indexes))
+        topics.append({"name": topic.name, "partitions": partitions})
+    return respond(ctx, topics=topics)
+
+
+async def _producers(ctx: RequestContext, topic: str, index: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {"partition_index": index, "error_message": None, "active_producers": []}
+    try:
+        log = _led(ctx, TopicPartition(topic, index))
+        found = await answered(partial(_read, log))
+        if isinstance(found, HoldfastError):
+            raise found
+        answer["active_producers"] = found
+    except HoldfastError as e:
+        answer |= {"error_code": e, "error_message": e.message or None}
+    return answer
+
+
+def _led(ctx: RequestContext, tp: TopicPartition) -> Log:
+    if ctx.broker.metadata.partition(tp) is None:
+        # As in Kafka, which has no words for a partition that its topic lacks.
+        raise UnknownTopicOrPartitionError("" if tp.topic in ctx.broker.metadata.topics else _NO_SUCH)
+    partition = ctx.broker.replicas.partitions.get(tp)
+    refusal = None if partition is None else partition.refusal()
+    if refusal is not None:
+        raise refusal
+    if partition is None or partition.log is None:
+        raise ctx.broker.replicas.unknown(tp)
+    return partition.log
+
+
+def _read(log: Log, reply: Callable[[list[dict[str, Any]] | HoldfastError], None]) -> None:
+    def done(found: list[dict[str, Any]] | None, error: HoldfastError | None) -> None:
+        reply(error if error is not None else found or [])
+
+    log.dir.queue.submit(partial(_entries, log), done)
+
+
+def _entries(log: Log) -> list[dict[str, Any]]:
+    """On the thread of the log's directory."""
+    return [
+        {
+            "producer_id": producer_id,
+            "producer_epoch": entry.epoch,
+            "last_sequence": entry.batches[-1].last_sequence if entry.batches else -1,
+            "last_timestamp": entry.last_timestamp,
+            "coordinator_epoch": -1 if entry.coordinator_epoch is None else entry.coordinator_epoch,
+            "current_txn_start_offset": -1 if entry.txn_first_offset is None else entry.txn_first_offset,
+        }
+        for producer_id, entry in log.producers.entries.items()
+    ]
+
+
+async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
+    """None; names of states that do not exist are told."""
+    return respond(
+        ctx, transaction_states=[], unknown_state_filters=[s for s in request.state_filters if s not in STATES]
+    )
