@@ -21,6 +21,7 @@ pytestmark = pytest.mark.system
 
 HUNG, WELL = 1, 2
 PARTITIONS = 4
+SERVES_S = 5.0
 ELECTED_S = 1.0
 """Tens of milliseconds on a quiet machine; a session that is not heard of lasts 9 s."""
 
@@ -80,3 +81,37 @@ def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> 
         for partition in range(PARTITIONS):
             wait_equal(cluster, "t", partition)
         assert "closer" not in log_of(cluster, broker)
+
+
+def test_a_killed_broker_starts_again_while_its_disk_hangs() -> None:
+    with Cluster(disks={(1, HUNG): FrozenDisk}, settings=SETTINGS) as cluster:
+        create(cluster, "t", [[1, 2, 3]] * PARTITIONS, min_insync_replicas="2")
+        hung = {partition for topic, partition in on_disk(cluster, 1, HUNG) if topic == "t"}
+        well = set(range(PARTITIONS)) - hung
+        assert hung
+        assert well
+        with Load(cluster, "t", range(PARTITIONS)) as load:
+            frozen(cluster, 1)
+            pid = cluster.pids()[1]
+            cluster.kill(1)
+            load.progress()
+            began = time.monotonic()
+            cluster.revive()
+
+            def serves() -> bool:
+                seen = cluster.describe(["t"], broker=1).partitions
+                return all(1 in seen["t", partition].isr for partition in well)
+
+            wait_for(serves, "the well directory to serve", timeout_s=TIMEOUT_S, interval_s=0.01)
+            took_s = time.monotonic() - began
+            assert took_s < SERVES_S
+            assert waiting_threads(pid), "the one that was killed waits for the disk"
+            load.progress()
+            assert all(1 not in cluster.describe(["t"]).partitions["t", partition].isr for partition in hung)
+
+            cluster.disks[1, HUNG].heal()
+            wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the process", timeout_s=TIMEOUT_S)
+            cluster.wait_in_sync(["t"])
+            load.progress()
+        for partition in range(PARTITIONS):
+            wait_equal(cluster, "t", partition)

@@ -159,10 +159,7 @@ class Remains:
             sock.setblocking(False)
             self._listeners.append(sock)
             return
-        with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)  # also if a thread that waits for a disk is sending to it
-        with contextlib.suppress(OSError):
-            sock.close()
+        _end(sock)
 
     def give_back(self) -> None:
         """The locks that no thread is left for."""
@@ -208,7 +205,7 @@ class _Window:
             self._end_since(now - HOLD_S)
             meanwhile()
         for listener in self._listeners.values():
-            listener.close()
+            _end(listener)
         self._end_since(float("inf"))
 
     def _accept(self, listener: socket.socket, now: float) -> None:
@@ -260,6 +257,14 @@ def answer_to(received: bytes) -> bytes | None:
     if header.api_version == 0 and (header.client_id or "").startswith(CONTROLLER_PREFIX):
         return struct.pack(">iihi", 10, header.correlation_id, BROKER_NOT_AVAILABLE, 0)
     return None
+
+
+def _end(sock: socket.socket) -> None:
+    """Also for those who have a copy of it: a thread that waits for a disk and is sending, a process just made."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        sock.close()
 
 
 def _listens(sock: socket.socket) -> bool:
