@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka.admin
 import pytest
 from click.testing import CliRunner
 
@@ -211,6 +213,30 @@ def test_a_topic_that_grows_while_it_is_audited(cluster: Cluster, filled: str, s
         grown = result.partitions[0]
         assert grown.records == grown.high_watermark
     assert results[0].records < results[1].records < results[2].records
+
+
+def test_C_1_replicas_of_a_log_that_begins_within_a_batch_are_equal(
+    own_cluster: Callable[..., Cluster], spark: Any
+) -> None:
+    """The one has the segments from before the start of the log still, the other was made from there on."""
+    cluster = own_cluster(brokers=2)
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="begun", assignments={0: (1, 2)}))
+        client.produce("begun", 0, batch_of(0))
+        client.produce("begun", 0, batch_of(0))
+        cluster.kill(2)
+        shutil.rmtree(cluster.folder_of(2, "begun", 0))
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
+        [deleted] = admin.delete_records([confluent_kafka.TopicPartition("begun", 0, PER_BATCH + 2)]).values()
+        deleted.result(30)
+    cluster.revive()
+    cluster.wait_in_sync(["begun"], timeout_s=10)
+    result = audit.run(cluster.bootstrap, ["begun"], spark=spark)
+    assert result.differences == ()
+    assert result.ok
+    [begun] = result.partitions
+    assert [r.state for r in begun.replicas] == [ReplicaState.COMPARED, ReplicaState.COMPARED]
+    assert (begun.compared_from, begun.compared_to, begun.records) == (PER_BATCH, 2 * PER_BATCH, PER_BATCH)
 
 
 def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[..., Cluster], spark: Any) -> None:

@@ -76,10 +76,12 @@ class _Append:
         followed, records = self.followed, self.fetched.records
         if not followed.is_current() or records is None:
             raise NotLeaderOrFollowerError(f"{followed.partition.topic_partition}: fetched in an epoch that is over")
-        return followed.log.append_as_follower(records, self.now_ms)
+        return followed.log.append_as_follower(records, self.now_ms, self.fetched.log_start_offset)
 
     def completed(self, info: AppendInfo | None, error: HoldfastError | None) -> None:
         followed = self.followed
+        if followed.is_current():  # it may begin elsewhere now, also when the append failed after that
+            followed.partition.clamp_high_watermark()
         if error is None and followed.is_current():
             followed.partition.follow_marks(self.fetched.high_watermark)
         if error is None and info is None:
@@ -345,11 +347,9 @@ class FetcherState:
         else:
             followed.backoff_ms = 0
             followed.partition.follow_marks(fetched.high_watermark)
+            self._follow_start(followed, fetched.log_start_offset)
         if fetched.high_watermark is not None:
             followed.leader_mark = fetched.high_watermark
-        start = fetched.log_start_offset
-        if fetched.error is None and start is not None and start > followed.log.view.start_offset:
-            self._raise_start(followed, start)
 
     def _begin(self, followed: Followed) -> None:
         self._working += 1
@@ -390,8 +390,10 @@ class FetcherState:
         self._begin(followed)
         followed.log.dir.queue.submit(work.run, work.completed)
 
-    def _raise_start(self, followed: Followed, start: Offset) -> None:
-        """The leader's log begins later than ours (DeleteRecords, retention)."""
+    def _follow_start(self, followed: Followed, start: Offset | None) -> None:
+        """Where the leader's log begins, told without records; perhaps later than ours (DeleteRecords, retention)."""
+        if start is None or start <= followed.log.view.start_offset:
+            return
 
         def cut(follower_log: Log) -> None:
             follower_log.delete_records_before(min(start, follower_log.view.end_offset))

@@ -144,6 +144,7 @@ def changed(partition: Partition, now_ms: int) -> None:
     if partition.is_open and partition.isr.retry_at_ms is None:
         recovered(partition)
     partition.advance(now_ms)
+    partition.check_deletions()
     # Who lost its place because it was behind must not get it back before the high watermark has moved on.
     if len(partition.isr.committed) < len(partition.replicas) and partition.is_open:
         partition.around.watched[partition] = None

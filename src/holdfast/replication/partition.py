@@ -516,5 +516,9 @@ class Partition:
         if follower.broker_id not in self.isr.maximal:
             isr_changes.maybe_expand(self, follower, now_ms)
         self.advance(now_ms)
+        self.check_deletions()
+
+    def check_deletions(self) -> None:
+        """DeleteRecords that waited for a follower: it has followed, or is not waited for any more."""
         if self.deletions:
             self.deletions = [check for check in self.deletions if not check()]

@@ -29,7 +29,7 @@ from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import SNAPSHOT, ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList, is_old
-from holdfast.storage.validation import check_batches, place_fetched, place_produced
+from holdfast.storage.validation import base_of_first, check_batches, place_fetched, place_produced
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
@@ -204,16 +204,23 @@ class Log:
         time = now_ms if config.message_timestamp_type == "LogAppendTime" else None
         return AppendInfo(base_offset, offset - 1, time, view.start_offset, leader_epoch, False)
 
-    def append_as_follower(self, batches: Buffer, now_ms: TimestampMs) -> AppendInfo | None:
+    def append_as_follower(
+        self, batches: Buffer, now_ms: TimestampMs, leader_start: Offset | None = None
+    ) -> AppendInfo | None:
         """Write the leader's batches as they are; None if there is no whole one.
 
-        OffsetsOutOfOrderError unless they follow the end of the log (a gap is fine: compaction leaves them).
+        OffsetsOutOfOrderError unless they follow the end of the log (a gap is fine: compaction leaves them). A log
+        without a byte that ends within the first batch begins again where that batch does: the leader's log may begin
+        within a batch. Once they are written this log begins at ``leader_start``, if that is later.
         """
         view = self.view
-        fetched = place_fetched(batches, view.end_offset, view.last_epoch, self.topic_partition)
+        end_offset = view.end_offset if view.size else base_of_first(batches, view.end_offset)
+        fetched = place_fetched(batches, end_offset, view.last_epoch, self.topic_partition)
         placed = fetched.placed
         if not placed:
             return None
+        if end_offset < view.end_offset:
+            self.truncate_fully_and_start_at(end_offset, now_ms)
         with self.guard(LogAppendError):
             for epoch, start in fetched.epochs:
                 self.epochs.assign(epoch, start)
@@ -221,12 +228,15 @@ class Log:
             data = batches if size == len(batches) else memoryview(batches)[:size]
             rolled = partial(self._rolled_within, fetched.producers)
             wrote = partial(self._wrote_within, fetched.producers)
-            end_offset, latest, config = view.end_offset, fetched.max_timestamp, self.config
+            latest, config = fetched.max_timestamp, self.config
             self._segments.write(data, placed, end_offset, latest, now_ms, config, rolled, wrote)
         end_offset = placed[-1].last_offset + 1
+        if leader_start is not None and leader_start > self.view.start_offset:
+            self.delete_records_before(min(leader_start, end_offset))
         if end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush()
-        return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, self.view.last_epoch, False)
+        view = self.view
+        return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, view.last_epoch, False)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leadership begins here: what comes next is of ``epoch``. Touches no file."""

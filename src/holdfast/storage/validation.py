@@ -196,6 +196,16 @@ class Fetched:
     max_timestamp: TimestampMs = NO_TIMESTAMP
 
 
+def base_of_first(batches: Buffer, end_offset: Offset) -> Offset:
+    """Where a log without a byte that ends at ``end_offset`` must begin to take what a follower fetched: at the base of
+    the first batch if ``end_offset`` is within it, else where it is."""
+    for _, header in iter_headers(batches):
+        if header.base_offset < end_offset < header.next_offset:
+            return header.base_offset
+        break
+    return end_offset
+
+
 def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch | None, tp: TopicPartition) -> Fetched:
     """The whole batches in what a follower fetched; they must follow the end of its log."""
     fetched = Fetched()
