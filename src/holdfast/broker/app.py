@@ -205,7 +205,7 @@ class Broker:
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             on_fatal=self.fatal,
             on_lost=self.suspect,
-            on_registered=self.admission.registered,
+            on_registered=self._registered,
             past=self.logs.past,
             turns=self.disks.turns,
             on_told=self.disks.told,
@@ -214,6 +214,10 @@ class Broker:
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),
         )
+
+    def _registered(self) -> None:
+        self.admission.registered()
+        self.disks.restate()
 
     def _spawn(self, coroutine: Any) -> None:
         self._tasks.append(self.loop.create_task(coroutine))

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.broker.disk_status import DiskStatus, status_of
+from holdfast.broker.turns import TurnsToTell
 from holdfast.model.errors import (
     DiskQueueFullError,
     HoldfastError,
@@ -56,7 +57,7 @@ class Disks:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._turns: dict[TopicPartition, ReplicaTurn] = {}
+        self._turns = TurnsToTell()
         self._next_turns: dict[TopicPartition, ReplicaTurn] = {}
         """Of replicas that are back before the controller has heard that they failed."""
         self._times: dict[LogDir, ProbeTimes] = {}
@@ -197,8 +198,13 @@ class Disks:
     # -- what the controller hears -----------------------------------------------------------------------------
 
     def turns(self) -> Mapping[TopicPartition, ReplicaTurn]:
-        """What is to be told with the next heartbeat. That a replica is back is told at least once, also when it is in
-        use by then: the controller may count it as offline. And it is told until it is used."""
+        """What the heartbeat that is made now tells."""
+        self._note_returned()
+        return self._turns.carried()
+
+    def _note_returned(self) -> None:
+        """That a replica is back is told at least once, also when it is in use by then: the controller may count it as
+        offline. And it is told until it is used."""
         logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
         for tp in list(logs.returned):
             info = metadata.partition(tp)
@@ -209,19 +215,16 @@ class Disks:
                     self._turns[tp] = _BACK[logs.returned[tp]]
             elif metadata.updates:  # it was taken away meanwhile: the full state that answers this has it deleted
                 self._turns[tp] = _BACK[logs.returned.pop(tp)]
-        return self._turns
 
     def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:
-        """The controller has recorded these."""
+        """The controller has recorded these: the last heartbeat carried them, and this is its answer."""
         for tp, turn in turns.items():
             fate = self._broker.logs.returned.get(tp)
             if fate is not None and _BACK[fate] is turn:
                 self._broker.logs.acknowledged.add(tp)
-            if self._turns.get(tp) is turn:
-                del self._turns[tp]
-                if tp in self._next_turns:
-                    self._turns[tp] = self._next_turns.pop(tp)
-                    self._broker.membership.beat()
+            if self._turns.told(tp, turn) and tp in self._next_turns:
+                self._turns[tp] = self._next_turns.pop(tp)
+                self._broker.membership.beat()
         if self._returned and any(turn in _BACK.values() for turn in turns.values()):
             self._as_good_as_others()
 
@@ -233,6 +236,12 @@ class Disks:
                 logs.past.healed(directory)
         self._returned.clear()
 
+    def restate(self) -> None:
+        """The controller is another one, or this broker has registered anew: it knows of nobody that is strained."""
+        for tp in self._strained:
+            if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
+                self._turns[tp] = ReplicaTurn.STRAINED
+
     def metadata_changed(self) -> None:
         """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it. A new
         controller hears once more of those that are strained."""
@@ -240,8 +249,7 @@ class Disks:
         controller = self._broker.told_epoch
         if controller != self._controller:
             self._controller = controller
-            for tp in self._strained:
-                self._turns.setdefault(tp, ReplicaTurn.STRAINED)
+            self.restate()
         for tp, failed in list(logs.failed.items()):
             info = self._broker.metadata.partition(tp)
             if info is None or info.leader in (None, -1, me) or me in info.isr or tp in self._giving_up:
@@ -252,7 +260,7 @@ class Disks:
 
     def _gave_up(self, tp: TopicPartition, error: HoldfastError | None) -> None:
         self._giving_up.discard(tp)
-        self.turns()
+        self._note_returned()
         if error is not None:
             log.warning("%s is left as it is: %s", tp, error)
         self._broker.membership.beat()
@@ -445,7 +453,7 @@ class Disks:
                 wished = tp in logs.new.refused and logs.new.has_place(tp)
                 if broker.broker_id in info.replicas and not here and (known or wished):
                     logs.is_back(tp, ReplicaFate.LOST)
-        self.turns()
+        self._note_returned()
 
     def there_is_a_place(self) -> None:
         """A directory is not cordoned any more: replicas that had no place are made."""

@@ -102,8 +102,8 @@ class Membership:
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
         directories: Directories,
     ) -> None:
-        """``turns``: what the controller is to hear of replicas, asked for with every heartbeat; ``on_told``: it has
-        recorded these."""
+        """``turns``: what the controller is to hear of replicas, asked for when a heartbeat is made; ``on_told``: it
+        has recorded these, which the last heartbeat carried."""
         self.identity = identity
         self.broker_epoch = -1
         """The newest that is known; -1 before the first registration."""
@@ -272,10 +272,11 @@ class Membership:
             return True
         if error is not None:
             raise error
-        self.reported_dirs = frozenset(offline_dirs)
-        self._heard(number)
-        if turns:
-            self._on_told(turns)
+        if response.is_caught_up:  # else it took nothing of this heartbeat but that we live
+            self.reported_dirs = frozenset(offline_dirs)
+            self._heard(number)
+            if turns:
+                self._on_told(turns)
         if response.is_fenced:
             self._fenced()
         else:

@@ -1,7 +1,7 @@
 """The link to the controller: registration, heartbeats, lanes, and the next controller."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,8 @@ import pytest
 from holdfast.broker.membership import Identity, Membership
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
+from holdfast.model.fates import ReplicaTurn
+from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.incarnation import Past
 from tests.unit.broker.conftest import DEADLINE_S, Listener, Values, until
@@ -42,6 +44,8 @@ class Member:
         self.fatal: list[str] = []
         self.lost: list[int] = []
         self.registrations: list[int] = []
+        self.turns: dict[TopicPartition, ReplicaTurn] = {}
+        self.told: list[Mapping[TopicPartition, ReplicaTurn]] = []
         self.directories = Told()
         identity = Identity(
             broker_id=2,
@@ -55,7 +59,7 @@ class Member:
             identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
-            turns=dict, on_told=lambda turns: None, directories=self.directories,
+            turns=lambda: self.turns, on_told=self.told.append, directories=self.directories,
         )  # fmt: skip
 
     def elect(self, broker_id: int, listener: Listener) -> None:
@@ -80,7 +84,7 @@ class ControllerPort(Listener):
             self.epoch += 1
             return {"broker_epoch": self.epoch}
         if api == ApiKey.BROKER_HEARTBEAT:
-            return {"is_fenced": False, "should_shut_down": False}
+            return {"is_caught_up": True, "is_fenced": False, "should_shut_down": False}
         return {}
 
     @property
@@ -215,6 +219,22 @@ def test_H_13_a_fenced_broker_knows_that_another_may_lead_what_it_led() -> None:
             await until(lambda: not one.membership.is_current)
             del controller.special[ApiKey.BROKER_HEARTBEAT]
             await until(lambda: one.membership.is_current)
+
+    asyncio.run(check())
+
+
+def test_D14_what_a_heartbeat_tells_is_told_only_if_the_controller_took_it() -> None:
+    """Of a broker that it has given up, and that has orders to answer, it takes nothing."""
+
+    async def check() -> None:
+        async with member() as (one, controller):
+            controller.special[ApiKey.BROKER_HEARTBEAT] = {"is_caught_up": False, "is_fenced": True}
+            one.turns[TopicPartition("t", 0)] = ReplicaTurn.RELIEVED
+            before = controller.heartbeats
+            await until(lambda: controller.heartbeats >= before + 3)
+            assert one.told == []
+            del controller.special[ApiKey.BROKER_HEARTBEAT]
+            await until(lambda: {TopicPartition("t", 0): ReplicaTurn.RELIEVED} in one.told)
 
     asyncio.run(check())
 
