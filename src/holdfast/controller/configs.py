@@ -13,7 +13,8 @@ from holdfast.controller.events import (
     Decision,
     ProducerIdBlock,
 )
-from holdfast.controller.state import ControllerState
+from holdfast.controller.state import MIN_ISR, UNCLEAN, Configs, ControllerState
+from holdfast.metadata.image import TopicImage
 from holdfast.metadata.records import (
     ConfigRecord,
     MetadataRecord,
@@ -30,8 +31,8 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TimestampMs
 
-_UNCLEAN = "unclean.leader.election.enable"
-_MIN_ISR = "min.insync.replicas"
+_OF_ALL_BROKERS = (UNCLEAN, MIN_ISR)
+"""The controller goes by them, whoever leads: no broker has one of its own."""
 
 
 def alter_configs(state: ControllerState, event: AlterConfigs, now_ms: TimestampMs) -> Decision:
@@ -46,8 +47,7 @@ def alter_configs(state: ControllerState, event: AlterConfigs, now_ms: Timestamp
             continue
         results.append(_result(change, None))
         records += _records(state, change)
-        if change.resource_type == ResourceType.TOPIC:
-            records += _consequences(state, change.resource_name, dict(change.values), change.replace_all)
+        records += _consequences(state, change)
     return Decision(
         records=() if event.validate_only else tuple(records), reply=AlterConfigsReply(resources=tuple(results))
     )
@@ -72,6 +72,10 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
             raise InvalidRequestError(f"Broker {change.resource_name!r}: expected a broker id, or '' for all")
         for key, value in change.values:
             _check_broker_key(key, value)
+            if change.resource_name and key in _OF_ALL_BROKERS and value is not None:
+                raise InvalidRequestError(
+                    f"{key} of broker {change.resource_name}: expected none of its own, but for all or for a topic"
+                )
     else:
         raise InvalidRequestError(f"Unknown resource type {change.resource_type}")
 
@@ -109,17 +113,32 @@ def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecor
     ]
 
 
-def _consequences(
-    state: ControllerState, name: str, values: Mapping[str, str | None], replace_all: bool
+def _after(state: ControllerState, change: ConfigChange) -> Configs:
+    """The resource's configurations when it has changed."""
+    present: Configs = (
+        {} if change.replace_all else state.image.configs.get((change.resource_type, change.resource_name), {})
+    )
+    values = {**present, **dict(change.values)}
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _consequences(state: ControllerState, change: ConfigChange) -> Iterator[MetadataRecord]:
+    """What follows for the partitions of a topic, or of all for a change of the cluster's default."""
+    image = state.image
+    if change.resource_type == ResourceType.TOPIC:
+        topic = image.topics[change.resource_name]
+        yield from _of_topic(state, topic, _after(state, change), image.broker_configs(None))
+    elif not change.resource_name and (change.replace_all or any(key in _OF_ALL_BROKERS for key, _ in change.values)):
+        for topic in image.sorted_topics():
+            yield from _of_topic(state, topic, image.topic_configs(topic.name), _after(state, change))
+
+
+def _of_topic(
+    state: ControllerState, topic: TopicImage, configs: Configs, default: Configs
 ) -> Iterator[MetadataRecord]:
-    """What a topic's new configuration means for its partitions: those that waited for an unclean election get a
-    leader; where the ISR is large enough now, nobody outside it is eligible, since its leader goes on alone."""
-    topic = state.image.topics[name]
-    unclean = values.get(_UNCLEAN) == "true"
-    min_isr = state.min_isr(name)
-    if _MIN_ISR in values or replace_all:
-        value = values.get(_MIN_ISR)
-        min_isr = state.settings.min_insync_replicas if value is None else int(value)
+    """What these configurations mean for a topic's partitions: those that waited for an unclean election get a leader;
+    where the ISR is large enough now, nobody outside it is eligible, since its leader goes on alone."""
+    min_isr, unclean = state.min_isr_by(configs, default), state.unclean_by(configs, default)
     for number, partition in topic.numbered():
         is_alive = state.alive(topic.topic_id, number)
         if partition.leader is None and unclean:

@@ -24,13 +24,15 @@ class ControllerSettings:
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "ControllerSettings":
-        """The settings that a broker's configuration gives."""
+        """The settings that a broker's configuration gives. What is changed at run time is in the image (state.py), and
+        may be taken back: for such keys the file counts here."""
+        file = config.with_dynamic(default={}, broker={})
         return cls(
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             num_partitions=config.int("num.partitions"),
             replication_factor=config.int("default.replication.factor"),
-            min_insync_replicas=config.int("min.insync.replicas"),
-            unclean_election=config.bool("unclean.leader.election.enable"),
+            min_insync_replicas=file.int("min.insync.replicas"),
+            unclean_election=file.bool("unclean.leader.election.enable"),
             auto_rebalance=config.bool("auto.leader.rebalance.enable"),
             rebalance_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_percentage=config.int("leader.imbalance.per.broker.percentage"),

@@ -5,7 +5,8 @@ their log dir is dead (directories.py). Neither is in the metadata log: after a 
 answer LeaderAndIsr again (K112-60, K112-101).
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.controller.directories import BrokerReplicas
@@ -15,8 +16,9 @@ from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.model.fates import LogEnd
 from holdfast.model.types import BrokerEpoch, BrokerId, DirectoryId, TimestampMs, TopicId
 
-_UNCLEAN = "unclean.leader.election.enable"
-_MIN_ISR = "min.insync.replicas"
+UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
+Configs: TypeAlias = Mapping[str, str]
 
 
 class Rng(Protocol):
@@ -103,14 +105,20 @@ class ControllerState:
 
     def unclean_allowed(self, topic: str) -> bool:
         """Whether a replica outside the ISR may lead when nobody else can."""
-        value = self.image.topic_configs(topic).get(_UNCLEAN)
-        if value is None:
-            value = self.image.broker_configs(None).get(_UNCLEAN)
+        return self.unclean_by(self.image.topic_configs(topic), self.image.broker_configs(None))
+
+    def unclean_by(self, topic: Configs, default: Configs) -> bool:
+        """As ``unclean_allowed``, of a topic that has these configurations, in a cluster that has this default."""
+        value = topic.get(UNCLEAN, default.get(UNCLEAN))
         return self.settings.unclean_election if value is None else value == "true"
 
     def min_isr(self, topic: str) -> int:
-        """min.insync.replicas of a topic."""
-        value = self.image.topic_configs(topic).get(_MIN_ISR)
+        """min.insync.replicas of a topic, as its leaders go by it: the topic's, the cluster's, the file's."""
+        return self.min_isr_by(self.image.topic_configs(topic), self.image.broker_configs(None))
+
+    def min_isr_by(self, topic: Configs, default: Configs) -> int:
+        """As ``min_isr``, of a topic that has these configurations, in a cluster that has this default."""
+        value = topic.get(MIN_ISR, default.get(MIN_ISR))
         return self.settings.min_insync_replicas if value is None else int(value)
 
     def log_ends(self, topic_id: TopicId, number: int) -> Ends:
