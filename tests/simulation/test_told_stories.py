@@ -6,6 +6,7 @@ import dataclasses
 import errno
 from uuid import UUID
 
+from holdfast.model.types import TopicPartition
 from tests.simulation.test_disk_stories import failing, state_of
 from tests.simulation.test_scenarios import Story, told
 
@@ -57,5 +58,32 @@ def test_D14_a_broker_that_registers_anew_says_again_which_of_its_replicas_are_s
         await story.until(lambda: strained.get(node.broker_id, set()) >= before, within_s=1.0)
         node.disks[0].fault = None
         await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_K18_03_a_damaged_batch_costs_the_replica_that_has_it_and_no_other() -> None:
+    """On its disk for good, and the disk works. A follower that is made anew cannot take it from its leader; another in
+    the ISR can give it."""
+
+    async def tell(story: Story) -> None:
+        tp = TopicPartition("safe", 1)
+        await story.until(lambda: story.isr_is_whole() and story.watch.end_of(story.nodes[0], tp) > 5)
+        leader = story.nodes[story.safe(1).leader - 1]
+        assert leader.broker is not None
+        log = leader.broker.logs.get(tp)
+        assert log is not None
+        files = leader.disks[int(log.dir.path[-1])].mount("a stray write")
+        handle = files.open(f"{log.path}/{0:020d}.log")
+        handle.pwritev((bytes([handle.pread(1, 80)[0] ^ 1]),), 80)
+        follower = story.nodes[(leader.broker_id + 1) % 3]
+        await story.until(lambda: story.watch.may_lose(follower.broker_id))
+        follower.wipe()
+        story.watch.ended(follower, power=True)
+        story.down(follower, 0.2)
+        await story.until(lambda: leader.broker_id not in story.safe(1).isr, within_s=60)
+        await story.until(story.isr_is_whole, within_s=60)
+        assert leader.broker.logs.get(tp) is not log
+        assert not leader.broker.logs.failed
 
     told(tell)

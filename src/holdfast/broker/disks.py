@@ -71,6 +71,8 @@ class Disks:
         """Those of which the controller was told so, or will be."""
         self._controller = -1
         """Epoch of the controller that was told."""
+        self._doubted: dict[TopicPartition, KafkaStorageError] = {}
+        """A batch of their logs is damaged, though the disk works: what it is."""
         self._giving_up: set[TopicPartition] = set()
         self._returned: set[LogDir] = set()
         """Back, and the controller has not heard yet what their replicas lack."""
@@ -188,12 +190,42 @@ class Disks:
             partition = broker.replicas.partitions.get(tp)
             if partition is not None and partition.log is not None and partition.log.dir.health.is_strained:
                 continue
+            if tp in self._doubted:
+                continue
             self._strained.discard(tp)
             if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
                 self._turns[tp] = ReplicaTurn.RELIEVED
                 news = True
         if news:
             broker.membership.beat()
+
+    def doubt(self, tp: TopicPartition, error: HoldfastError) -> None:
+        """A batch of its log is damaged, though its disk works (K18-03). Somebody else leads, and it leaves the ISR, if
+        there is anybody else in it; then it is made anew (``_judge_doubted``). The last one that has the records is
+        kept, and led with, as it is."""
+        if tp not in self._doubted:
+            log.error("%s is damaged, and is given up if others in the ISR have it: %s", tp, error)
+        self._doubted[tp] = KafkaStorageError(str(error))
+        self._strain_doubted(tp)
+
+    def _strain_doubted(self, tp: TopicPartition) -> None:
+        self._strained.add(tp)
+        if self._turns.get(tp) in (None, ReplicaTurn.STRAINED, ReplicaTurn.RELIEVED):
+            self._turns[tp] = ReplicaTurn.STRAINED
+            self._broker.membership.beat()
+
+    def _judge_doubted(self) -> None:
+        """Give up those without which all is there; ask again for those that are not the last any more."""
+        logs, me = self._broker.logs, self._broker.broker_id
+        for tp, error in list(self._doubted.items()):
+            info, log_ = self._broker.metadata.partition(tp), logs.get(tp)
+            if info is None or log_ is None or not log_.is_online:
+                del self._doubted[tp]
+            elif info.leader not in (None, -1, me) and me not in info.isr:
+                del self._doubted[tp]
+                log_.dir.fail_log(log_, error)
+            elif me in info.isr and len(info.isr) > 1:
+                self._strain_doubted(tp)
 
     # -- what the controller hears -----------------------------------------------------------------------------
 
@@ -250,6 +282,7 @@ class Disks:
         if controller != self._controller:
             self._controller = controller
             self.restate()
+        self._judge_doubted()
         for tp, failed in list(logs.failed.items()):
             info = self._broker.metadata.partition(tp)
             if info is None or info.leader in (None, -1, me) or me in info.isr or tp in self._giving_up:

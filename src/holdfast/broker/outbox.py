@@ -44,6 +44,9 @@ class BrokerOutbox:
     def fetcher_ready(self, fetcher: FetcherState) -> None:
         self._broker.fetchers.ready(fetcher)
 
+    def log_is_corrupt(self, tp: TopicPartition, error: HoldfastError) -> None:
+        self._broker.disks.doubt(tp, error)
+
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
         self._broker.groups_shell.leadership_changed(tp, is_leader, leader_epoch)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError, StorageError
+from holdfast.model.errors import CorruptRecordError, HoldfastError, OffsetOutOfRangeError, StorageError
 from holdfast.model.types import TopicPartition
-from holdfast.replication import reading
+from holdfast.replication import question, reading
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import FetchQuery, FetchResult
@@ -116,7 +116,7 @@ class FetchWait:
                 self._cold.add(place)
                 reading.read_cold(log, query.offset, max_bytes, mark, partial(self._cold_read, place, partition))
                 return
-            except (StorageError, OffsetOutOfRangeError) as e:
+            except (StorageError, OffsetOutOfRangeError, CorruptRecordError) as e:
                 self._fail(place, reading.failed(query, e, partition))
                 return
         self._store(place, partition, data)
@@ -206,9 +206,12 @@ class FetchWait:
         if self._parked:
             self._parked = False
             self._around.deadlines.finished()
-        for partition in self._partitions:
+        for place, partition in enumerate(self._partitions):
             if partition is not None:
                 partition.consumer_waits.pop(self, None)
+                if self._sizes[place]:
+                    query = self._queries[place]
+                    question.consumer_read(partition, query.offset, query.max_bytes)
         done, results = self._done, self._results
         self._done, self._results, self._partitions = None, [], []
         if done is not None:

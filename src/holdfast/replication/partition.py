@@ -70,10 +70,13 @@ class Partition:
         "hold",
         "hw_followers",
         "isr",
+        "last_read",
         "leader",
         "leader_epoch",
         "log",
         "on_settled",
+        "questioned",
+        "reads",
         "refused",
         "replicas",
         "role",
@@ -111,6 +114,11 @@ class Partition:
         self.refused = RefusedBatches()
         self.disk_works = 0
         self.on_settled: Callable[[], None] | None = None
+        self.last_read: Offset | None = None
+        self.reads = 0
+        """How often consumers were sent what is at ``last_read``, in a row."""
+        self.questioned: Offset | None = None
+        """What was read again last, because somebody could not take it (question.py)."""
         self.hold: Hold | None = None
         """The log is about to be exchanged for its copy: nothing new is written to it."""
 
@@ -238,6 +246,7 @@ class Partition:
         else:
             self._take(state)
         self.epoch_start = None
+        self.questioned = self.last_read = None
         self.followers = {}
         self.hw_followers = ()
         waiting, self.waiting = self.waiting, deque()

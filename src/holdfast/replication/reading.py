@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError
+from holdfast.model.errors import CorruptRecordError, HoldfastError, OffsetOutOfRangeError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset
+from holdfast.replication import question
 from holdfast.replication.partition import Partition
 from holdfast.replication.types import FetchPartitionQuery, FetchResult
 from holdfast.storage.log import FileSlice, Log
@@ -21,6 +22,8 @@ def failed(query: FetchPartitionQuery, error: HoldfastError, partition: Partitio
     leader: tuple[BrokerId | None, LeaderEpoch] | None = None
     start: Offset | None = None
     if partition is not None:
+        if isinstance(error, CorruptRecordError):
+            question.ask(partition, query.offset, query.max_bytes)
         if partition.leader is not None:
             leader = (partition.leader, partition.leader_epoch)
         if partition.log is not None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from holdfast.model.errors import (
+    CorruptRecordError,
     HoldfastError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
@@ -25,7 +26,7 @@ from holdfast.model.errors import (
     StorageError,
 )
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TopicPartition
-from holdfast.replication import reading
+from holdfast.replication import question, reading
 from holdfast.replication.isr import FollowerProgress
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
@@ -49,6 +50,7 @@ class SessionEntry:
         "progress",
         "query",
         "reading",
+        "sent",
         "session",
     )
 
@@ -64,6 +66,8 @@ class SessionEntry:
         """The disk reads for ``query``."""
         self.prepared: FileSlice | None = None
         """What the disk has read for ``query``."""
+        self.sent: Offset | None = None
+        """What the follower was sent last."""
         self._told_mark: Offset | None = None
         self._told_start: Offset | None = None
 
@@ -93,6 +97,8 @@ class SessionEntry:
         """The answer for this partition; remembers what it tells."""
         self._told_mark = mark = self.partition.high_watermark
         self._told_start = start = self.log.view.start_offset
+        if data is not None:
+            self.sent = self.query.offset
         return FetchResult(self.partition.topic_partition, None, mark, mark, start, None, None, data)
 
 
@@ -262,6 +268,8 @@ class FollowerSession:
             if entry is None:
                 return
         offset = query.offset
+        if entry.sent == offset:  # it could not take what it was sent
+            question.ask(partition, offset, query.max_bytes)
         entry.query = query
         entry.armed = True
         entry.reading = False
@@ -382,7 +390,7 @@ class FollowerSession:
                 entry.progress.reading(self._around.clock())
                 read_done = partial(self._cold_read, entry, query)
                 reading.read_cold(log, query.offset, max_bytes, end_offset, read_done)
-            except (StorageError, OffsetOutOfRangeError) as e:
+            except (StorageError, OffsetOutOfRangeError, CorruptRecordError) as e:
                 self._remove(entry)
                 self._immediate.append(reading.failed(entry.query, e, entry.partition))
         prepared, entry.prepared = entry.prepared, None

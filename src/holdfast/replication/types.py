@@ -230,5 +230,8 @@ class Outbox(Protocol):
         May be called several times before the shell gets to it; build answers None when there is nothing.
         """
 
+    def log_is_corrupt(self, tp: TopicPartition, error: HoldfastError) -> None:
+        """A batch of the log that this broker leads with is damaged on its disk, which works (K18-03)."""
+
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: LeaderEpoch) -> None:
         """This broker has begun or ceased to lead a partition. Called in order for each partition."""

@@ -6,7 +6,7 @@ decompresses only to compress anew. Kafka decodes every record of every batch he
 its header counts them is the producer's business with us, and found by whoever decodes them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -206,17 +206,29 @@ def base_of_first(batches: Buffer, end_offset: Offset) -> Offset:
     return end_offset
 
 
+def _sound(batches: Buffer, fetched: Fetched) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch, up to where something else lies."""
+    try:
+        yield from iter_headers(batches)
+    except CorruptRecordError:
+        if not fetched.placed:
+            raise
+
+
 def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch | None, tp: TopicPartition) -> Fetched:
-    """The whole batches in what a follower fetched; they must follow the end of its log."""
+    """The whole batches in what a follower fetched; they must follow the end of its log. CorruptRecordError: the first
+    is damaged. Those before one that is are as good as any, and the next fetch begins with it."""
     fetched = Fetched()
     offset, epoch = end_offset, last_epoch
-    for position, header in iter_headers(batches):
+    for position, header in _sound(batches, fetched):
         base_offset, length, batch_epoch, _, _, _, delta, _, newest, producer_id, _, _, _ = header
         if base_offset < offset or delta < 0:
             raise OffsetsOutOfOrderError(
                 f"{tp}: batch of offsets {base_offset} to {header.last_offset}: expected {offset} or later"
             )
         if not crc_ok(batches, position, header):
+            if fetched.placed:
+                break
             raise CorruptRecordError(f"{tp}: fetched batch at offset {base_offset}: the CRC is not {header.crc:#010x}")
         if epoch is None or batch_epoch > epoch:
             epoch = batch_epoch

@@ -115,6 +115,7 @@ class Node:
         self.proposals: list[IsrProposal] = []
         self.ready: dict[FetcherState, None] = {}
         self.leaderships: list[tuple[TopicPartition, bool, int]] = []
+        self.corrupt: list[tuple[TopicPartition, HoldfastError]] = []
         self.queues = [ManualQueue() for _ in self.paths]
         self.dirs = [LogDir(p, OsFiles(), q) for p, q in zip(self.paths, self.queues, strict=True)]
         self.logs = LogManager(self.dirs, node_id=self.id, cluster_id="c", config_of=self.config)
@@ -160,6 +161,9 @@ class Node:
 
     def fetcher_ready(self, fetcher: FetcherState) -> None:
         self.ready[fetcher] = None
+
+    def log_is_corrupt(self, tp: TopicPartition, error: HoldfastError) -> None:
+        self.corrupt.append((tp, error))
 
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
         self.leaderships.append((tp, is_leader, leader_epoch))
