@@ -39,7 +39,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <groupId>holdfast.bench</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
@@ -62,17 +62,17 @@ def missing_tool() -> str | None:
     return next((tool for tool in ("java", "mvn") if shutil.which(tool) is None), None)
 
 
-def fetch(version: str = VERSION, say: Callable[[str], None] = print) -> Path:
-    """The directory with Kafka's jars, downloaded once."""
-    jars = cache_dir() / f"kafka-{version}"
+def fetch(version: str = VERSION, say: Callable[[str], None] = print, *, artifact: str = "kafka_2.13") -> Path:
+    """The directory with Kafka's jars, downloaded once; ``artifact`` kafka-tools has those of its commands too."""
+    jars = cache_dir() / f"{artifact.removesuffix('_2.13')}-{version}"
     if (jars / "complete").exists():
         return jars
     say(f"fetching Apache Kafka {version} with Maven into {jars}")
     jars.mkdir(parents=True, exist_ok=True)
-    (jars / "pom.xml").write_text(POM.format(version=version))
+    (jars / "pom.xml").write_text(POM.format(version=version, artifact=artifact))
     command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
     done = subprocess.run(command, cwd=jars, capture_output=True, text=True, check=False)
-    if done.returncode or not list(jars.glob(f"kafka_2.13-{version}.jar")):
+    if done.returncode or not list(jars.glob(f"{artifact}-{version}.jar")):
         raise RuntimeError(f"Maven could not fetch Kafka {version}: {(done.stdout + done.stderr)[-800:]}")
     (jars / "complete").touch()
     return jars
