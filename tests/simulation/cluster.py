@@ -126,6 +126,7 @@ class Simulation:
         """Nothing befalls it any more."""
         self._late: dict[str, float] = {}
         self._kill_when_made: tuple[str, float] | None = None
+        self._cordoned: set[int] = set()
 
     # -- a run -------------------------------------------------------------------------------------------------
 
@@ -182,6 +183,8 @@ class Simulation:
             task.add_done_callback(self._client_done)
         await self._faults()
         self._heal()
+        uncordoned = self._as_client(self.workload.uncordon(sorted(self._cordoned)))
+        uncordoned.add_done_callback(self._client_done)
         await self._until_whole()
         self.disk_faults.mend_all()
         await self._until_whole()
@@ -189,6 +192,7 @@ class Simulation:
         await asyncio.wait(writers)
         for task in readers:
             task.cancel()
+        await asyncio.wait([uncordoned])
         await self._as_client(self.workload.settle())
         await self._until_whole()
         self._check_at_rest()
@@ -327,6 +331,8 @@ class Simulation:
                 self._new_topic(fault.for_s if fault.kind is Kind.NEW_TOPIC_KILL else None)
             case Kind.REASSIGN:
                 self._reassign(fault)
+            case Kind.CORDON:
+                self._cordon(fault)
             case kind if kind in WRONG:
                 self.disk_faults.befall(fault, node)
 
@@ -359,6 +365,19 @@ class Simulation:
         wanted = None if places.random() < 0.2 else places.sample(range(1, BROKERS + 1), places.choice((2, 3)))
         self.note(f"{tp} to {'where it was' if wanted is None else wanted}")
         self._as_client(self.workload.reassign(tp, wanted)).add_done_callback(self._client_done)
+
+    def _cordon(self, fault: Fault) -> None:
+        """Somebody cordons a directory, or all of a broker, and takes that back."""
+        node = self.nodes[fault.broker]
+        everything = random.Random(f"{fault.at_s} {fault.for_s}").random() < 0.4
+        path = "*" if everything else f"/n{node.broker_id}/d{fault.other % 2}"
+        self._cordoned.add(node.broker_id)
+        self._as_client(self.workload.cordon(node.broker_id, path)).add_done_callback(self._client_done)
+        self.network.later(fault.for_s, self._uncordon, node)
+
+    def _uncordon(self, node: Node) -> None:
+        if not self.healing:
+            self._as_client(self.workload.cordon(node.broker_id)).add_done_callback(self._client_done)
 
     def _kill_controller(self) -> None:
         assert self._kill_when_made is not None

@@ -4,14 +4,17 @@
   its directory (K18-03), nor is a full disk;
 * an offline directory is not touched again after its failure was told, by any call on any file (H-19); until somebody
   has it brought back, and but for the note that it has to let go of (storage/incarnation.py);
-* what can be on no bad directory is made on a good one (H-20).
+* what can be on no bad directory is made on a good one (H-20);
+* no replica is made on a directory that was cordoned when the work was given to its thread (K1066-04).
 
 They look at the state that the broker shows and at what its disks are asked.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.types import TopicPartition
@@ -20,6 +23,10 @@ from holdfast.storage.incarnation import FILE_NAME
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
+
+
+_REPLICA = re.compile(r"/n\d+/d\d/[^/.]+-\d+")
+"""Where a replica lies; copies of moves have another ending, and were begun before."""
 
 
 class DirWatch:
@@ -34,6 +41,9 @@ class DirWatch:
         self._bad_at_start: set[int] = set()
         self._lost: set[int] = set()
         self._healing: set[int] = set()
+        self._untouchable: set[int] = set()
+        self._cordoned: dict[int, float] = {}
+        """Index -> virtual time since which it is cordoned."""
 
     def started(self) -> None:
         """A new process: it knows nothing of what was told to the one before."""
@@ -41,8 +51,10 @@ class DirWatch:
         self._offline.clear()
         self._healing.clear()
         self._bad_at_start = set()
-        for disk in self._node.disks:
-            disk.onlooker = None
+        self._untouchable.clear()
+        self._cordoned.clear()
+        for index, disk in enumerate(self._node.disks):
+            disk.onlooker = partial(self._seen, index)
 
     def told(self, index: int, what: str) -> None:
         """The process met an error of this disk."""
@@ -60,14 +72,17 @@ class DirWatch:
             index = int(log_dir.path[-1])
             if offline != (index in self._offline):
                 self._changed(index, log_dir, offline)
+            if not log_dir.cordoned:
+                self._cordoned.pop(index, None)
+            else:
+                self._cordoned.setdefault(index, self._node.loop.time())
 
     def _changed(self, index: int, log_dir: Any, offline: bool) -> None:
         node = self._node
-        disk = node.disks[index]
         if not offline:
             del self._offline[index]
             self._told.pop(index, None)
-            disk.onlooker = None
+            self._untouchable.discard(index)
             return
         self._offline[index] = node.loop.time()
         if log_dir.state is DirState.SILENT:  # the broker has started without it
@@ -77,7 +92,16 @@ class DirWatch:
             self._bad_at_start.add(index)
         if index not in self._told:
             self._fail(f"broker {node.broker_id}: {log_dir.path} is healthy and was taken offline: {log_dir.failure}")
-        disk.onlooker = lambda operation, path: self._touched(index, operation, path)
+        self._untouchable.add(index)
+
+    def _seen(self, index: int, operation: str, path: str) -> None:
+        """Before every operation on the disk."""
+        if index in self._untouchable:
+            self._touched(index, operation, path)
+        elif operation == "mkdir" and index in self._cordoned and _REPLICA.fullmatch(path):
+            since_s, asked_s = self._cordoned[index], self._node.asked_s
+            if since_s < asked_s:
+                self._fail(f"broker {self._node.broker_id}: {path} is made on a directory that is cordoned")
 
     def _touched(self, index: int, operation: str, path: str) -> None:
         if index in self._healing or (operation == "unlink" and path.endswith(FILE_NAME)):

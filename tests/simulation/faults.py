@@ -40,13 +40,14 @@ class Kind(Enum):
     NEW_TOPIC = "a topic is made"
     NEW_TOPIC_KILL = "a topic is made, the controller killed"
     REASSIGN = "replicas move between brokers"
+    CORDON = "log directories cordoned"
 
 
 WEIGHTS: dict[Kind, int] = {
     Kind.KILL: 20, Kind.KILL_ALL: 3, Kind.POWER: 6, Kind.WIPE: 4, Kind.STOP: 8, Kind.RESTART: 10,
     Kind.ISOLATE: 10, Kind.CUT: 10, Kind.RESET: 8, Kind.SLOW: 5, Kind.HANG: 6, Kind.CRASH_IN_IO: 8, Kind.CLOCK: 4,
     Kind.ELECT: 4, Kind.STORE_FLUSH: 3, Kind.NEW_TOPIC: 2, Kind.NEW_TOPIC_KILL: 3,
-    Kind.REASSIGN: 12,
+    Kind.REASSIGN: 12, Kind.CORDON: 5,
 }  # fmt: skip
 DISK_WEIGHTS: dict[Kind, int] = {
     Kind.DISK_CALL: 12, Kind.DISK_FILE: 4, Kind.DISK_DEAD: 8, Kind.DISK_READ_ONLY: 4, Kind.DISK_FULL: 4,

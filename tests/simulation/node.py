@@ -70,7 +70,8 @@ class SimThread:
         self._node = node
         self._process = process
         self.name = name
-        self._work: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
+        self._work: deque[tuple[Callable[[], Any], Callable[[Any, Any], None], float]] = deque()
+        """Work, what is told of it, and when it was given."""
         self._busy = False
         self.completed = 0
         node.threads.append(self)
@@ -79,7 +80,7 @@ class SimThread:
         if len(self._work) >= DEFAULT_LIMIT:
             done(None, DiskQueueFullError(f"{self.name}: {len(self._work)} operations wait for the disk"))
             return
-        self._work.append((work, done))
+        self._work.append((work, done, self._process.loop.time()))
         if not self._busy:
             self._busy = True
             self._start()
@@ -96,7 +97,7 @@ class SimThread:
         loop.call_at(at, self._run, context=self._process.context.copy())
 
     def _run(self) -> None:
-        work, done = self._work[0]
+        work, done, self._node.asked_s = self._work[0]
         result: Any = None
         error: HoldfastError | None = None
         try:
@@ -166,6 +167,8 @@ class Node:
         """Virtual time until which each disk answers nothing, whichever process asks."""
         self.ended: asyncio.Future[int] | None = None
         self.started_s = 0.0
+        self.asked_s = 0.0
+        """When what a disk does now was asked for."""
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
         self._properties = properties
         network.up.add(self.machine)

@@ -17,6 +17,7 @@ from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication import partition as partitions
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.storage import checkpoints
+from holdfast.storage.new_replicas import NewReplicas
 from holdfast.storage.segment import Segment
 from tests.simulation.faults import Kind
 
@@ -132,12 +133,35 @@ def checkpoint_of_the_dead() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def cordoned_by_fallback() -> Iterator[None]:
+    """K1066-04: a cordoned directory takes a replica where no other is left, as in Kafka."""
+    before = NewReplicas.create
+
+    def create(self: Any, *args: Any, **more: Any) -> None:
+        dirs = self._manager.dirs
+        cordoned = [d for d in dirs if d.cordoned]
+        if any(d.is_online and not d.cordoned for d in dirs):
+            cordoned = []
+        for each in cordoned:
+            each.cordoned = False
+        try:
+            before(self, *args, **more)
+        finally:
+            for each in cordoned:
+                each.cordoned = True
+
+    with _replaced(NewReplicas, "create", create):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-01": truncation_to_high_watermark,
     "H-06": isr_without_broker_epochs,
     "H-19": checkpoint_of_the_dead,
     "H-20": new_replicas_forgotten,
     "H-28": flushes_again,
+    "K1066-04": cordoned_by_fallback,
     "early-ack": ack_before_the_isr,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
@@ -147,6 +171,7 @@ WEIGHTS: dict[str, dict[Kind, int]] = {
     },
     "H-19": {Kind.DISK_CALL: 3, Kind.DISK_READ_ONLY: 3, Kind.DISK_DEAD: 3, Kind.KILL: 1},
     "H-20": {Kind.DISK_DEAD: 4, Kind.NEW_TOPIC_KILL: 8},
+    "K1066-04": {Kind.CORDON: 10, Kind.WIPE: 5, Kind.DISK_DEAD: 3, Kind.KILL: 2, Kind.REASSIGN: 4},
     "H-28": {Kind.STORE_FLUSH: 10, Kind.KILL: 6, Kind.KILL_ALL: 3, Kind.RESTART: 4},
 }  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

@@ -42,7 +42,15 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 @pytest.mark.parametrize(
     ("bug", "first", "seeds"),
-    [("early-ack", 1, 3), ("H-01", 1, 40), ("H-06", 95, 25), ("H-19", 1, 3), ("H-20", 1, 15), ("H-28", 1, 15)],
+    [
+        ("early-ack", 1, 3),
+        ("H-01", 1, 40),
+        ("H-06", 95, 25),
+        ("H-19", 1, 3),
+        ("H-20", 1, 15),
+        ("H-28", 1, 15),
+        ("K1066-04", 10, 30),
+    ],
 )
 def test_bugs_that_are_put_back_are_found(bug: str, first: int, seeds: int) -> None:
     code, text = simulate("--planted", bug, "--seeds", str(seeds), "--first", str(first))

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import KafkaClient
+from holdfast.client.cordons import cordon
 from holdfast.client.reassignments import alter_reassignments
 from holdfast.client.views import NewTopic, OffsetSpec
 from holdfast.model.errors import (
@@ -123,6 +124,20 @@ class Workload:
         client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
         with contextlib.suppress(HoldfastError):
             await alter_reassignments(client, {tp: replicas})
+        client.close()
+
+    async def cordon(self, broker: int, *paths: str) -> None:
+        """Ask once, of the broker itself; no paths: nothing is cordoned."""
+        client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
+        with contextlib.suppress(HoldfastError):
+            await cordon(client, broker, paths)
+        client.close()
+
+    async def uncordon(self, brokers: list[int]) -> None:
+        """Until nothing is cordoned any more."""
+        client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
+        for broker in brokers:
+            await self._patiently(lambda broker=broker: cordon(client, broker, ()))
         client.close()
 
     async def _create(self, client: AdminClient, topic: NewTopic) -> None:

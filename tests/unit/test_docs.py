@@ -153,6 +153,8 @@ def test_every_dependency_is_explained() -> None:
     assert {name for name in wanted - {"holdfast"} if f"`{name}`" not in explained} == set()
 
 
-def test_decisions_are_numbered_without_gaps_or_doubles() -> None:
-    numbers = sorted(int(path.name[:4]) for path in (ROOT / "docs/decisions").glob("[0-9]*.md"))
-    assert numbers == list(range(1, len(numbers) + 1))
+def test_decisions_are_numbered_without_doubles() -> None:
+    """A number is given when a question is asked, so that there may be gaps."""
+    numbers = [int(path.name[:4]) for path in (ROOT / "docs/decisions").glob("[0-9]*.md")]
+    assert len(set(numbers)) == len(numbers)
+    assert min(numbers) == 1
