@@ -153,11 +153,37 @@ def test_K113_03_a_wish_for_a_replica_that_is_not_here_is_remembered() -> None:
     assert machine.log.dir.path == D1
 
 
-def test_K1066_09_nothing_moves_to_a_cordoned_dir() -> None:
+@pytest.mark.parametrize("tp", [TP, TopicPartition("unknown", 0)])
+def test_C1_K1066_09_nothing_moves_to_a_cordoned_dir(tp: TopicPartition) -> None:
     machine = made()
     machine.dirs[1].cordoned = True
     with pytest.raises(KafkaStorageError, match="cordoned"):
+        machine.moves.alter(tp, D1)
+    assert machine.logs.new.preferred == {}
+
+
+def test_K1066_09_what_is_there_or_on_its_way_there_may_stay() -> None:
+    machine = made(disks=3)
+    machine.moves.alter(TP, D1)
+    machine.dirs[0].cordoned = machine.dirs[1].cordoned = True
+    machine.moves.alter(TP, D1)
+    machine.finish()
+    assert machine.log.dir.path == D1
+    machine.moves.alter(TP, D2)
+    machine.moves.alter(TP, D1)  # taken back
+    machine.finish()
+    assert machine.log.dir.path == D1
+
+
+def test_K1066_04_a_wish_for_a_directory_that_was_cordoned_since_does_not_count() -> None:
+    machine = Machine(7)
+    machine.start()
+    with pytest.raises(ReplicaNotAvailableError):
         machine.moves.alter(TP, D1)
+    machine.dirs[1].cordoned = True
+    machine.lead(is_new=True)
+    machine.settle()
+    assert machine.log.dir.path == D0
 
 
 def test_K113_04_another_target_cancels_the_running_move() -> None:
