@@ -128,8 +128,6 @@ class NewReplicas:
             done(None, KafkaStorageError(f"replica {tp}: these log dirs do not answer: {', '.join(mute)}"))
             return
         self._manager.high_watermarks.pop(tp, None)
-        if not usable and is_new:
-            self.refused.add(tp)
         preferred = self.preferred.pop(tp, None)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._making[tp] = _Making(topic_id=topic_id, config=config, now_ms=now_ms, waiting=[done], dirs=usable)
@@ -270,7 +268,10 @@ class NewReplicas:
     def _create_next(self, tp: TopicPartition) -> None:
         """On the first of the dirs that can."""
         making = self._making[tp]
+        making.dirs = [d for d in making.dirs if not d.cordoned]  # also one that was cordoned since
         if not making.dirs:
+            if any(d.is_online and d.cordoned for d in self._manager.dirs):
+                self.refused.add(tp)  # there is a place once it is not
             self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
             return
         directory = making.on = making.dirs.pop(0)

@@ -222,6 +222,25 @@ def test_a_full_queue_is_passed_over(tmp_path, files):
     assert broker.create(tp(0)).dir is broker.logs.dirs[1]
 
 
+def test_K1066_04_the_fallback_takes_no_directory_that_was_cordoned_since(tmp_path, files):
+    slow = DeferredQueue()
+    broker = Broker(tmp_path, files, queues=[slow, InlineQueue()])
+    broker.start()
+    told: list = []
+    broker.logs.new.create(tp(0), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda *a: told.append(a))
+    assert slow.waiting, "it is to be on the first"
+    broker.logs.dirs[1].cordoned = True
+    broker.logs.dirs[0].mark_offline(KafkaStorageError("dead"))
+    slow.run()
+    ((made, error),) = told
+    assert made is None
+    assert "cordoned" in str(error)
+    assert not any("-0" in name for name in broker.names(1))
+    broker.logs.dirs[1].cordoned = False
+    assert tp(0) in broker.logs.new.refused
+    assert broker.logs.new.has_place(tp(0))
+
+
 def test_k1066_04_cordoned_dirs_take_no_new_logs(broker):
     broker.logs.dirs[0].cordoned = True
     for i in range(4):
