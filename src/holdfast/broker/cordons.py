@@ -13,8 +13,9 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -116,17 +117,18 @@ class Cordons:
             f"expected a subset of {','.join(present)!r}, or the request at broker {broker_id} itself"
         )
 
-    async def coming(self, value: str) -> None:
-        """The controller hears of what is to be cordoned before it is. To be followed by ``settled``."""
-        await self._changes.acquire()
+    @contextlib.asynccontextmanager
+    async def changing(self, value: str) -> AsyncIterator[None]:
+        """Around a change to ``value``: the controller hears of what is to be cordoned before it is, and afterwards,
+        whether the change was made or refused, how it is then. One at a time."""
         entries = cordoned_entries(value)
-        self._coming = frozenset(self._paths() if ALL_DIRS in entries else map(absolute_path, entries))
-        await self._tell()
-
-    async def settled(self) -> None:
-        """The change was made or refused: the controller hears how it is now."""
-        self._coming = frozenset()
-        self._changes.release()
+        async with self._changes:
+            self._coming = frozenset(self._paths() if ALL_DIRS in entries else map(absolute_path, entries))
+            try:
+                await self._tell()
+                yield
+            finally:
+                self._coming = frozenset()
         await self._tell()
 
     async def _tell(self) -> None:

@@ -46,11 +46,8 @@ def cordons_checked(handler: Handler) -> Handler:
         inner = dataclasses.replace(ctx, body=encode_body(rest))
         if own is None or request.validate_only:
             return _with_refused(ctx, request, await handler(inner, rest), refused)
-        await ctx.broker.cordons.coming(own)
-        try:
+        async with ctx.broker.cordons.changing(own):
             response = await handler(inner, rest)
-        finally:
-            await ctx.broker.cordons.settled()
         return _with_refused(ctx, request, response, refused)
 
     return run
