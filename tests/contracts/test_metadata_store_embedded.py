@@ -16,7 +16,9 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.coordination.embedded import EmbeddedStore, refuse_network_file_system
+from holdfast.coordination.embedded import EmbeddedStore
+from holdfast.coordination.lanes import InlineLanes
+from holdfast.coordination.metadata_copy import refuse_network_file_system
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import FeatureLevelRecord, NoOpRecord
 from holdfast.metadata.store import Candidate
@@ -136,6 +138,7 @@ def test_H_27_recovery_cuts_at_the_first_batch_that_is_not_whole(
 
 
 def test_a_whole_batch_that_is_not_understood_is_never_cut_off(directory: str, store: EmbeddedStore) -> None:
+    log_file(directory).parent.mkdir(parents=True)
     log_file(directory).write_bytes(encode_batch([Record(0, 0, None, b"\x01\x63\x00")]))
     with pytest.raises(CorruptRecordError, match="key 99 version 0"):
         store.claim(ONE)
@@ -171,11 +174,13 @@ def test_a_snapshot_that_did_not_get_whole_is_not_used(directory: str, store: Em
     (folder / "00000000000000000002.log").write_bytes(b"")
     loaded = store.load(store.claim(ONE))
     assert loaded.end_offset == 3
-    assert sorted(os.listdir(folder)) == ["00000000000000000000.log"]
+    # A segment for each claim, which begins with the batch before it; of the second there is none.
+    assert sorted(os.listdir(folder)) == ["00000000000000000000.log", "00000000000000000001.log"]
 
 
 def test_snapshots_that_cannot_be_read_are_not_an_empty_cluster(directory: str, store: EmbeddedStore) -> None:
     folder = log_file(directory).parent
+    folder.mkdir(parents=True)
     (folder / "00000000000000000009-0000000001.checkpoint").write_bytes(b"torn")
     with pytest.raises(KafkaStorageError, match="no snapshot can be read"):
         store.claim(ONE)
@@ -188,7 +193,13 @@ def test_a_torn_location_is_no_controller(directory: str, store: EmbeddedStore) 
 
 
 def sim_store(disk: SimDisk, process: str, ids: Iterator[int]) -> EmbeddedStore:
-    return EmbeddedStore("/m/store", files=disk.mount(process), clock=lambda: 1000, new_id=lambda: UUID(int=next(ids)))
+    return EmbeddedStore(
+        "/m/store",
+        files=disk.mount(process),
+        clock=lambda: 1000,
+        new_id=lambda: UUID(int=next(ids)),
+        lanes=InlineLanes(),
+    )
 
 
 def test_H_27_what_the_store_says_outlives_a_loss_of_power() -> None:
@@ -234,8 +245,7 @@ def test_resigning_frees_the_lock_also_on_a_disk_that_fails() -> None:
             raise OSError(errno.EIO, "injected", path)
 
     disk.fault = fail
-    with pytest.raises(OSError, match="injected"):
-        first.resign()
+    first.resign()
     disk.fault = None
     assert second.claim(ONE).epoch == 2
 
@@ -272,4 +282,4 @@ class OnNfs(OsFiles):
 def test_locks_of_a_network_file_system_are_not_trusted(directory: str) -> None:
     refuse_network_file_system(directory, OsFiles())
     with pytest.raises(ConfigError, match="is on nfs4"):
-        EmbeddedStore(directory, files=OnNfs())
+        EmbeddedStore(directory, files=OnNfs()).cluster_id()

@@ -14,6 +14,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.coordination.embedded import EmbeddedStore
+from holdfast.coordination.lanes import InlineLanes
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import FeatureLevelRecord, MetadataRecord
 from holdfast.metadata.store import Candidate, Claim
@@ -42,6 +43,7 @@ class Broker:
             snapshot_bytes=1500,
             clock=lambda: 1000,
             new_id=run.new_id,
+            lanes=InlineLanes(),
         )
         self.claim: Claim | None = None
         self.image = ClusterImage.empty("c")

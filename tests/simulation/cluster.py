@@ -36,7 +36,7 @@ from tests.simulation.workload import Workload
 
 BROKERS = 3
 TRACE_LINES = 400
-METADATA_LOG = "/c/store/__cluster_metadata-0"
+METADATA_LOGS = ("/c/store/__cluster_metadata-0", "/c/store-2/__cluster_metadata-0")
 REST_S = 120.0
 """Virtual seconds in which a healed cluster must be whole again."""
 PROPERTIES = {
@@ -109,9 +109,11 @@ class Simulation:
         self.faults = list(drawn if faults is None else faults)
         self.disk_faults = DiskFaults(self)
         self.topics = [t for t in TOPICS if not self.power or (t.configs or {})["min.insync.replicas"] == "2"]
-        self.store_disk = SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000))
+        self.store_disks = [
+            SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000), device=100 + n) for n in range(3)
+        ]
         self.nodes = [
-            Node(i + 1, self.loop, self.network, random.Random(self._rng["node"].getrandbits(64)), self.store_disk,
+            Node(i + 1, self.loop, self.network, random.Random(self._rng["node"].getrandbits(64)), self.store_disks,
                  PROPERTIES, self._node_changed, self._unexpected)
             for i in range(BROKERS)
         ]  # fmt: skip
@@ -344,11 +346,13 @@ class Simulation:
 
         def fault(operation: str, path: str) -> None:
             if operation == "fsync":
-                self.store_disk.fault = None
+                for disk in self.store_disks:
+                    disk.fault = None
                 self.note(f"fsync {path} fails")
                 raise error(errno.EIO, path)
 
-        self.store_disk.fault = fault
+        for disk in self.store_disks[:2]:
+            disk.fault = fault
 
     def _new_topic(self, kill_for_s: float | None) -> None:
         """Somebody makes one more topic; ``kill_for_s``: the controller dies when it has recorded it, for this long."""
@@ -415,7 +419,9 @@ class Simulation:
     def _heal(self) -> None:
         self.note("healing")
         self.healing = True
-        self._kill_when_made = self.store_disk.fault = None
+        self._kill_when_made = None
+        for disk in self.store_disks:
+            disk.fault = None
         self.network.mend()
         self.network.delay_s = (0.0001, 0.002)
         for node in self.nodes:
@@ -442,6 +448,8 @@ class Simulation:
         reign = self._reign()
         if reign is None:
             return "there is no controller"
+        if not all(copy.is_good for copy in reign._store.copies()):
+            return f"not all copies of the metadata are good: {reign._store.copies()}"
         if reign._busy:
             return "the controller is writing: its image is ahead of its records"
         for topic in reign.image.topics.values():
@@ -469,8 +477,9 @@ class Simulation:
     def _check_at_rest(self) -> None:
         self.watch.logs_are_equal(self.nodes)
         image = self._reign().image
-        records = MetadataLog(METADATA_LOG, self.store_disk.mount("an onlooker"), lambda: 0).recover()
-        again, _ = ClusterImage.empty(image.cluster_id).apply(records, 0)
-        for what in ("topics", "brokers", "configs"):
-            if getattr(again, what) != getattr(image, what):
-                raise Violation(f"{what} of the image are not what its records say")
+        for path, disk in zip(METADATA_LOGS, self.store_disks[:2], strict=True):
+            records = MetadataLog(path, disk.mount("an onlooker"), lambda: 0).read().records()
+            again, _ = ClusterImage.empty(image.cluster_id).apply(records, 0)
+            for what in ("topics", "brokers", "configs"):
+                if getattr(again, what) != getattr(image, what):
+                    raise Violation(f"{what} of the image are not what the records in {path} say")

@@ -26,7 +26,10 @@ from holdfast.storage.files import Buffer, DiskSpace, FileHandle, FileLock, File
 from tests.simulation.contents import DirContents, FileContents, error
 from tests.simulation.device import CrashNow, Device, Life, Node, ProcessGone, SimLock, TornWrite, WouldBlock
 
-__all__ = ["CrashNow", "ProcessGone", "RoutedFiles", "SimDisk", "SimFiles", "SimHandle", "SimLock", "WouldBlock"]
+__all__ = [
+    "CrashNow", "ProcessGone", "RoutedFiles", "SimDisk", "SimFiles", "SimHandle", "SimLock", "SimLockFile",
+    "WouldBlock",
+]  # fmt: skip
 
 
 class SimDisk(Device):
@@ -113,6 +116,37 @@ class SimHandle:
 
     def __repr__(self) -> str:
         return f"SimHandle({self.path!r})"
+
+
+class SimLockFile:
+    """LockFile of a SimFiles. What would wait raises WouldBlock."""
+
+    __slots__ = ("_disk", "_file", "_life", "_lock", "_path", "_process", "inode")
+
+    def __init__(self, disk: SimDisk, process: Hashable, life: Life, file: FileContents, path: str) -> None:
+        self._disk, self._process, self._life, self._file, self._path = disk, process, life, file, path
+        self._lock: SimLock | None = None
+        self.inode = file.number
+
+    def try_take(self) -> bool:
+        if self._lock is None or not self._lock.is_held:
+            if self._file.lock is not None:
+                return False
+            self._lock = self._disk.lock(self._file, self._path, self._process, self._life)
+        return True
+
+    def wait(self) -> None:
+        if not self.try_take():
+            assert self._file.lock is not None
+            raise WouldBlock(self._file.lock)
+
+    def release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def close(self) -> None:
+        self.release()
 
 
 class SimFiles:
@@ -358,6 +392,16 @@ class SimFiles:
         if file.lock is not None:
             raise WouldBlock(file.lock)
         return self.disk.lock(file, path, self.process, self._life)
+
+    def open_lock(self, path: str) -> SimLockFile:
+        return SimLockFile(self.disk, self.process, self._life, self._open(path, create=True), path)
+
+    def inode(self, path: str) -> int | None:
+        self._step("stat", path)
+        try:
+            return self._find(path).number
+        except FileNotFoundError:
+            return None
 
 
 class RoutedFiles:

@@ -12,13 +12,14 @@ import contextvars
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from holdfast.broker.app import Broker
 from holdfast.broker.disk_io import DEFAULT_LIMIT
 from holdfast.broker.platform import Platform
+from holdfast.coordination.lanes import InlineLanes
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
 from tests.simulation.device import CrashNow, ProcessGone, WouldBlock
@@ -139,7 +140,7 @@ class Node:
         loop: SimLoop,
         network: Network,
         rng: random.Random,
-        store_disk: SimDisk,
+        store_disks: Sequence[SimDisk],
         properties: dict[str, str],
         on_change: Callable[[Node], None],
         on_unexpected: Callable[[str, BaseException | None], None],
@@ -152,7 +153,8 @@ class Node:
         self.on_change = on_change
         self.unexpected = on_unexpected
         self.disks = [self._disk() for _ in range(2)]
-        self.store_disk = store_disk
+        self.store_disks = store_disks
+        """Of the two copies of the metadata, and of the notes of which is good."""
         self.root_disk = SimDisk(rng, now_ms=self.wall_ms)
         """What the others are mounted on."""
         self.clock_offset_s = 1.7e9 + rng.uniform(-1, 1)
@@ -194,7 +196,8 @@ class Node:
                 "node.id": str(self.broker_id),
                 "listeners": f"PLAINTEXT://{self.machine}:9092",
                 "log.dirs": f"/n{self.broker_id}/d0,/n{self.broker_id}/d1",
-                "metadata.log.dir": "/c/store",
+                "metadata.log.dirs": "/c/store,/c/store-2",
+                "metadata.witness.dirs": "/c/w",
                 **self._properties,
             }
         )
@@ -214,7 +217,9 @@ class Node:
             {
                 f"/n{self.broker_id}/d0": self.disks[0].mount(process),
                 f"/n{self.broker_id}/d1": self.disks[1].mount(process),
-                "/c/store": self.store_disk.mount(process),
+                "/c/store": self.store_disks[0].mount(process),
+                "/c/store-2": self.store_disks[1].mount(process),
+                "/c/w": self.store_disks[2].mount(process),
                 "/c": self.root_disk.mount(process),
                 f"/n{self.broker_id}": self.root_disk.mount(process),
             }
@@ -228,6 +233,7 @@ class Node:
             listen=lambda host, port: self.network.listen(process, host, port),  # type: ignore[arg-type,return-value]
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
+            lanes=lambda _: InlineLanes(),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
             tick_s=0.5,
         )
@@ -260,7 +266,7 @@ class Node:
         process.alive = False
         process.held.clear()
         self.loop.bury(process)
-        for disk in (*self.disks, self.store_disk, self.root_disk):
+        for disk in (*self.disks, *self.store_disks, self.root_disk):
             disk.kill(process)
         self.network.process_ended(process)
         self.on_change(self)

@@ -208,29 +208,37 @@ def test_a_broker_whose_disks_all_died_ends_K112_02_K112_30(cluster: Cluster, to
 
 
 @pytest.mark.parametrize("name", ["eio", "read-only"])
-def test_H_23_the_metadata_directory_dies_and_the_processes_end(name: str, topic: str) -> None:
-    """Nothing can be decided any more; the logs are whole, and the next start has everything."""
+def test_H_23_both_metadata_directories_die_and_the_processes_end(name: str, topic: str) -> None:
+    """One of them dies: decisions go on. Both: nothing can be decided any more; the logs are whole, and the next start
+    has everything."""
     folder = mounts.scratch()
-    disk = FAULTS[name](folder / "metadata", folder)
+    first = FAULTS[name](folder / "metadata", folder)
     try:
+        second = FAULTS[name](folder / "metadata-2", folder)
         with Cluster(data_dir=folder, settings=SETTINGS) as cluster:
             create(cluster, topic, IN_TURN, min_insync_replicas="2")
             with Load(cluster, topic, range(3)) as load:
                 load.progress()
-            disk.fail()
+                first.fail()
+                create(cluster, f"{topic}-one", [[1, 2, 3]])
+                load.progress()
+            assert set(cluster.live()) == {1, 2, 3}
+            second.fail()
             asking = AdminClient({"bootstrap.servers": cluster.bootstrap})
             asking.create_topics([NewTopic(f"{topic}-more", 1)])  # something to decide, and nobody to answer
-            wait_for(lambda: not cluster.live(), "the end of all that share the directory", timeout_s=TIMEOUT_S)
+            wait_for(lambda: not cluster.live(), "the end of all that share the directories", timeout_s=TIMEOUT_S)
             for broker in ALL:
-                assert "Shutdown broker because the metadata log dir has failed" in log_of(cluster, broker)
+                assert "Shutdown broker because all metadata log dirs have failed" in log_of(cluster, broker)
             assert "ended with exit code 1" in cluster.log_tail()
-            disk.heal()
+            first.heal()
+            second.heal()
             os.kill(cluster.pid, signal.SIGUSR1)
-            cluster.wait_in_sync([topic])
+            cluster.wait_in_sync([topic, f"{topic}-one"])
             for partition in range(3):
                 wait_equal(cluster, topic, partition)
+        second.close()
     finally:
-        disk.close()
+        first.close()
         mounts.remove(folder)
 
 

@@ -42,7 +42,7 @@ from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.controller.settings import ControllerSettings
-from holdfast.coordination.embedded import EmbeddedStore
+from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.metadata.store import Candidate
 from holdfast.model.config import BrokerConfig, LogConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -101,12 +101,17 @@ class Broker:
     async def start(self) -> None:
         """Load, listen, register. Returns when the controller counts this broker as alive."""
         config = self.config
-        self.metadata_dir = config.optional_str("metadata.log.dir") or config.log_dirs[0]
         self.store = EmbeddedStore(
-            self.metadata_dir,
+            config.metadata_log_dirs,
             files=self.platform.files,
             new_id=self.platform.new_id,
             clock=lambda: int(self.platform.wall_s() * 1000),
+            lanes=self.platform.lanes("metadata"),
+            readers=self.platform.lanes("metadata-look"),
+            patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
+            witness=Witness(
+                broker_id=self.broker_id, directories=tuple(map(os.path.abspath, config.metadata_witness_dirs))
+            ),
         )
         self.reigns = Reigns(self, self.store)
         self.cluster_id = await self.reigns.cluster_id()
@@ -200,7 +205,7 @@ class Broker:
                 cluster_id=self.cluster_id,
                 incarnation_id=self.platform.new_id(),
             ),
-            self.store,
+            self.reigns.locate,
             heartbeat_interval_ms=config.int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             on_fatal=self.fatal,

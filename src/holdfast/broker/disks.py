@@ -121,9 +121,6 @@ class Disks:
             paths = ", ".join(d.path for d in broker.logs.dirs)
             broker.fatal(f"Shutdown broker because all log dirs in {paths} have failed")
             return
-        if directory.path == broker.metadata_dir:  # H-23
-            broker.fatal(f"Shutdown broker because the metadata log dir {directory.path} has failed")
-            return
         lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
         broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
@@ -504,6 +501,11 @@ class Disks:
         directory = self._find(path)
         if directory.is_online:
             self._keep_one(directory)
+            if self._broker.config.metadata_log_dirs == (directory.path,):
+                raise InvalidRequestError(
+                    f"{directory.path} also holds the only copy of the metadata: give metadata.log.dirs one on another "
+                    f"disk first"
+                )
             directory.mark_offline(KafkaStorageError(f"log dir {directory.path} was taken offline by hand"))
 
     def _keep_one(self, directory: LogDir) -> None:

@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
@@ -43,7 +43,7 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.framing import encode_response_raw
 
 if TYPE_CHECKING:
-    from holdfast.metadata.store import ControllerLocation, MetadataStore
+    from holdfast.metadata.store import ControllerLocation
     from holdfast.storage.incarnation import Past
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Membership:
     def __init__(
         self,
         identity: Identity,
-        store: MetadataStore,
+        locate: Callable[[], Awaitable[ControllerLocation | None]],
         *,
         heartbeat_interval_ms: int,
         session_timeout_ms: int,
@@ -102,8 +102,8 @@ class Membership:
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
         directories: Directories,
     ) -> None:
-        """``turns``: what the controller is to hear of replicas, asked for when a heartbeat is made; ``on_told``: it
-        has recorded these, which the last heartbeat carried."""
+        """``locate``: where the controller is, by the metadata store; ``turns``: what the controller is to hear of
+        replicas, asked for when a heartbeat is made; ``on_told``: it has recorded these, which the last one carried."""
         self.identity = identity
         self.broker_epoch = -1
         """The newest that is known; -1 before the first registration."""
@@ -112,7 +112,7 @@ class Membership:
         self._current_until_s = 0.0
         """By the loop's clock: a session after the last good heartbeat was sent, so never later than the controller's
         own count. Until then nobody can have been elected in this broker's place without its knowledge."""
-        self._store = store
+        self._locate = locate
         self._interval_s = heartbeat_interval_ms / 1000
         self._timeout_s = session_timeout_ms / 1000
         self._on_fatal = on_fatal
@@ -180,7 +180,7 @@ class Membership:
 
     async def _connect(self) -> None:
         while True:
-            location = self._store.active()
+            location = await self._locate()
             if location is not None:
                 self._lost.clear()
                 connection = BrokerConnection(

@@ -21,6 +21,7 @@ from uuid import UUID, uuid4
 from holdfast.broker.closer import Closer
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.listening import listen
+from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.storage.files import FileSystem, OsFiles
 
 TICK_S = 0.02
@@ -65,6 +66,8 @@ class Platform:
     listen: Callable[[str, int], socket.socket]
     rng: random.Random
     new_id: Callable[[], UUID]
+    lanes: Callable[[str], Lanes] = ThreadLanes
+    """Threads for directories of which no one may hold up the others: those of the metadata."""
     boot_id: str | None = None
     """Differs from one boot of the machine to the next; None: not known, then every crash counts as the machine's."""
     start_process: Callable[[Sequence[str]], subprocess.Popen[bytes]] | None = None
@@ -85,7 +88,10 @@ class Platform:
             closer.thread_made(made)
             return made
 
-        return dataclasses.replace(cls._plain(OsFiles(closer), thread), works_on=closer.works_on)
+        def lanes(name: str) -> Lanes:
+            return ThreadLanes(name, closer.thread_made)
+
+        return dataclasses.replace(cls._plain(OsFiles(closer), thread), works_on=closer.works_on, lanes=lanes)
 
     @classmethod
     def _plain(cls, files: FileSystem, thread: Callable[[str, asyncio.AbstractEventLoop], WorkThread]) -> Platform:

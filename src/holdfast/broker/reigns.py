@@ -3,9 +3,10 @@
 Owns the candidate, the thread on which it waits, and the thread of the metadata store. What a reign does is
 controller_loop.py.
 
-The metadata directory is not like a log directory: nothing can be decided without it, so a process that finds it bad
-ends (H-23). One error ends the reign, as every failed commit does, and is a question to the next claim: it opens,
-reads, writes and syncs the log. If that fails as well, the directory is bad. No space is not a failure; it is tried on.
+One metadata directory may fail and decisions go on in the others: that is the store's. Nothing can be decided without
+any, so a process that finds all of them bad ends (H-23). One error ends the reign, as every failed commit does, and is
+a question to the next claim: it opens, reads, writes and syncs the log. If that fails as well, they are bad. No space
+is not a failure; it is tried on. Where they hang, the reign waits, and so does a claim.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from holdfast.model.errors import HoldfastError, KafkaStorageError
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
     from holdfast.broker.platform import WorkThread
-    from holdfast.metadata.store import Candidate, Claim, Loaded, MetadataStore
+    from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, MetadataStore
 
 log = logging.getLogger(__name__)
 
 CLAIM_RETRY_S = 1.0
 RESIGN_S = 2.0
+SOON_S = 0.05
+"""Between two looks at a copy that is being filled."""
 _NOT_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -50,11 +53,17 @@ class Reigns:
         self._broker = broker
         self._store = store
         self._thread = broker.thread("metadata")
+        self._looking = broker.thread("metadata-look")
         self._failures = 0
 
     async def cluster_id(self) -> str:
         """The cluster's id, made if nobody has made it yet."""
         found: str = await in_thread(self._thread, self._store.cluster_id)
+        return found
+
+    async def locate(self) -> ControllerLocation | None:
+        """Where the controller is. Looked up in a thread of its own: no directory of it may hold up the loop."""
+        found: ControllerLocation | None = await in_thread(self._looking, self._store.active)
         return found
 
     async def run(self, candidate: Candidate) -> None:
@@ -88,7 +97,7 @@ class Reigns:
             return
         self._failures += 1
         if self._failures > 1:
-            self._broker.fatal(f"Shutdown broker because the metadata log dir has failed: {error}")
+            self._broker.fatal(f"Shutdown broker because all metadata log dirs have failed: {error}")
 
     async def _reign(self, claim: Claim) -> None:
         broker = self._broker
@@ -97,10 +106,26 @@ class Reigns:
         broker.controller = loop
         try:
             loop.start()
-            await loop.ended.wait()
+            await self._tend_until_end(loop)
         finally:
             loop.close()
             broker.controller = None
+
+    async def _tend_until_end(self, loop: ControllerLoop) -> None:
+        """Have the store look after its copies while the reign lasts; it ends when the store says that it is over."""
+        interval_s = self._broker.config.int("metadata.log.dir.probe.interval.ms") / 1000
+        soon = False
+        while not loop.ended.is_set():
+            try:
+                async with asyncio.timeout(min(interval_s, SOON_S) if soon else interval_s):
+                    await loop.ended.wait()
+            except TimeoutError:
+                tending = asyncio.ensure_future(in_thread(self._thread, lambda: self._store.tend(loop.epoch)))
+                ended = asyncio.ensure_future(loop.ended.wait())
+                await asyncio.wait([tending, ended], return_when=asyncio.FIRST_COMPLETED)
+                ended.cancel()
+                if tending.done():
+                    soon = bool(tending.result())
 
     async def _resign(self) -> None:
         try:
@@ -112,6 +137,7 @@ class Reigns:
         """Neither controller nor candidate any more."""
         try:
             async with asyncio.timeout(RESIGN_S):
-                await in_thread(self._thread, self._store.close)
+                # Not where commits wait for a disk: this ends their waiting.
+                await in_thread(self._broker.thread("metadata-close"), self._store.close)
         except (TimeoutError, HoldfastError) as e:
             log.warning("the claim was not given back: %s", str(e) or f"no answer within {RESIGN_S:.0f} s")

@@ -2,6 +2,7 @@
 
     DIR/pids.json               {"1": pid, ...}
     DIR/metadata/               the embedded metadata store, shared by all nodes
+    DIR/metadata-2/             its second copy, unless --metadata-dir has it on another disk
     DIR/broker-N.properties     Kafka's keys; what a person adds to it stays
     DIR/broker-N.log            what the node logs
     DIR/broker-N/log-dir-K      its log directories
@@ -16,7 +17,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.cli.relocation import METADATA_KEYS, RelocationError, emptied, home_of, refuse_shared, taken_over
+from holdfast.cli.relocation import (
+    METADATA_KEYS,
+    RelocationError,
+    emptied,
+    home_of,
+    paths_of,
+    refuse_shared,
+    taken_over,
+)
 from holdfast.model.config import BrokerConfig, Listener, read_properties
 from holdfast.model.errors import ConfigError
 
@@ -53,6 +62,8 @@ class Options:
     settings: Mapping[str, str]
     metrics_port: int | None = None
     """Of broker 1; 0 is none."""
+    metadata_dirs: tuple[str, ...] = ()
+    """Of the copies of the metadata beside DIR/metadata; none: as it was, or DIR/metadata-2."""
     force: bool = False
     """Start although the log directories of all brokers hold nothing any more."""
 
@@ -109,9 +120,18 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         kept = found.get(i + 1, {})
         dirs = _log_dirs(data_dir, i + 1, kept, options)
         ports = (port + i, metrics and metrics + i)
+        kept = {**kept, "metadata.log.dirs": ",".join(_metadata_dirs(data_dir, found.get(1, {}), options))}
         sized = _sized(brokers, found, {**kept, **options.settings})
         nodes.append(_node(data_dir, i + 1, ports, dirs, {**kept, **sized}, options.settings))
     return nodes, warnings
+
+
+def _metadata_dirs(data_dir: str, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
+    """One list for all brokers."""
+    first = os.path.join(data_dir, "metadata")
+    there = [path.strip() for path in kept.get("metadata.log.dirs", "").split(",") if path.strip()]
+    more = [os.path.abspath(path) for path in options.metadata_dirs] or [path for path in there if path != first]
+    return first, *(more or [os.path.join(data_dir, "metadata-2")])
 
 
 def write(data_dir: str, nodes: Sequence[Node]) -> list[str]:
@@ -120,7 +140,11 @@ def write(data_dir: str, nodes: Sequence[Node]) -> list[str]:
     Such a directory is the broker's matter: it starts with the others and marks this one offline.
     """
     warnings = []
-    os.makedirs(os.path.join(data_dir, "metadata"), exist_ok=True)
+    for path in paths_of(nodes[0].properties, ("metadata.log.dirs",)):
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as e:
+            warnings.append(f"metadata directory {path}: {e.strerror}")
     for node in nodes:
         for path in node.log_dirs:
             try:
@@ -282,10 +306,10 @@ def _node(
         "listeners": listener,
         "advertised.listeners": listener,
         "log.dirs": ",".join(log_dirs),
-        "metadata.log.dir": os.path.join(data_dir, "metadata"),
         "metrics.port": str(ports[1]),
         **settings,
     }
+    properties.pop("metadata.log.dir", None)  # the older name, of a list of one
     try:
         config = BrokerConfig.parse(properties)
     except ConfigError as e:

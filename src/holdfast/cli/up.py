@@ -48,6 +48,13 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="Broker 1 serves metrics for Prometheus on it, broker 2 on the next; 0: none.  [default: --port + 100]",
 )
 @click.option(
+    "--metadata-dir",
+    "metadata_dirs",
+    type=click.Path(file_okay=False),
+    multiple=True,
+    help="A directory on another disk for the second copy of the metadata; repeatable.  [default: DIR/metadata-2]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -62,6 +69,7 @@ def up(
     data_dir: str | None,
     port: int | None,
     metrics_port: int | None,
+    metadata_dirs: tuple[str, ...],
     settings: dict[str, str],
     force: bool,
 ) -> None:
@@ -91,6 +99,7 @@ def up(
             settings=settings,
             metrics_port=metrics_port,
             force=force,
+            metadata_dirs=metadata_dirs,
         )
         code = _run(directory, options)
     except (LayoutError, StartError) as e:

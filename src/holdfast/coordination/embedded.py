@@ -1,43 +1,55 @@
-"""The embedded metadata store: a directory that the brokers of one machine share.
+"""The embedded metadata store: directories on several disks that the brokers of one machine share.
 
-    DIR/cluster.id                 made once, by whoever comes first
-    DIR/lock                       whoever holds its flock is the controller; kill -9 frees it at once
-    DIR/controller.json            where the active controller listens; written after its claim is in the log
-    DIR/__cluster_metadata-0/      the log (metadata_log.py)
+Each directory of ``metadata.log.dirs`` holds a copy of everything (metadata_copy.py has the names). No consensus: the
+operating system's locks elect (election.py), the local file systems keep, notes say which copies are good (notes.py),
+and every commit is on all of those (copies.py). A claim is appended before anything else of a reign, with an epoch
+above all before it. Locks of network file systems cannot be trusted, so a directory on one is refused.
 
-No consensus: the operating system's lock elects, the local file system keeps. A claim is appended before anything
-else of a reign, with an epoch above all before it. Locks of network file systems cannot be trusted, so such a
-directory is refused.
-
-Blocking: call from threads; ``active`` alone is for the loop. ``claim`` waits in the system call for as long as
-another broker reigns, so it has a thread of its own, one that need not end for the process to end.
+Owns what one broker does with all that. Blocking: call from threads. ``claim`` waits for as long as another broker
+reigns, so it has a thread of its own, one that need not end for the process to end. What a hung directory does to a
+call, see lanes.py: it costs ``patience_s`` once, and then that directory is left out.
 """
 
-import contextlib
-import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
-from holdfast.coordination.metadata_log import MetadataLog
+from holdfast.coordination.copies import SURVEY_LIMIT_S, Copies
+from holdfast.coordination.election import Election
+from holdfast.coordination.lanes import Lanes, ThreadLanes
+from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
+from holdfast.coordination.metadata_log import make_batch
 from holdfast.metadata.image import ClusterImage
-from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
-from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, claim_record
-from holdfast.model.errors import ConfigError, FencedControllerError, KafkaStorageError
-from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
-from holdfast.storage.files import FileLock, FileSystem, OsFiles, make_durably
-from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
+from holdfast.metadata.records import MetadataRecord
+from holdfast.metadata.store import Candidate, Claim, ControllerLocation, CopyState, Loaded, claim_record
+from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
+from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TimestampMs
+from holdfast.storage.files import FileSystem, OsFiles
+from holdfast.storage.partition_metadata import encode_uuid
 
-LOG_DIRECTORY: Final = "__cluster_metadata-0"
+__all__ = ["LOG_DIRECTORY", "EmbeddedStore", "Witness"]
+
+log = logging.getLogger(__name__)
+
 SNAPSHOT_BYTES: Final = 8 << 20
 """Log after which a snapshot is wanted: about 150,000 changes, a few seconds of recovery."""
-NETWORK_FILE_SYSTEMS: Final = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs", "fuse.sshfs"}
-)
+PATIENCE_S: Final = 0.5
+CLOSE_S: Final = 1.0
 _OS_FILES: Final = OsFiles()
-_Seen = tuple[int, int, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """A broker and its log directories, which keep notes of which copies of the metadata are good."""
+
+    broker_id: BrokerId
+    directories: tuple[str, ...]
 
 
 def _wall_clock_ms() -> TimestampMs:
@@ -45,112 +57,197 @@ def _wall_clock_ms() -> TimestampMs:
 
 
 class EmbeddedStore:
-    """One broker's handle on the shared directory (MetadataStore)."""
+    """One broker's handle on the shared directories (MetadataStore).
+
+    ``patience_s``: how long a directory may be silent when another has answered.
+    """
 
     def __init__(
         self,
-        directory: str,
+        directories: str | Sequence[str],
         *,
         files: FileSystem = _OS_FILES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
         clock: Callable[[], TimestampMs] = _wall_clock_ms,
         new_id: Callable[[], UUID] = uuid4,
+        lanes: Lanes | None = None,
+        readers: Lanes | None = None,
+        patience_s: float = PATIENCE_S,
+        witness: Witness | None = None,
     ) -> None:
-        self._directory = directory
-        self._files = files
+        self._paths = (directories,) if isinstance(directories, str) else tuple(directories)
         self._new_id = new_id
-        make_durably(files, f"{self._directory}/{LOG_DIRECTORY}")
-        refuse_network_file_system(self._directory, files)
-        self._log = MetadataLog(f"{self._directory}/{LOG_DIRECTORY}", self._files, clock)
+        self._clock = clock
+        self._patience_s = patience_s
+        self._witness = witness
+        self._lanes = ThreadLanes("metadata") if lanes is None else lanes
+        self._readers = readers or (ThreadLanes("metadata-look") if lanes is None else lanes)
+        """For what every broker asks while another thread of it may claim or commit."""
+        self._each = {path: MetadataCopy(path, files, clock, new_id) for path in self._paths}
+        watched = () if witness is None else witness.directories
+        self._copies = Copies(list(self._each.values()), files, self._lanes, patience_s, watched)
+        self._election = Election(self._paths, files, self._readers, patience_s)
         self._snapshot_bytes = snapshot_bytes
-        self._location_path = f"{self._directory}/controller.json"
-        self._mutex = threading.Lock()
-        self._lock: FileLock | None = None
+        self._mutex = threading.RLock()
+        self._cluster_id: str | None = None
         self._claim: Claim | None = None
+        self._failure: KafkaStorageError | None = None
+        """Nobody knows what of the last commit is where."""
         self._loaded: Loaded | None = None
+        self._location: ControllerLocation | None = None
         self._closed = False
-        self._location: tuple[_Seen, ControllerLocation] | None = None
+
+    # -- the cluster ---------------------------------------------------------------------------------------------------
 
     def cluster_id(self) -> str:
-        """The id of the cluster, 22 characters; the first caller of all brokers makes it."""
-        path = f"{self._directory}/cluster.id"
-        if not self._files.exists(path):
-            mine = f"{path}.{self._new_id().hex}"
-            self._files.write_atomic(mine, f"{encode_uuid(self._new_id())}\n".encode())
-            try:
-                with contextlib.suppress(FileExistsError):  # another broker was first: its id is the one
-                    self._files.link(mine, path)
-            finally:
-                self._files.unlink(mine)
-        # Also if another broker made it: what we write down elsewhere must not outlive it.
-        self._files.fsync_dir(self._directory)
-        text = self._files.read_bytes(path).decode(errors="replace").strip()
-        try:
-            decode_uuid(text)
-        except ValueError as e:
-            raise ConfigError(f"{path}: {e}") from None
-        return text
+        """The id of the cluster, 22 characters; the first caller of all brokers makes it, in directories that all
+        answer. Also says in each copy which log directories this broker has."""
+        if self._cluster_id is None:
+            with self._mutex:
+                self._cluster_id = self._find_cluster_id()
+        return self._cluster_id
 
-    # -- the claim ---------------------------------------------------------------------------------------------
+    def _find_cluster_id(self) -> str:
+        def opened(copy: MetadataCopy) -> str | None:
+            copy.prepare()
+            return copy.cluster_id()
+
+        answers = self._readers.ask(
+            {path: partial(opened, copy) for path, copy in self._each.items()},
+            patience_s=self._patience_s, limit_s=SURVEY_LIMIT_S,
+        )  # fmt: skip
+        errors = {path: answer.error for path, answer in answers.items() if answer.error is not None}
+        for error in errors.values():
+            if isinstance(error, HoldfastError):
+                raise error
+        good = [path for path in self._paths if path in answers and path not in errors]
+        found = {path: answers[path].value for path in good if answers[path].value is not None}
+        if len(set(found.values())) > 1:
+            several = ", ".join(f"{path} of {cluster_id}" for path, cluster_id in found.items())
+            raise ConfigError(f"metadata.log.dirs: {several}: expected copies of one cluster's metadata")
+        if not good:
+            what = "; ".join(f"{path}: {errors.get(path, 'no answer')}" for path in self._paths)
+            raise KafkaStorageError(f"Metadata directories: {what}") from next(iter(errors.values()), None)
+        cluster_id = next(iter(found.values()), None) or self._first_cluster_id(good)
+        kept = self._at(good, lambda copy: copy.adopt_cluster_id(cluster_id))
+        if set(kept) - {cluster_id} or not kept:
+            raise KafkaStorageError(f"Metadata directories {', '.join(good)}: the cluster's id could not be kept")
+        witness = self._witness
+        if witness is not None:
+            self._at(good, lambda copy: copy.register(witness.broker_id, witness.directories))
+        return cluster_id
+
+    def _first_cluster_id(self, good: Sequence[str]) -> str:
+        """A new cluster, if it is one."""
+        if len(good) < len(self._paths):
+            silent = [path for path in self._paths if path not in good]
+            raise KafkaStorageError(f"{', '.join(silent)} cannot be read: a new cluster needs all of metadata.log.dirs")
+        _, witnesses = self._copies.survey()
+        older = {seen.note.cluster_id for seen in witnesses.values() if seen.note is not None}
+        if older:
+            raise KafkaStorageError(
+                f"{', '.join(self._paths)} are empty, and this broker's log directories are of cluster "
+                f"{', '.join(sorted(older))}: bring a disk of its metadata back, or rebuild it with "
+                f"`holdfast metadata recover`"
+            )
+        made = self._at(good[:1], lambda copy: copy.adopt_cluster_id(encode_uuid(self._new_id())))
+        if not made:
+            raise KafkaStorageError(f"Metadata directory {good[0]}: the cluster's id could not be kept")
+        return str(made[0])
+
+    def _at(self, paths: Sequence[str], work: Callable[[MetadataCopy], Any]) -> list[Any]:
+        """What came of it where it worked."""
+        jobs = {path: partial(work, self._each[path]) for path in paths}
+        answers = self._readers.ask(jobs, patience_s=self._patience_s, limit_s=SURVEY_LIMIT_S)
+        return [answers[path].value for path in paths if path in answers and answers[path].error is None]
+
+    # -- the claim -----------------------------------------------------------------------------------------------------
 
     def claim(self, candidate: Candidate) -> Claim:
-        """Wait for the lock, recover the log, append the claim, say where the controller is."""
+        """Wait for the locks, recover the log, append the claim, say where the controller is."""
         try:
-            lock = self._files.wait_for_lock(f"{self._directory}/lock")
-            try:
-                return self._claim_with(lock, candidate)
-            except BaseException:
-                lock.release()
+            return self._claim_now(candidate)
+        except (KafkaStorageError, OSError) as e:
+            self._refuse_closed()  # what else went wrong does not matter then
+            if isinstance(e, KafkaStorageError):
                 raise
-        except OSError as e:
-            raise KafkaStorageError(f"Metadata directory {self._directory}: {e}") from e
+            raise KafkaStorageError(f"Metadata directories {', '.join(self._paths)}: {e}") from e
 
-    def _claim_with(self, lock: FileLock, candidate: Candidate) -> Claim:
-        with self._mutex:
-            if self._closed:
-                raise FencedControllerError("The metadata store is closed")
-            if self._lock is not None:
-                self._lock.release()  # of a reign that ended without ``resign``
-                self._lock = None
-            claim = self._begin_reign(candidate)
-            self._lock = lock
-            return claim
+    def _claim_now(self, candidate: Candidate) -> Claim:
+        self._refuse_closed()
+        if self._election.is_held:
+            self._election.release()  # of a reign that ended without ``resign``
+        self.cluster_id()
+        self._election.take()
+        try:
+            with self._mutex:
+                self._refuse_closed()
+                return self._begin_reign(candidate)
+        except BaseException:
+            self._election.release()
+            raise
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise FencedControllerError("The metadata store is closed")
 
     def _begin_reign(self, candidate: Candidate) -> Claim:
-        self._claim = None
-        records = self._log.recover()
-        epochs = (record.controller_epoch for record in records if isinstance(record, ControllerClaimRecord))
-        claim = Claim(epoch=max(epochs, default=0) + 1, candidate=candidate)
+        self._claim = self._failure = None
+        records, epoch = self._copies.begin(candidate.broker_id, self.cluster_id())
+        claim = Claim(epoch=epoch, candidate=candidate)
         opening = claim_record(claim)
-        self._log.append([opening], claim.epoch)
-        self._loaded = Loaded(records=(*records, opening), end_offset=self._log.end_offset)
-        self._write_location(claim)
+        self._append([opening], epoch)
+        self._loaded = Loaded(records=(*records, opening), end_offset=self._copies.end_offset)
         self._claim = claim
+        self._write_location(claim)
         return claim
 
+    def _write_location(self, claim: Claim) -> None:
+        to = claim.candidate
+        where = ControllerLocation(broker_id=to.broker_id, host=to.host, port=to.port, epoch=claim.epoch)
+        self._copies.for_good(lambda copy: copy.write_location(where), limit_s=self._patience_s)
+
+    def _append(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> Offset:
+        base = self._copies.end_offset
+        self._copies.commit(make_batch(records, base, epoch, self._clock()))
+        return base
+
     def resign(self) -> None:
-        """Give the lock to whoever waits for it."""
+        """Give the locks to whoever waits for them."""
         with self._mutex:
-            self._claim = self._loaded = None
-            self._log.close()
-            lock, self._lock = self._lock, None
-            if lock is not None:
-                try:
-                    self._files.unlink(self._location_path)
-                finally:
-                    lock.release()
+            claim, self._claim, self._loaded = self._claim, None, None
+            for copy in self._each.values():
+                copy.log.close()
+            if not self._election.is_held:
+                return
+            try:
+                if claim is not None:
+                    self._copies.for_good(lambda copy: copy.remove_location(), limit_s=self._patience_s)
+            finally:
+                self._election.release()
 
     def close(self) -> None:
-        """Resign; a claim that still waits fails when it would get the lock."""
+        """Resign; a claim that still waits fails when it would get the locks, and so does a commit that waits for a
+        disk."""
         self._closed = True
-        self.resign()
+        if self._mutex.acquire(timeout=CLOSE_S):
+            try:
+                self.resign()
+            finally:
+                self._mutex.release()
+        else:
+            self._election.release()
+        self._lanes.close()
+        self._readers.close()
 
     def _check(self, fence: ControllerEpoch) -> None:
         if self._claim is None or self._claim.epoch != fence:
             held = "none" if self._claim is None else f"epoch {self._claim.epoch}"
             raise FencedControllerError(f"Controller epoch {fence} is over: the claim held here is {held}")
+        if self._failure is not None:
+            raise self._failure
 
-    # -- the log -----------------------------------------------------------------------------------------------
+    # -- the log -------------------------------------------------------------------------------------------------------
 
     def load(self, claim: Claim) -> Loaded:
         """What recovery found, and the claim. Once per claim: it is not kept."""
@@ -161,54 +258,64 @@ class EmbeddedStore:
             return loaded
 
     def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
-        """Append one batch and sync it."""
+        """Append one batch to every good copy and sync it. After an error the claim is over: nobody knows whether it
+        counts before the next claim has looked."""
         with self._mutex:
             self._check(fence)
-            return self._log.append(records, fence)
+            return self._or_end(lambda: self._append(records, fence))
+
+    def _or_end(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except FencedControllerError:
+            self._claim = None
+            raise
+        except HoldfastError as e:
+            self._failure = KafkaStorageError(f"{e}: nothing more is written before the next claim")
+            raise
 
     @property
     def wants_snapshot(self) -> bool:
         """Whether the log is so long that ``snapshot`` should be called."""
-        return self._log.tail_bytes > self._snapshot_bytes
+        return self._copies.wants_snapshot(self._snapshot_bytes)
 
     def snapshot(self, image: ClusterImage, fence: ControllerEpoch) -> None:
         """Replace the log so far by ``image``, which must be the one after the last commit."""
         with self._mutex:
             self._check(fence)
-            assert image.next_offset == self._log.end_offset, f"image {image.offset}, log {self._log.end_offset}"
-            self._log.snapshot(image.to_records(), fence)
+            end_offset = self._copies.end_offset
+            assert image.next_offset == end_offset, f"image {image.offset}, log {end_offset}"
+            records = list(image.to_records())
+            self._or_end(lambda: self._copies.snapshot(records))
 
-    # -- where the controller is -------------------------------------------------------------------------------
+    def tend(self, fence: ControllerEpoch) -> bool:
+        """Probe every copy, leave out what fails, fill again what works."""
+        with self._mutex:
+            self._check(fence)
+            before = set(self._copies.good)
+            soon = self._or_end(lambda: self._copies.tend(self._election.take_one))
+            if self._claim is not None and set(self._copies.good) - before:
+                self._write_location(self._claim)
+            return soon
+
+    def copies(self) -> list[CopyState]:
+        """As the broker that reigns sees them; empty elsewhere. Reads no disk."""
+        if self._claim is None:
+            return []
+        stuck = getattr(self._lanes, "stuck_since_s", None) is not None
+        good, left_out = self._copies.good, dict(self._copies.left_out)
+        return [
+            CopyState(path=path, is_good=path in good, answers=not stuck, reason=left_out.get(path))
+            for path in self._paths
+        ]
+
+    # -- where the controller is ---------------------------------------------------------------------------------------
 
     def active(self) -> ControllerLocation | None:
-        """From controller.json, read again only when it changed: one stat a call."""
-        try:
-            seen = self._files.identity(self._location_path)
-            if seen is None:
-                return None
-            if self._location is None or seen != self._location[0]:
-                found = json.loads(self._files.read_bytes(self._location_path))
-                self._location = (seen, _location(found))
-        except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
-            return None  # not there, or torn by a crash of the machine: the next controller writes it anew
-        return self._location[1]
-
-    def _write_location(self, claim: Claim) -> None:
-        where = claim.candidate
-        text = json.dumps({"broker_id": where.broker_id, "host": where.host, "port": where.port, "epoch": claim.epoch})
-        self._files.write_atomic(self._location_path, text.encode(), durable=False)
-
-
-def _location(found: Any) -> ControllerLocation:
-    """What controller.json says; TypeError for values that it never has."""
-    broker_id, host, port, epoch = found["broker_id"], found["host"], found["port"], found["epoch"]
-    if not (type(host) is str and all(type(number) is int for number in (broker_id, port, epoch))):
-        raise TypeError(f"controller.json holds {found!r}")
-    return ControllerLocation(broker_id=broker_id, host=host, port=port, epoch=epoch)
-
-
-def refuse_network_file_system(path: str, files: FileSystem) -> None:
-    """ConfigError if the directory is on a file system whose locks are another machine's word."""
-    kind = files.kind(path)
-    if kind in NETWORK_FILE_SYSTEMS:
-        raise ConfigError(f"metadata.log.dir: {path} is on {kind}: expected a local disk, for the lock that elects")
+        """Of what the copies that answer say, the one of the highest epoch. None of them answers: as it was."""
+        jobs = {("location", path): copy.location for path, copy in self._each.items()}
+        answers = self._readers.ask(jobs, patience_s=0.02, limit_s=self._patience_s)
+        found = [answer.value for answer in answers.values() if answer.error is None]
+        if found:
+            self._location = max((f for f in found if f is not None), key=lambda f: f.epoch, default=None)
+        return self._location

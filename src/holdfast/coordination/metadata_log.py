@@ -1,21 +1,26 @@
-"""The metadata log on disk: segments and snapshots in one directory, under Kafka's names and in its batch format.
+"""One copy of the metadata log on disk: segments and snapshots in a directory, under Kafka's names and in its format.
 
     00000000000000000000.log                     batches of metadata records, one a commit
     00000000000000004711-0000000003.checkpoint   a snapshot: everything before offset 4711, taken in epoch 3
     00000000000000004711.log                     what was committed since
 
-Owns the files; only the holder of the claim may have one open. What ``append`` returned for is synced. Recovery takes
-the newest whole snapshot and the batches after it, and cuts off what follows the last whole one: it was never
-acknowledged. Knows nothing of claims, epochs are just written down.
+Owns the files; only the holder of the claim may have one open. What ``append`` returned for is synced. Knows nothing
+of claims and of other copies; epochs are just written down.
+
+Every recovery begins a segment that is a new file. A write of an earlier process that hung in the kernel may land when
+the disk answers again: in a file that nobody appends to any more. Reading takes, of several batches at one offset, the
+one of the highest epoch, and ends where there is none: so what landed late, or was written by a controller that had
+lost its claim, is not taken for a decision.
 
 A write or a flush that failed is never tried again (H-28): the system may have dropped what it could not write and
 call the next flush a success. The log takes nothing more until it is recovered. Recovery may find in memory the batch
-whose flush failed, whole, so it writes the last batch once more: then the flush after it is true of that one too.
+whose flush failed, whole, so the new segment begins with the last batch once more.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.records import MetadataRecord
@@ -29,12 +34,66 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_BATCH = 1000
 """Records in one batch of a snapshot."""
+MAX_SEGMENTS = 50
+"""Each recovery adds one; with more a snapshot is wanted, which leaves one."""
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_TEMPORARY = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One whole batch as it lies on disk."""
+
+    base_offset: Offset
+    next_offset: Offset
+    epoch: ControllerEpoch
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What one copy holds: a snapshot of everything before ``base`` (empty: none), and the batches since."""
+
+    base: Offset = 0
+    snapshot_epoch: ControllerEpoch = 0
+    snapshot: bytes = b""
+    batches: tuple[Batch, ...] = ()
+
+    @property
+    def end_offset(self) -> Offset:
+        """The offset of the next record."""
+        return self.batches[-1].next_offset if self.batches else self.base
+
+    @property
+    def last_epoch(self) -> ControllerEpoch:
+        """Of the last batch."""
+        return self.batches[-1].epoch if self.batches else self.snapshot_epoch
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.batches and not self.snapshot
+
+    def records(self) -> list[MetadataRecord]:
+        """Every record, those before ``base`` as the snapshot tells them. CorruptRecordError for one that is whole and
+        that we do not understand: leaving it out would lose a commit."""
+        found = [record for batch in _whole_batches(self.snapshot, 0) for record in _decoded(batch)]
+        for batch in self.batches:
+            found += _decoded(batch)
+        return found
+
+    def after(self, offset: Offset, epoch: ControllerEpoch) -> tuple[Batch, ...] | None:
+        """What another copy lacks that ends at ``offset`` with a batch of ``epoch``; None: it is no part of this."""
+        if offset == self.base:
+            return self.batches if epoch == self.snapshot_epoch or not self.base else None
+        for number, batch in enumerate(self.batches):
+            if batch.next_offset == offset:
+                return self.batches[number + 1 :] if batch.epoch == epoch else None
+        return None
 
 
 class MetadataLog:
-    """See the module's docstring. ``recover`` comes first, then ``append`` and ``snapshot``."""
+    """See the module's docstring. ``recover`` (or ``read`` and ``begin``) comes first."""
 
     def __init__(self, directory: str, files: FileSystem, clock: Callable[[], TimestampMs]) -> None:
         self._directory = directory
@@ -42,6 +101,8 @@ class MetadataLog:
         self._clock = clock
         self._segment: FileHandle | None = None
         self._position = 0
+        self._tail = 0
+        self._segments = 0
         self._failure: KafkaStorageError | None = None
         self.end_offset: Offset = 0
         """The offset of the next record."""
@@ -49,86 +110,154 @@ class MetadataLog:
     @property
     def tail_bytes(self) -> int:
         """Bytes since the last snapshot: what the next recovery must read besides it."""
-        return self._position
+        return self._tail
+
+    @property
+    def has_many_segments(self) -> bool:
+        """Whether a snapshot would leave far fewer files."""
+        return self._segments > MAX_SEGMENTS
+
+    # -- reading -----------------------------------------------------------------------------------------------
 
     def recover(self) -> list[MetadataRecord]:
-        """Every record, those before the newest snapshot as it tells them. Cuts off what is not whole."""
-        self.close()
+        """Every record, and a new segment to append to."""
+        contents = self.read()
+        records = contents.records()
+        self.begin(contents)
+        return records
+
+    def read(self) -> Contents:
+        """What is there and whole. Changes nothing."""
         try:
-            records = self._recover()
+            return self._read()
         except OSError as e:
-            self.close()
             raise KafkaStorageError(f"Metadata log {self._directory} cannot be read: {e}") from e
-        self._failure = None
-        return records
 
-    def _recover(self) -> list[MetadataRecord]:
+    def _read(self) -> Contents:
         names = self._files.listdir(self._directory)
-        base, records = self._newest_snapshot(names)
-        path = self._path(base)
-        data = self._files.read_bytes(path) if self._files.exists(path) else b""
-        offset, last, end = base, 0, 0
-        for batch in _whole_batches(data, base):
-            records += batch.records
-            offset, last, end = batch.next_offset, end, batch.end
-        self._segment = self._files.open(path, create=True)
-        if end < len(data):
-            log.warning("%s: %d bytes after offset %d are not whole: cut off", path, len(data) - end, offset)
-            self._segment.truncate(end)
-        if data:
-            if last < end:
-                self._segment.pwritev((data[last:end],), last)
-            self._segment.fsync()
-        else:
-            self._files.fsync_dir(self._directory)
-        self.end_offset, self._position = offset, end
-        self._remove_older(names, base)
-        return records
+        best: dict[Offset, Batch] = {}
+        for base, path in sorted(self._segment_paths(names)):
+            data = self._files.read_bytes(path)
+            end = base
+            for batch in _whole_batches(data, base):
+                other = best.get(batch.base_offset)
+                if other is None or batch.epoch >= other.epoch:
+                    best[batch.base_offset] = batch
+                end = batch.next_offset
+            log.debug("%s: %d bytes, whole to offset %d", path, len(data), end)
+        base, epoch, snapshot = self._newest_snapshot(names, best)
+        batches: list[Batch] = []
+        offset, last_epoch = base, -1
+        while (found := best.get(offset)) is not None and found.epoch >= last_epoch:
+            batches.append(found)
+            offset, last_epoch = found.next_offset, found.epoch
+        return Contents(base=base, snapshot_epoch=epoch, snapshot=snapshot, batches=tuple(batches))
 
-    def _newest_snapshot(self, names: Iterable[str]) -> tuple[Offset, list[MetadataRecord]]:
+    def _segment_paths(self, names: Iterable[str]) -> Iterator[tuple[Offset, str]]:
+        for name in names:
+            if match := _SEGMENT.fullmatch(name):
+                yield int(match[1]), f"{self._directory}/{name}"
+
+    def _newest_snapshot(self, names: Iterable[str], best: Mapping[Offset, Batch]) -> tuple[Offset, int, bytes]:
         found = sorted((m for name in names if (m := _SNAPSHOT.fullmatch(name))), key=lambda m: m[0], reverse=True)
         for match in found:
+            base, epoch = int(match[1]), int(match[2])
             data = self._files.read_bytes(f"{self._directory}/{match[0]}")
             batches = list(_whole_batches(data, 0))
-            if batches and batches[-1].end == len(data):
-                return int(match[1]), [record for batch in batches for record in batch.records]
-            log.error("%s/%s is not whole: the one before it is used", self._directory, match[0])
+            if not batches or sum(len(batch.data) for batch in batches) != len(data):
+                log.error("%s/%s is not whole: the one before it is used", self._directory, match[0])
+            elif any(b.epoch > epoch for b in best.values() if b.base_offset < base):
+                log.error("%s/%s is of a controller that had lost its claim", self._directory, match[0])
+            else:
+                return base, epoch, data
         if found:
             raise KafkaStorageError(f"Metadata log {self._directory}: no snapshot can be read, expected one or more")
-        return 0, []
+        return 0, 0, b""
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def begin(self, contents: Contents) -> None:
+        """Be ready to append to ``contents``, which this directory holds: in a segment that is a new file."""
+        self.close()
+        last = contents.batches[-1:]
+        base = last[0].base_offset if last else contents.base
+        try:
+            names = self._files.listdir(self._directory)
+            self._open_segment(base, last[0].data if last else b"")
+            self._remove_useless(names, base, contents)
+        except OSError as e:
+            self.close()
+            raise KafkaStorageError(f"Metadata log {self._directory} cannot be written: {e}") from e
+        self.end_offset = contents.end_offset
+        self._tail = sum(len(batch.data) for batch in contents.batches)
+        self._failure = None
+
+    def replace(self, contents: Contents) -> None:
+        """Hold ``contents`` and nothing else, in files that are all new."""
+        self.close()
+        try:
+            self._files.rmtree(self._directory)
+            self._files.makedirs(self._directory)
+            if contents.snapshot:
+                name = f"{contents.base:020d}-{contents.snapshot_epoch:010d}.checkpoint"
+                self._files.write_atomic(f"{self._directory}/{name}", contents.snapshot)
+            self._open_segment(contents.base, b"".join(batch.data for batch in contents.batches))
+        except OSError as e:
+            self.close()
+            raise KafkaStorageError(f"Metadata log {self._directory} cannot be written: {e}") from e
+        self.end_offset = contents.end_offset
+        self._segments = 1
+        self._tail = self._position
+        self._failure = None
+
+    def _open_segment(self, base: Offset, data: bytes) -> None:
+        """A new file under the name of the segment; one of that name before it is nobody's any more."""
+        path = self._path(base)
+        self._files.unlink(path + _TEMPORARY)
+        segment = self._files.open(path + _TEMPORARY, create=True)
+        if data:
+            segment.pwritev((data,), 0)
+        segment.fsync()
+        self._files.rename(path + _TEMPORARY, path)
+        self._files.fsync_dir(self._directory)
+        self._segment, self._position = segment, len(data)
 
     def append(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> Offset:
         """Write one batch, synced; the offset of its first record. After an error nobody knows whether it is there:
         every further ``append`` is refused until ``recover`` has found out."""
+        return self.append_batch(make_batch(records, self.end_offset, epoch, self._clock()))
+
+    def append_batch(self, batch: Batch) -> Offset:
+        """As ``append``, for a batch that was made for all copies; it begins where this copy ends."""
         segment = self._writable()
-        batch = _batch(records, self.end_offset, epoch, self._clock())
+        assert batch.base_offset == self.end_offset, f"batch at {batch.base_offset}, log ends at {self.end_offset}"
         try:
-            segment.pwritev((batch,), self._position)
+            segment.pwritev((batch.data,), self._position)
             segment.fsync()
         except OSError as e:
-            raise self._failed(f"Metadata log {segment.path}: {e}") from e
-        base = self.end_offset
-        self.end_offset += len(records)
-        self._position += len(batch)
-        return base
+            raise self._failed(f"Metadata log {self._path(self.end_offset)}: {e}") from e
+        self.end_offset = batch.next_offset
+        self._position += len(batch.data)
+        self._tail += len(batch.data)
+        return batch.base_offset
 
-    def snapshot(self, records: Iterable[MetadataRecord], epoch: ControllerEpoch) -> None:
+    def snapshot(
+        self, records: Iterable[MetadataRecord], epoch: ControllerEpoch, confirm: Callable[[], None] | None = None
+    ) -> None:
         """Keep ``records`` in place of everything so far; appending goes on in a new segment. After an error as after
-        one of ``append``: the snapshot may count already, and what came after it in the old segment would not."""
+        one of ``append``: the snapshot may count already, and what came after it in the old segment would not.
+
+        ``confirm`` is called before anything is removed and raises when the claim is lost."""
         old = self._writable()
-        everything = list(records)
-        now_ms = self._clock()
-        data = bytearray()
-        for start in range(0, len(everything), SNAPSHOT_BATCH):
-            data += _batch(everything[start : start + SNAPSHOT_BATCH], start, epoch, now_ms)
-        base = self.end_offset
+        data, base = encode_snapshot(records, epoch, self._clock()), self.end_offset
         try:
-            segment = self._files.open(self._path(base), create=True)
-            self._files.write_atomic(f"{self._directory}/{base:020d}-{epoch:010d}.checkpoint", bytes(data))
-            self._files.fsync_dir(self._directory)
+            self._open_segment(base, b"")
             old.close()
-            self._segment, self._position = segment, 0
-            self._remove_older(self._files.listdir(self._directory), base)
+            self._files.write_atomic(f"{self._directory}/{base:020d}-{epoch:010d}.checkpoint", data)
+            if confirm is not None:
+                confirm()
+            self._tail = 0
+            self._remove_useless(self._files.listdir(self._directory), base, Contents(base=base, snapshot_epoch=epoch))
         except OSError as e:
             raise self._failed(f"Metadata snapshot in {self._directory}: {e}") from e
 
@@ -152,30 +281,25 @@ class MetadataLog:
     def _path(self, base: Offset) -> str:
         return f"{self._directory}/{base:020d}.log"
 
-    def _remove_older(self, names: Iterable[str], base: Offset) -> None:
-        """What a snapshot has made superfluous. Segments after ``base`` are of a snapshot that did not get whole."""
+    def _remove_useless(self, names: Iterable[str], newest: Offset, contents: Contents) -> None:
+        """Snapshots but the one that counts, segments that lie wholly before it, and what never got whole: segments
+        after the one that is appended to, files under a name for a while."""
+        bases = sorted({*(base for base, _ in self._segment_paths(names)), newest})
+        first = max((base for base in bases if base <= contents.base), default=0)
+        self._segments = sum(first <= base <= newest for base in bases)
         for name in names:
             segment, snapshot = _SEGMENT.fullmatch(name), _SNAPSHOT.fullmatch(name)
-            if (segment and int(segment[1]) != base) or (snapshot and int(snapshot[1]) != base):
+            useless = name.endswith(_TEMPORARY)
+            if segment:
+                useless = not first <= int(segment[1]) <= newest
+            elif snapshot:
+                useless = (int(snapshot[1]), int(snapshot[2])) != (contents.base, contents.snapshot_epoch)
+            if useless:
                 self._files.unlink(f"{self._directory}/{name}")
 
 
-class _Batch:
-    __slots__ = ("end", "next_offset", "records")
-
-    def __init__(self, records: list[MetadataRecord], next_offset: Offset, end: int) -> None:
-        self.records = records
-        self.next_offset = next_offset
-        self.end = end
-
-
-def _whole_batches(data: bytes, offset: Offset) -> Iterator[_Batch]:
-    """The batches from ``offset`` on, up to the first that is torn, damaged or out of order.
-
-    A batch that is whole but has a record we do not understand is CorruptRecordError: cutting it off would lose a
-    commit.
-    """
-    position = 0
+def _whole_batches(data: bytes, offset: Offset) -> Iterator[Batch]:
+    """The batches from ``offset`` on, up to the first that is torn, damaged or out of order."""
     headers = iter_headers(data)
     while True:
         try:
@@ -185,25 +309,38 @@ def _whole_batches(data: bytes, offset: Offset) -> Iterator[_Batch]:
         if found is None:
             return
         position, header = found
-        if header.base_offset != offset or not crc_ok(data, position, header):
+        if header.base_offset != offset or header.next_offset <= offset or not crc_ok(data, position, header):
             return
-        end = position + header.size
-        try:
-            records = [decode_record(r.value or b"") for r in decode_batch(memoryview(data)[position:end])]
-        except HoldfastError as e:
-            raise CorruptRecordError(f"Metadata batch at offset {offset}: {e}") from e
-        if not records or header.next_offset != offset + len(records):
-            raise CorruptRecordError(
-                f"Metadata batch at offset {offset} has {len(records)} records up to {header.last_offset}"
-            )
         offset = header.next_offset
-        yield _Batch(records, offset, end)
+        yield Batch(header.base_offset, offset, header.partition_leader_epoch, data[position : position + header.size])
 
 
-def _batch(
+def _decoded(batch: Batch) -> list[MetadataRecord]:
+    try:
+        records = [decode_record(r.value or b"") for r in decode_batch(memoryview(batch.data))]
+    except HoldfastError as e:
+        raise CorruptRecordError(f"Metadata batch at offset {batch.base_offset}: {e}") from e
+    if not records or batch.next_offset != batch.base_offset + len(records):
+        raise CorruptRecordError(
+            f"Metadata batch at offset {batch.base_offset} has {len(records)} records up to {batch.next_offset - 1}"
+        )
+    return records
+
+
+def make_batch(
     records: Sequence[MetadataRecord], base_offset: Offset, epoch: ControllerEpoch, now_ms: TimestampMs
-) -> bytearray:
+) -> Batch:
+    """The batch of one commit, the same bytes for every copy."""
     builder = BatchBuilder(base_offset=base_offset, leader_epoch=epoch)
     for record in records:
         builder.append(None, encode_record(record), now_ms)
-    return builder.build()
+    return Batch(base_offset, base_offset + len(records), epoch, bytes(builder.build()))
+
+
+def encode_snapshot(records: Iterable[MetadataRecord], epoch: ControllerEpoch, now_ms: TimestampMs) -> bytes:
+    """A snapshot's file."""
+    everything = list(records)
+    data = bytearray()
+    for start in range(0, len(everything), SNAPSHOT_BATCH):
+        data += make_batch(everything[start : start + SNAPSHOT_BATCH], start, epoch, now_ms).data
+    return bytes(data)

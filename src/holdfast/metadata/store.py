@@ -62,8 +62,19 @@ class Loaded:
         return self.end_offset - len(self.records)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyState:
+    """One copy of the metadata, as the active controller sees it. ``reason``: why it is left out."""
+
+    path: str
+    is_good: bool
+    answers: bool
+    """False while none of them does: decisions wait."""
+    reason: str | None = None
+
+
 class MetadataStore(Protocol):
-    """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``active``."""
+    """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``copies``."""
 
     def cluster_id(self) -> str:
         """The cluster's id; made once, by whoever asks first."""
@@ -92,6 +103,17 @@ class MetadataStore(Protocol):
 
     def snapshot(self, image: ClusterImage, fence: ControllerEpoch) -> None:
         """Replace the log so far by an image, the one after the last commit; offsets go on."""
+        ...
+
+    def tend(self, fence: ControllerEpoch) -> bool:
+        """Called about every second of a reign: notice what does not work, mend what works again. Whether it should be
+        called again soon, as something is being mended.
+
+        FencedControllerError when the claim is lost, KafkaStorageError when nothing can be written any more."""
+        ...
+
+    def copies(self) -> list[CopyState]:
+        """The copies that are kept, in a store that keeps several and of which this broker has the claim; else none."""
         ...
 
     def active(self) -> ControllerLocation | None:
@@ -171,6 +193,13 @@ class InMemoryStore:
         shared.start += len(shared.log)
         shared.log = list(image.to_records())
         shared.start -= len(shared.log)
+
+    def tend(self, fence: ControllerEpoch) -> bool:
+        self._check(fence)
+        return False
+
+    def copies(self) -> list[CopyState]:
+        return []
 
     def active(self) -> ControllerLocation | None:
         return self._shared.location

@@ -218,6 +218,18 @@ class BrokerConfig:
         return self.list("log.dirs" if self.values["log.dirs"] else "log.dir")
 
     @property
+    def metadata_log_dirs(self) -> tuple[builtins.str, ...]:
+        """metadata.log.dirs, or metadata.log.dir, or the first of log.dirs: as written, in order."""
+        if self.values["metadata.log.dirs"]:
+            return self.list("metadata.log.dirs")
+        return (self.optional_str("metadata.log.dir") or self.log_dirs[0],)
+
+    @property
+    def metadata_witness_dirs(self) -> tuple[builtins.str, ...]:
+        """metadata.witness.dirs, or the log directories: as written, in order."""
+        return self.list("metadata.witness.dirs") if self.values["metadata.witness.dirs"] else self.log_dirs
+
+    @property
     def listeners(self) -> tuple[Listener, ...]:
         return _parse_listeners("listeners", self.list("listeners"))
 
@@ -270,6 +282,11 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(f"Invalid value {broker} of broker.id: expected {node}, the value of node.id, or nothing")
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError(f"Invalid value {config.log_dirs!r} of log.dirs: expected one directory or more, by commas")
+    shared = config.metadata_log_dirs
+    if not all(shared) or len(set(shared)) < len(shared):
+        raise ConfigError(
+            f"Invalid value {','.join(shared)!r} of metadata.log.dirs: expected one directory or more, each once"
+        )
     if not config.listeners:
         raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
     _ = config.advertised_listeners

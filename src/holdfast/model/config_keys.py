@@ -39,7 +39,44 @@ _IDENTITY = (
 _DIRECTORIES = (
     make_key("log.dirs", _LIST, None, "The log directories, one per disk. If not given, log.dir is used."),
     make_key("log.dir", _LIST, "/tmp/kafka-logs", "The log directory if log.dirs is not given."),
-    make_key("metadata.log.dir", _S, None, "The directory that all brokers share for the embedded metadata store."),
+    make_key(
+        "metadata.log.dirs",
+        _LIST,
+        None,
+        "The directories that all brokers share for the embedded metadata store, each with a copy of everything: put "
+        "them on different disks. If not given, metadata.log.dir is used.",
+        ours=True,
+    ),
+    make_key(
+        "metadata.log.dir",
+        _S,
+        None,
+        "One such directory, if metadata.log.dirs is not given; if neither is, the first of log.dirs.",
+    ),
+    make_key(
+        "metadata.witness.dirs",
+        _LIST,
+        None,
+        "Directories of this broker that note which copies of the metadata are good, for a start at which one "
+        "of them is missing. If not given: log.dirs.",
+        ours=True,
+    ),
+    make_key(
+        "metadata.log.dir.timeout.ms",
+        _L,
+        500,
+        "A metadata directory silent for this long while another has answered is left out until it is whole again.",
+        1,
+        ours=True,
+    ),
+    make_key(
+        "metadata.log.dir.probe.interval.ms",
+        _L,
+        1_000,
+        "How often the controller probes each metadata directory by writing, syncing and reading back a small file.",
+        1,
+        ours=True,
+    ),
     make_key(
         "metadata.store",
         _S,

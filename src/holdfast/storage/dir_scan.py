@@ -29,6 +29,8 @@ _OWN_FILES = frozenset(
         "cleaner-offset-checkpoint",
         "bootstrap.checkpoint",
         "__cluster_metadata-0",
+        "metadata-reigns",
+        "metadata-witnesses",
     }
 )
 

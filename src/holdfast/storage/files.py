@@ -96,6 +96,27 @@ class LockNotes(Protocol):
         """The descriptor is about to be closed."""
 
 
+class LockFile(Protocol):
+    """An open file whose lock may be taken and given back many times: no I/O, so a disk that is dead or hangs does not
+    matter once it is open. Freed when the process ends."""
+
+    @property
+    def inode(self) -> int:
+        """Of the open file; another one may have its name by now."""
+
+    def try_take(self) -> bool:
+        """Whether the lock is ours now, or was already."""
+
+    def wait(self) -> None:
+        """Take it, waiting in the system call for as long as another has it."""
+
+    def release(self) -> None:
+        """Give it back and keep the file open."""
+
+    def close(self) -> None:
+        """Give it back for good."""
+
+
 class FileSystem(Protocol):
     """What storage asks of the operating system."""
 
@@ -161,6 +182,12 @@ class FileSystem(Protocol):
 
     def wait_for_lock(self, path: str) -> FileLock:
         """The same lock, waiting in the system call for as long as another has it."""
+
+    def open_lock(self, path: str) -> LockFile:
+        """Open a file (made if missing) whose lock is to be taken again and again."""
+
+    def inode(self, path: str) -> int | None:
+        """Number of the file or directory under a name; None if it is missing."""
 
 
 class OsFile:
@@ -268,6 +295,42 @@ class OsLock:
             notes.lock_taken(fd, path)
 
     def release(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            if self._notes is not None:
+                self._notes.lock_given_back(fd)
+            os.close(fd)
+
+
+class OsLockFile:
+    """flock on a descriptor that stays open."""
+
+    __slots__ = ("_fd", "_notes", "inode")
+
+    def __init__(self, fd: int, path: str, notes: LockNotes | None) -> None:
+        self._fd = fd
+        self._notes = notes
+        self.inode = os.fstat(fd).st_ino
+        if notes is not None:
+            notes.lock_taken(fd, path)
+
+    def try_take(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            if e.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def wait(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if self._notes is not None:
@@ -419,6 +482,15 @@ class OsFiles:
             os.close(fd)
             raise
         return OsLock(fd, path, self._lock_notes)
+
+    def open_lock(self, path: str) -> LockFile:
+        return OsLockFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), path, self._lock_notes)
+
+    def inode(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_ino
+        except FileNotFoundError:
+            return None
 
 
 def _holder_is_dead(fd: int) -> bool:

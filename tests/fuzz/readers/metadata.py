@@ -160,15 +160,15 @@ def _make_log() -> Run:
 
 
 def _log_corpus() -> list[bytes]:
-    from holdfast.coordination.metadata_log import _batch
+    from holdfast.coordination.metadata_log import make_batch
 
     records = _our_records()
-    one = b"".join(bytes(_batch([record], i, 1, 0)) for i, record in enumerate(records[:4]))
-    rest = b"".join(bytes(_batch([record], 4 + i, 1, 0)) for i, record in enumerate(records[4:8]))
-    end = b"".join(bytes(_batch([record], 8 + i, 1, 0)) for i, record in enumerate(records[8:14]))
-    single = [archive.pack([(0, bytes(_batch([record], 0, 1, 0)))]) for record in records]
+    one = b"".join(make_batch([record], i, 1, 0).data for i, record in enumerate(records[:4]))
+    rest = b"".join(make_batch([record], 4 + i, 1, 0).data for i, record in enumerate(records[4:8]))
+    end = b"".join(make_batch([record], 8 + i, 1, 0).data for i, record in enumerate(records[8:14]))
+    single = [archive.pack([(0, make_batch([record], 0, 1, 0).data)]) for record in records]
     pairs = [
-        archive.pack([(0, b""), (2, bytes(_batch([first], 0, 1, 0))), (0, bytes(_batch([second], 4, 1, 0)))])
+        archive.pack([(0, b""), (2, make_batch([first], 0, 1, 0).data), (0, make_batch([second], 4, 1, 0).data)])
         for first, second in zip(records, records[5:], strict=False)
     ]
     found = [
@@ -176,9 +176,9 @@ def _log_corpus() -> list[bytes]:
         *pairs,
         archive.pack([(0, one)]),
         archive.pack([(0, one + rest)]),
-        archive.pack([(0, bytes(_batch(records[:6], 0, 1, 0)))]),
+        archive.pack([(0, make_batch(records[:6], 0, 1, 0).data)]),
         archive.pack([(0, b""), (0, b""), (_SNAPSHOT_BATCHES + 1, one), (_SNAPSHOT_BATCHES + 2, one)]),
-        archive.pack([(0, one), (0, rest), (2, one), (2, bytes(_batch(records[:4], 0, 2, 0)))]),
+        archive.pack([(0, one), (0, rest), (2, one), (2, make_batch(records[:4], 0, 2, 0).data)]),
         archive.pack([(0, end)]),
     ]
     files = samples.recorded_files("__cluster_metadata-0")

@@ -103,6 +103,7 @@ def _make_identities() -> Run:
     """The first byte chooses: meta.properties, partition.metadata, the mark of a clean shutdown, controller.json, the
     cluster's id, a name in a log directory, the incarnation. Whoever reads them gets a typed refusal or an answer."""
     from holdfast.coordination.embedded import EmbeddedStore
+    from holdfast.coordination.lanes import InlineLanes
     from holdfast.storage import checkpoints, dir_scan, incarnation, log_dir, partition_metadata
 
     logging.getLogger("holdfast.storage").setLevel(logging.CRITICAL)
@@ -126,7 +127,7 @@ def _make_identities() -> Run:
 
     def controller(files: Any) -> Any:
         files.contents["/m/controller.json"] = files.contents[path]
-        where = EmbeddedStore("/m", files=files).active()
+        where = EmbeddedStore("/m", files=files, lanes=InlineLanes()).active()
         if where is None:
             return None
         assert type(where.broker_id) is int and type(where.host) is str

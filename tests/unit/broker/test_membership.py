@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker.membership import Identity, Membership
-from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
+from holdfast.metadata.store import Candidate, ControllerLocation, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
 from holdfast.model.fates import ReplicaTurn
 from holdfast.model.types import TopicPartition
@@ -56,11 +56,14 @@ class Member:
             incarnation_id=UUID(int=8),
         )
         self.membership = Membership(
-            identity, self.store, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
+            identity, self.locate, heartbeat_interval_ms=5, session_timeout_ms=DEADLINE_S * 1000,
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
             turns=lambda: self.turns, on_told=self.told.append, directories=self.directories,
         )  # fmt: skip
+
+    async def locate(self) -> ControllerLocation | None:
+        return self.store.active()
 
     def elect(self, broker_id: int, listener: Listener) -> None:
         """``listener`` is the controller from now on."""

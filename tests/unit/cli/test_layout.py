@@ -31,7 +31,7 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
         "listeners": "PLAINTEXT://127.0.0.1:9093",
         "advertised.listeners": "PLAINTEXT://127.0.0.1:9093",
         "log.dirs": f"{tmp_path}/broker-2/log-dir-1,{tmp_path}/broker-2/log-dir-2",
-        "metadata.log.dir": f"{tmp_path}/metadata",
+        "metadata.log.dirs": f"{tmp_path}/metadata,{tmp_path}/metadata-2",
         "metrics.port": "9193",
         "offsets.topic.replication.factor": "3",
         "default.replication.factor": "3",

@@ -80,7 +80,9 @@ def test_keys_that_kafka_4_dropped_are_as_in_3_9() -> None:
 def test_our_own_keys_are_unknown_to_kafka() -> None:
     ours = {name for name, key in KEYS.items() if key.ours}
     assert ours == {
-        "metadata.store", "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
+        "metadata.store", "metadata.log.dirs", "metadata.log.dir.timeout.ms", "metadata.witness.dirs",
+        "metadata.log.dir.probe.interval.ms",
+        "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "leader.election.wait.ms", "metrics.port",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
