@@ -106,7 +106,7 @@ class Machine:
     def store(self, broker_id: int = 1, **options: Any) -> EmbeddedStore:
         files = FaultyFiles()
         store = EmbeddedStore(
-            options.pop("paths", self.paths), files=files, patience_s=0.2,
+            self.paths, files=files, patience_s=options.pop("patience_s", 0.5),
             witness=Witness(broker_id=broker_id, directories=tuple(self.witnesses)), **options,
         )  # fmt: skip
         self.opened.append(store)
@@ -226,7 +226,7 @@ def test_A5_a_probe_notices_without_a_decision_and_the_copy_is_filled_again(
 
 
 def test_where_all_hang_decisions_wait_and_go_on(machine: Machine) -> None:
-    store = machine.store()
+    store = machine.store(patience_s=10)
     claim = store.claim(ONE)
     files = machine.files_of(store)
     for path in machine.paths:
@@ -245,7 +245,7 @@ def test_where_all_hang_decisions_wait_and_go_on(machine: Machine) -> None:
     thread.join(timeout=20)
     assert done.is_set()
     assert machine.names(0) == machine.names(1) == {"waits"}
-    assert all(copy.is_good and copy.answers for copy in store.copies())
+    assert [(copy.is_good, copy.answers, copy.reason) for copy in store.copies()] == [(True, True, None)] * 2
 
 
 def test_H_23_all_copies_have_failed(machine: Machine) -> None:

@@ -41,6 +41,7 @@ from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
+from holdfast.broker.topic_notes import TopicNotes
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.metadata.store import Candidate
@@ -180,6 +181,7 @@ class Broker:
             clock=self.now_ms,
         )
         self.moves = Moves(self)
+        self.topic_notes = TopicNotes(self)
         self.housekeeping = Housekeeping(self)
         self.dispatcher = Dispatcher(self)
         self.admission = Admission(self.dispatcher.dispatch)
@@ -247,6 +249,11 @@ class Broker:
     # -- what comes in -----------------------------------------------------------------------------------------
 
     @property
+    def told(self) -> tuple[int, int]:
+        """Controller epoch and metadata offset of the newest metadata that we have; -1, -1: none yet."""
+        return self._told
+
+    @property
     def told_epoch(self) -> int:
         """Of the controller whose metadata we have; -1: none yet."""
         return self._told[0]
@@ -261,6 +268,7 @@ class Broker:
             log.info("metadata of offset %d comes after that of %d: not taken", told[1], self._told[1])
             return
         self._told = told
+        self.topic_notes.changed()
         before, alive = set(self.metadata.topics), set(self.metadata.brokers)
         configured = set(self.metadata.topic_configs)
         changed = self.metadata.update(request)
@@ -346,6 +354,7 @@ class Broker:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self.housekeeping.close()
+        self.topic_notes.close()
         if self.metrics is not None:
             self.metrics.close()
         self.server.stop_accepting()

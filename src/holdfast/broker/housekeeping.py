@@ -72,6 +72,7 @@ class Housekeeping:
         logs.upkeep.flush_due(now_ms)
         logs.upkeep.write_indexes()
         logs.upkeep.purge(now_ms)
+        self._broker.topic_notes.write()
 
     def close(self) -> None:
         """Stop all timers."""

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Forget a broker that was stopped."),
+    "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),

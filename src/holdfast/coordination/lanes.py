@@ -50,7 +50,7 @@ class Lanes(Protocol):
     ) -> dict[K, Answer[T]]:
         """Run all at the same time. Who is missing in the result has not answered.
 
-        Returns when all have answered, or when one has without an error and ``patience_s`` is over. Waits on when no
+        Returns when all have answered, or ``patience_s`` after one has without an error. Waits on when no
         one has answered well, up to ``limit_s`` (None: for as long as it takes)."""
 
     def begin(self, key: Hashable, job: Callable[[], Any]) -> Background:
@@ -107,13 +107,19 @@ class ThreadLanes:
         start_s = time.monotonic()
         for key, job in asked.items():
             self._submit(key, job)
-        told = False
+        told, good_after_s = False, None
         with self._changed:
             while not self._closed:
                 left = [job for job in asked.values() if job.answer is None]
                 waited_s = time.monotonic() - start_s
                 good = any(job.answer is not None and job.answer.error is None for job in asked.values())
-                if not left or (good and waited_s >= patience_s) or (limit_s is not None and waited_s >= limit_s):
+                if good and good_after_s is None:
+                    good_after_s = waited_s
+                if (
+                    not left
+                    or (good_after_s is not None and waited_s >= good_after_s + patience_s)
+                    or (limit_s is not None and waited_s >= limit_s)
+                ):
                     break
                 if waited_s >= SAY_AFTER_S and not good and not told and limit_s is None:
                     told, self.stuck_since_s = True, start_s
@@ -123,7 +129,7 @@ class ThreadLanes:
                         waited_s,
                         ", ".join(map(str, asked)),
                     )
-                waits = [patience_s - waited_s if good else SAY_AFTER_S]
+                waits = [SAY_AFTER_S if good_after_s is None else good_after_s + patience_s - waited_s]
                 if limit_s is not None:
                     waits.append(limit_s - waited_s)
                 self._changed.wait(max(0.001, min(waits)))

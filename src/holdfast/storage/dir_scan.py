@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints, incarnation
+from holdfast.storage import checkpoints, incarnation, topic_configs
 
 DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
 
@@ -28,6 +28,8 @@ _OWN_FILES = frozenset(
         incarnation.FILE_NAME,
         "cleaner-offset-checkpoint",
         "bootstrap.checkpoint",
+        topic_configs.FILE_NAME,
+        topic_configs.RECOVERED,
         "__cluster_metadata-0",
         "metadata-reigns",
         "metadata-witnesses",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from holdfast.model.errors import HoldfastError, StorageError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import DiskQueue
+from holdfast.storage.log_dir import DiskQueue, LogDir
+from holdfast.storage.topic_configs import RECOVERED
 
 if TYPE_CHECKING:
     from holdfast.storage.log_manager import LogManager
@@ -36,8 +37,18 @@ class Upkeep:
     def retain(self, now_ms: TimestampMs, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
         """Retire segments by age and size."""
 
+        unconfirmed: dict[LogDir, bool] = {}
+
         def retain_one(each: Log) -> None:
-            each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
+            if each.dir not in unconfirmed:
+                unconfirmed[each.dir] = each.dir.files.exists(f"{each.dir.path}/{RECOVERED}")
+                if unconfirmed[each.dir]:
+                    log.warning(
+                        "%s: the metadata was rebuilt: retention deletes nothing before `holdfast metadata confirm`",
+                        each.dir.path,
+                    )
+            if not unconfirmed[each.dir]:
+                each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
 
         self._for_each_log(retain_one)
 
