@@ -6,8 +6,10 @@ hear of the death and elect), its port, the election of the controller, and the 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,16 @@ def port_is_had(port: int) -> bool:
     return True
 
 
+def is_locked(path: Path) -> bool:
+    """Whether somebody has the lock of a log directory."""
+    with (path / ".lock").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
 @pytest.mark.parametrize("victim", ["controller", "plain"])
 def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> None:
     disks = {(broker, HUNG): FrozenDisk for broker in (1, 2, 3)}
@@ -67,6 +79,8 @@ def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> 
             took_s = time.monotonic() - began
             assert took_s < ELECTED_S
             wait_for(lambda: port_is_had(port), "the port to be free", timeout_s=2, interval_s=0.005)
+            assert not is_locked(cluster.log_dir(broker, WELL))
+            assert is_locked(cluster.log_dir(broker, HUNG)), "a late write must not meet a log that was recovered"
             load.progress()
             others_lead = cluster.describe([], broker=others[0]).controller_id
             assert others_lead in others
@@ -76,6 +90,7 @@ def test_a_killed_broker_whose_disk_hangs_is_dead_for_everybody(victim: str) -> 
 
             cluster.disks[broker, HUNG].heal()
             wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the process", timeout_s=TIMEOUT_S)
+            wait_for(lambda: not is_locked(cluster.log_dir(broker, HUNG)), "its lock", timeout_s=TIMEOUT_S)
             cluster.revive()
             load.progress()
         for partition in range(PARTITIONS):

@@ -455,19 +455,19 @@ def configure_logging(broker_id: int) -> None:
     root.setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper())
 
 
-def run_broker(config_path: str, *, ready_fd: int | None = None) -> int:
+def run_broker(config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None) -> int:
     """Run one node until SIGTERM or SIGINT; the process's exit code.
 
     ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
-    what keeps it from starting is one line on standard error.
+    what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
+    loaded; otherwise it is started here.
     """
-    closer: Closer | None = None
     try:
         with open(config_path, encoding="utf-8") as file:
             config = BrokerConfig.parse(read_properties(file.read()))
         configure_logging(config.node_id)
         _raise_file_limit()
-        closer = Closer.start()
+        closer = closer or Closer.start()
         return asyncio.run(_main(config, ready_fd, closer))
     except OSError as e:
         print(f"holdfast broker: {config_path}: {e.strerror or e}", file=sys.stderr)

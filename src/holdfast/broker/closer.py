@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -79,6 +80,7 @@ class Closer:
         notes = os.memfd_create("holdfast-closer")
         spare = tuple(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(SPARE_DESCRIPTORS))
         tasks = os.open("/proc/self/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        gc.freeze()  # pages that the collector does not touch stay shared by the two processes
         parent = os.getpid()
         python = ctypes.pythonapi
         libc = ctypes.PyDLL(None, use_errno=True)

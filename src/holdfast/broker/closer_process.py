@@ -34,10 +34,6 @@ import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from holdfast.model.errors import InvalidRequestError
-from holdfast.protocol.apis import ApiKey
-from holdfast.protocol.framing import parse_request_header
-
 NAME = b"holdfast-closer"
 WINDOW_S = 0.15
 """The port outlives its broker by this. A broker that starts again waits for it (broker/listening.py)."""
@@ -48,7 +44,8 @@ MAX_HELD = 512
 SLOT_BYTES = 1 << 20
 """Of the notes, each of two."""
 BROKER_NOT_AVAILABLE = 8
-CONTROLLER_PREFIX = "controller-"
+API_VERSIONS = 18
+CONTROLLER_PREFIX = b"controller-"
 """How the client ids of a controller's connections begin."""
 STEP_S = 0.001
 THREADS_S = 0.02
@@ -57,6 +54,8 @@ _WAKE = signal.SIGUSR2
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGUSR1)
 _DEAD = "ZX"
+_REQUEST = struct.Struct(">ihhih")
+"""Size, API key, version, correlation id, length of the client id."""
 
 
 def run(parent: int, tasks: int, notes: int, spare: tuple[int, ...]) -> NoReturn:
@@ -144,6 +143,8 @@ class Remains:
         self.give_back()
         _Window(self._listeners).keep(self.give_back)
         self._close_files()
+        # A service manager may end us now: the kernel gives back what is left with the last thread.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         while self.locks:
             time.sleep(THREADS_S)
             self.give_back()
@@ -230,7 +231,7 @@ class _Window:
             if answer is None:
                 return
             sock.send(answer)
-        except (OSError, InvalidRequestError):
+        except OSError:
             pass
         self._end(descriptor)
 
@@ -247,15 +248,16 @@ class _Window:
 
 
 def answer_to(received: bytes) -> bytes | None:
-    """What the first bytes of a connection in the window are answered: b"" ends it, None keeps it for HOLD_S.
-
-    InvalidRequestError for what is no request.
-    """
-    header = parse_request_header(received[4:])
-    if header.api_key != ApiKey.API_VERSIONS:
+    """What the first bytes of a connection in the window are answered: b"" ends it, None keeps it for HOLD_S."""
+    try:  # by hand: the process that does this has not loaded the protocol
+        _, api_key, version, correlation_id, length = _REQUEST.unpack_from(received)
+    except struct.error:
         return b""
-    if header.api_version == 0 and (header.client_id or "").startswith(CONTROLLER_PREFIX):
-        return struct.pack(">iihi", 10, header.correlation_id, BROKER_NOT_AVAILABLE, 0)
+    if api_key != API_VERSIONS:
+        return b""
+    client_id = received[_REQUEST.size : _REQUEST.size + max(0, length)]
+    if version == 0 and client_id.startswith(CONTROLLER_PREFIX):
+        return struct.pack(">iihi", 10, correlation_id, BROKER_NOT_AVAILABLE, 0)
     return None
 
 

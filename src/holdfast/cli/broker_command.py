@@ -18,11 +18,14 @@ def broker(properties: str) -> None:
     Also brings back a killed node of `holdfast up`: its file is DIR/broker-N.properties. Log lines go to standard
     error. Exit code 0 after a clean stop, 1 when the node cannot start or all its disks are lost.
     """
+    from holdfast.broker.closer import Closer
+
+    closer = Closer.start()  # it keeps the memory that this process has now, which is little
     with lean_imports():
         from holdfast.broker.app import run_broker
 
     raise_open_files_limit()
-    sys.exit(run_broker(properties))
+    sys.exit(run_broker(properties, closer=closer))
 
 
 def raise_open_files_limit() -> None:
