@@ -7,8 +7,8 @@ first thread dies, which is at once. Then it closes everything in a decided orde
 
 Owns the closer's start and end on the broker's side, and the notes that the closer reads when it is needed: which
 descriptors are locks of log directories, and which threads work on which directory. The notes are in a file without a
-name that both have open. What cannot be told in it is held to be in use: a lock is kept too long rather than given to
-a new process while a write of the old one may still come.
+name that both have open. A thread whose directory is not known yet keeps all of them: a lock is kept too long rather
+than given to a new process while a write of the old one may still come.
 
 Linux only. Elsewhere, and where the process cannot be made, the kernel closes everything when the last thread has gone.
 docs/decisions/0008 has what was measured.
@@ -84,12 +84,14 @@ class Closer:
         parent = os.getpid()
         python = ctypes.pythonapi
         libc = ctypes.PyDLL(None, use_errno=True)
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         python.PyOS_BeforeFork()
         pid = libc.syscall(number, _CLONE_FILES | signal.SIGCHLD, 0, 0, 0, 0)
         if pid == 0:
             python.PyOS_AfterFork_Child()
             closer_process.run(parent, tasks, notes, spare)
         python.PyOS_AfterFork_Parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if pid < 0:
             log.warning("no closer: clone: %s", os.strerror(ctypes.get_errno()))
             for descriptor in (notes, tasks, *spare):
@@ -112,7 +114,8 @@ class Closer:
             self._write()
 
     def thread_made(self, worker: Worker) -> None:
-        """A thread that may touch every log directory, until ``works_on`` says more."""
+        """A thread that may touch every log directory, until ``works_on`` says more. Threads that are not told of touch
+        none."""
         with self._writing:
             self._workers.append(worker)
             self._write()
@@ -130,11 +133,13 @@ class Closer:
         self._workers = [worker for worker in self._workers if worker.thread_id is not None]
         alive = {str(worker.thread_id): worker.name for worker in self._workers}
         self._of_directory = {thread: path for thread, path in self._of_directory.items() if thread in alive}
-        elsewhere = [thread for thread, name in alive.items() if name.startswith(NO_DIRECTORY)]
-        text = json.dumps({"locks": self._locks, "directory": self._of_directory, "elsewhere": elsewhere}).encode()
+        undecided = [
+            t for t, name in alive.items() if t not in self._of_directory and not name.startswith(NO_DIRECTORY)
+        ]
+        text = json.dumps({"locks": self._locks, "directory": self._of_directory, "undecided": undecided}).encode()
         if len(text) >= SLOT_BYTES - 4:
             log.error("the closer's notes have %d bytes, expected less than %d: not told", len(text), SLOT_BYTES)
-            text = b"{}"  # then every lock is kept until the last thread has gone
+            text = b"{}"  # then every file is left open until the last thread has gone
         self._writes += 1
         slot = 1 + self._writes % 2
         os.pwrite(self._notes, len(text).to_bytes(4, "big") + text, slot * SLOT_BYTES)

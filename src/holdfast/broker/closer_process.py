@@ -47,6 +47,9 @@ BROKER_NOT_AVAILABLE = 8
 API_VERSIONS = 18
 CONTROLLER_PREFIX = b"controller-"
 """How the client ids of a controller's connections begin."""
+ELECTION_LOCK = "/lock"
+"""How the paths of the files end whose locks elect the controller (coordination/). Who claims next makes the late
+writes of this process harmless."""
 STEP_S = 0.001
 THREADS_S = 0.02
 """How often is looked for threads that wait for a disk."""
@@ -73,9 +76,9 @@ def run(parent: int, tasks: int, notes: int, spare: tuple[int, ...]) -> NoReturn
 def _wait_for_death(parent: int) -> bool:
     """True when the parent was there and its first thread has died."""
     os.setsid()  # a signal to the broker's group is not for us
-    signal.pthread_sigmask(signal.SIG_SETMASK, [_WAKE])
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [_WAKE])  # until here all are held up (closer.py)
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_NAME, NAME, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, int(_WAKE), 0, 0, 0)
@@ -127,7 +130,8 @@ class Remains:
         found = read_notes(notes)
         self.locks = {int(descriptor): str(path) for descriptor, path in found.get("locks", {}).items()}
         self._directory: dict[str, str] = found.get("directory", {})
-        self._elsewhere = frozenset(found.get("elsewhere", ()))
+        self._undecided = frozenset(found.get("undecided", ()))
+        self._is_known = bool(found)
         self._listeners: list[socket.socket] = []
         self._files: dict[int, str] = {}
 
@@ -136,7 +140,7 @@ class Remains:
         for descriptor, target in list(_descriptors()):
             if target.startswith("socket:"):
                 self._end_socket(descriptor)
-            elif target.startswith(("pipe:", "anon_inode:")):
+            elif target.startswith(("pipe:", "anon_inode:")) or target.endswith(ELECTION_LOCK):
                 _close(descriptor)
             elif descriptor != self._tasks:
                 self._files[descriptor] = target
@@ -165,7 +169,7 @@ class Remains:
     def give_back(self) -> None:
         """The locks that no thread is left for."""
         left = [thread for thread in threads(self._tasks) if state_of(thread, self._tasks) not in _DEAD]
-        busy = {self._directory.get(thread) for thread in left if thread not in self._elsewhere}
+        busy = {self._directory.get(thread) for thread in left if thread in self._directory.keys() | self._undecided}
         for descriptor, path in list(self.locks.items()):
             directory, _, name = path.rpartition("/")
             if name == ".lock" and (None in busy or directory in busy):
@@ -175,7 +179,10 @@ class Remains:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _close_files(self) -> None:
-        """All but those of directories whose locks are in use. Closing one may wait for a disk."""
+        """All but those of directories whose locks are in use. Closing one may wait for a disk. Nothing where it is not
+        known what is in use: the kernel closes it with the last thread."""
+        if not self._is_known:
+            return
         kept = tuple(path.rpartition("/")[0] + "/" for path in self.locks.values())
         resolved = tuple(os.path.dirname(self._files.get(descriptor, "")) + "/" for descriptor in self.locks)
         for descriptor, target in list(self._files.items()):
