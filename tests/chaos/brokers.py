@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.testing import wait_for
@@ -37,6 +37,7 @@ class Brokers:
         settings: Mapping[str, str],
         user: int | None = None,
         python: Callable[[], tuple[str, dict[str, str]]] | None = None,
+        metadata_dirs: Sequence[Path] = (),
     ) -> None:
         """``user``: whom the processes run as, by an interpreter and environment that ``python`` tells."""
         self.directory = directory
@@ -46,7 +47,9 @@ class Brokers:
         self.started = 0
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped: set[int] = set()
-        (directory / "metadata").mkdir(parents=True, exist_ok=True)
+        self._metadata_dirs = tuple(metadata_dirs) or (directory / "metadata",)
+        for path in self._metadata_dirs:
+            path.mkdir(parents=True, exist_ok=True)
         for broker in self.ids:
             self._write(broker, settings)
         if user is not None:
@@ -62,7 +65,7 @@ class Brokers:
             "listeners": "PLAINTEXT://{}:{}".format(*self.network.listener(broker)),
             "advertised.listeners": "PLAINTEXT://{}:{}".format(*self.network.advertised(broker)),
             "log.dirs": ",".join(map(str, dirs)),
-            "metadata.log.dir": str(self.directory / "metadata"),
+            "metadata.log.dirs": ",".join(map(str, self._metadata_dirs)),
             **settings,
         }
         self._file(broker).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

@@ -25,6 +25,7 @@ from holdfast.testing.disks import FrozenDisk
 from holdfast.testing.users import NOBODY, Reachable, can_enter
 from holdfast.testing.view import ask_log_dirs
 from tests.chaos.brokers import LOG_DIRS, Brokers
+from tests.chaos.metadata_disks import MetadataDisks
 
 Steps = Iterator[float]
 
@@ -106,6 +107,7 @@ class Disks:
                 path = directory / "cluster" / f"broker-{broker}" / f"log-dir-{number}"
                 disk = FAULTS[name](path, self._images, user=self.user, size=512 << 20)
                 self.all.append((broker, name, disk))
+        self.metadata = MetadataDisks(directory / "cluster", self._images, self.user)
         for path in (directory, directory / "cluster"):
             os.chown(path, self.user, self.user)
         self._reachable = Reachable(self.user, self.scratch)
@@ -121,6 +123,7 @@ class Disks:
         """The images of ext4 stay, below the directory of the run."""
         for _, _, disk in self.all:
             mounts.unmount_below(disk.path)
+        self.metadata.close()
         mounts.remove(self.scratch)
 
     # -- a fault -----------------------------------------------------------------------------------------------
@@ -187,7 +190,8 @@ class Disks:
 
     def explains(self, line: str) -> bool:
         """Whether an error in a broker's log is about a disk that was bad then or is of such a disk."""
-        return any(path in line for path in self.bad)
+        bad = [*self.bad, *map(str, self.metadata.bad)]
+        return any(path in line for path in bad)
 
 
 def _serves(brokers: Brokers, broker: int) -> bool:

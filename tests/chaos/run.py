@@ -13,17 +13,22 @@ import resource
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos import replicas
 from tests.chaos.brokers import Brokers
+from tests.chaos.cordons import Cordon, cordons
+from tests.chaos.cordons import steps as cordon_steps
 from tests.chaos.disks import DiskFault, Disks, disk_faults
 from tests.chaos.faults import Faults, Steps
+from tests.chaos.metadata_disks import MetadataDisks, MetadataFault, metadata_faults
 from tests.chaos.network import Network
 from tests.chaos.producers import EAGER, QUIET, AiokafkaLoad, ConfluentLoad, Load, all_ended
 from tests.chaos.readers import EndWatcher, Follower, Jumper, Member, Reader, ends_of
@@ -47,6 +52,39 @@ READ_S = 120
 CALM_S = 1.0
 DISKS_IN = 0.7
 """In which part of the rounds a disk fails too: every 30 s, where a round takes 20."""
+METADATA_IN = 0.35
+"""In which part of the rounds a directory of the metadata fails too."""
+CORDONS_IN = 0.6
+"""In which part of the rounds without a disk fault a directory is cordoned: a replica that lost its disk must find
+another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extras:
+    """What happens in a round besides its faults, on runs with disks."""
+
+    disk: DiskFault | None
+    metadata: MetadataFault | None
+    cordon: Cordon | None
+
+    @property
+    def name(self) -> str:
+        parts = ("a disk", self.disk), ("the metadata", self.metadata), ("a cordon", self.cordon)
+        return "".join(f" + {name}" for name, part in parts if part is not None)
+
+
+def extras(seed: int, rounds: int, *, with_disks: bool) -> list[Extras]:
+    """For each round; nothing without disks. Pure."""
+    drawn = zip(
+        disk_faults(seed, rounds, DISKS_IN if with_disks else 0),
+        metadata_faults(seed, rounds, METADATA_IN if with_disks else 0),
+        cordons(seed, rounds, CORDONS_IN if with_disks else 0),
+        strict=True,
+    )
+    return [
+        Extras(disk=disk, metadata=metadata, cordon=cordon if disk is None else None)
+        for disk, metadata, cordon in drawn
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +120,13 @@ class Run:
         settings = _broker_settings(plan.pace)
         self.cluster = directory / "cluster"
         self._disks = disks
-        as_user = {} if disks is None else {"user": disks.user, "python": disks.python}
-        self.brokers = Brokers(self.cluster, network, count=3, settings=settings, **as_user)  # type: ignore[arg-type]
+        as_user: dict[str, Any] = {}
+        self._metadata: MetadataDisks | None = None
+        self._cordons: Counter[str] = Counter()
+        if disks is not None:
+            self._metadata = disks.metadata
+            as_user = {"user": disks.user, "python": disks.python, "metadata_dirs": disks.metadata.paths}
+        self.brokers = Brokers(self.cluster, network, count=3, settings=settings, **as_user)
         self.recorder = Recorder(directory)
         self._faults = Faults(self.brokers, self.recorder.found)
         self._results: list[RoundResult] = []
@@ -157,15 +200,15 @@ class Run:
         return time.monotonic() - self._began
 
     def _play_all(self, rounds: tuple[Round, ...]) -> None:
-        bad = disk_faults(self.plan.seed, len(rounds), 0 if self._disks is None else DISKS_IN)
-        for number, (planned, disk) in enumerate(zip(rounds, bad, strict=True), 1):
+        more = extras(self.plan.seed, len(rounds), with_disks=self._disks is not None)
+        for number, (planned, besides) in enumerate(zip(rounds, more, strict=True), 1):
             self._rest(planned.at_s)
             if self._gone >= self.plan.seconds or self._violated():
                 return
-            name = planned.name if disk is None else f"{planned.name} + a disk"
+            name = planned.name + besides.name
             self._say(f"{self._gone:7.1f} s  round {number}: {name}")
             self.recorder.take_pause()
-            self._play(planned, disk)
+            self._play(planned, besides)
             healed = self._heal(name)
             pause = self.recorder.take_pause()
             where = "" if pause.place is None else place_name(pause.place)
@@ -181,14 +224,21 @@ class Run:
             self._tick()
             time.sleep(0.1)
 
-    def _play(self, planned: Round, disk: DiskFault | None) -> None:
+    def _play(self, planned: Round, besides: Extras) -> None:
         began = time.monotonic()
         waiting: list[tuple[float, int, Steps]] = [
             (began + fault.after_s, number, self._faults.steps(fault)) for number, fault in enumerate(planned.faults)
         ]
+        found, disk = self.recorder.found, besides.disk
+        if besides.metadata is not None and self._metadata is not None:
+            steps = self._metadata.steps(besides.metadata, found)
+            waiting.append((began + besides.metadata.after_s, len(waiting), steps))
+        if besides.cordon is not None:
+            steps = cordon_steps(besides.cordon, self.brokers, self._cordons, found)
+            waiting.append((began + besides.cordon.after_s, len(waiting), steps))
         if disk is not None and self._disks is not None:
             others_may_go = any(fault.kind.kills > 1 for fault in planned.faults) or len(planned.faults) > 1
-            steps = self._disks.steps(disk, self.brokers, self.recorder.found, others_may_go=others_may_go)
+            steps = self._disks.steps(disk, self.brokers, found, others_may_go=others_may_go)
             waiting.append((began + disk.after_s, len(waiting), steps))
         heapq.heapify(waiting)
         while waiting:
@@ -362,7 +412,8 @@ class Run:
             planned_minutes=self.plan.seconds / 60,
             rounds=tuple(self._results),
             faults={kind.value: count for kind, count in self._faults.counts.items()}
-            | ({} if self._disks is None else dict(self._disks.counts)),
+            | ({} if self._disks is None else dict(self._disks.counts + self._disks.metadata.counts))
+            | dict(self._cordons),
             kills=self._faults.kills,
             starts=self.brokers.started,
             topics=self._topics.done,
