@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
+from holdfast.cli import main as entry
+from holdfast.cli.connecting import with_cluster
+from holdfast.client.disks import change_disk
+from holdfast.model.errors import InvalidRequestError
+from holdfast.protocol.operating import DirAction
 from holdfast.testing import FAULTS, Cluster, wait_for
 from holdfast.testing.disks import EioDisk
 from holdfast.testing.users import NOBODY
 from tests.system.on_disks import (
-    NOT_LEADER,
     QUIET,
     SETTINGS,
     STORAGE_ERROR,
     TIMEOUT_S,
     Load,
     create,
+    errors_of,
     errors_of_dirs,
     on_disk,
     produce_error,
@@ -28,6 +35,7 @@ from tests.system.on_disks import (
     wait_equal,
     wait_offline,
 )
+from tests.system.test_metrics import scrape
 
 pytestmark = pytest.mark.system
 
@@ -94,7 +102,7 @@ def test_replicas_of_a_bad_disk_are_not_made_elsewhere_but_new_ones_are_K112_12_
         cluster.revive()
         wait_offline(cluster, 1, lost, at=ALL)
         for place in lost:  # K112-12, K112-32: a replica that is not new stays where it is lost
-            assert produce_error(cluster, 1, *place) in (STORAGE_ERROR, NOT_LEADER)
+            assert produce_error(cluster, 1, *place) == STORAGE_ERROR
         create(cluster, f"{topic}-new", IN_TURN * 2)
         good = on_disk(cluster, 1, 1)
         assert not lost & good
@@ -173,3 +181,53 @@ def test_ST_1_a_bad_disk_is_found_when_the_leader_starts(topic: str) -> None:
             seen = cluster.describe([topic]).partitions[topic, 0]
             assert seen.leader in (2, 3) and set(seen.isr) == {2, 3}
             assert 1 in cluster.live()
+
+
+def test_K112_95_K112_43_K112_71_a_directory_that_is_bad_at_the_start_is_as_visible_as_one_that_dies(
+    topic: str,
+) -> None:
+    """By errors, gauges, descriptions and the bytes that removing it needs; and both refusals of K112-43."""
+    settings = {**SETTINGS, "replica.high.watermark.checkpoint.interval.ms": "300"}
+    with Cluster(disks={(1, 1): FAULTS["full"], (1, 2): EioDisk}, user=NOBODY, settings=settings) as cluster:
+        create(cluster, topic, IN_TURN * 2)
+        with Load(cluster, topic, range(6)) as load:
+            load.progress(100)
+            lost, path = on_disk(cluster, 1, 2), str(cluster.log_dir(1, 2))
+            note = cluster.log_dir(1, 1) / "holdfast.replicas"
+
+            def is_noted() -> bool:
+                held = json.loads(note.read_text())["directories"][path] if note.exists() else {}
+                return all(held.get(f"{name}-{number}") for name, number in lost)
+
+            wait_for(is_noted, "a note of what is there", timeout_s=TIMEOUT_S)
+            cluster.kill(1)
+            cluster.disks[1, 2].fail()
+            cluster.revive()
+            wait_offline(cluster, 1, lost, at=ALL)
+        for place in lost:  # K112-03, K112-94
+            assert set(errors_of(cluster, 1, *place)) == {STORAGE_ERROR}
+        found = scrape(cluster)
+        assert found["kafka_server_replicamanager_offlinereplicacount"][()] == len(lost)
+        assert found["holdfast_log_directory_replicas"][path,] == len(lost)
+        listed = holdfast(cluster, "log-dirs", "describe", "--replicas", "--broker-list", "1").stdout.splitlines()
+        shown = [row.split("\t")[2] for row in listed if row.endswith("was there")]
+        assert shown == sorted(f"{name}-{number}" for name, number in lost)
+        check = ("log-dirs", "remove", "--broker", "1", path, "--check")
+        done = holdfast(cluster, *check)
+        assert (done.exit_code, " need 0 B" in done.stdout) == (0, False), done.output
+        cluster.disks[1, 1].fail()
+        wait_for(lambda: holdfast(cluster, *check).exit_code == 1, "too little room", timeout_s=TIMEOUT_S)
+        with pytest.raises(InvalidRequestError, match=r"need [0-9]+ bytes, the other log directories have"):
+            with_cluster(cluster.bootstrap, lambda client: change_disk(client, 1, DirAction.REMOVE, path))
+        with_cluster(cluster.bootstrap, lambda client: change_disk(client, 1, DirAction.REMOVE, path, force=True))
+        cluster.disks[1, 1].heal()
+        wait_for(
+            lambda: scrape(cluster)["kafka_server_replicamanager_offlinereplicacount"][()] == 0,
+            "no offline replica (K112-95)",
+            timeout_s=TIMEOUT_S,
+        )
+
+
+def holdfast(cluster: Cluster, *args: str) -> Result:
+    """A command."""
+    return CliRunner().invoke(entry.main, [*args, "--bootstrap-server", cluster.bootstrap])

@@ -91,3 +91,22 @@ def test_D2_D3_topics_come_and_go_in_less_than_a_second_while_a_directory_hangs(
             wait_for(lambda: states(cluster)[str(hung.path)] == "silent", "its state", timeout_s=TIMEOUT_S)
             hung.heal()
         cluster.wait_in_sync([topic, *(f"{topic}-{n}" for n in range(12) if n % 3 != 1)])
+
+
+def test_F6_a_degraded_directory_is_taken_offline_where_that_is_wished(topic: str) -> None:
+    """``log.dir.degraded.action=offline``; the last one that works stays."""
+    settings = {**SETTINGS, "log.dir.degraded.action": "offline"}
+    with Cluster(disks={(1, number): FrozenDisk for number in (1, 2)}, log_dirs=2, settings=settings) as cluster:
+        create(cluster, topic, IN_TURN * 2, min_insync_replicas="2")
+        with Load(cluster, topic, range(6)) as load:
+            lost = on_disk(cluster, 1, 2)
+            cluster.disks[1, 2].fail()
+            wait_offline(cluster, 1, lost, at=ALL)
+            load.progress(20)
+            cluster.disks[1, 1].fail()
+            first, second = (str(cluster.log_dir(1, number)) for number in (1, 2))
+            wait_for(lambda: states(cluster) == {first: "silent", second: "offline"}, "both", timeout_s=TIMEOUT_S)
+            cluster.disks[1, 1].heal()
+            cluster.disks[1, 2].heal()
+            wait_for(lambda: states(cluster)[first] != "silent", "an answer", timeout_s=TIMEOUT_S)
+            assert 1 in cluster.live()

@@ -285,13 +285,12 @@ class Broker:
         self.disks.metadata_changed()
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
-            self.replicas.remove_strays(
-                self._is_hosted, controller_epoch=request.controller_epoch, now_ms=self.now_ms()
-            )
+            self.replicas.remove_strays(self.hosts, controller_epoch=request.controller_epoch, now_ms=self.now_ms())
             self.moves.resume()
             self.admission.open()
 
-    def _is_hosted(self, tp: TopicPartition) -> bool:
+    def hosts(self, tp: TopicPartition) -> bool:
+        """Whether the cluster has a replica of it here, as far as this broker was told."""
         info = self.metadata.partition(tp)
         return info is not None and self.broker_id in info.replicas
 

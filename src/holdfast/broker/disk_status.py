@@ -57,13 +57,8 @@ def status_of(broker: Broker, directory: LogDir, probe_ms: float | None) -> Disk
         probe_ms=probe_ms,
         cordoned=directory.cordoned,
         replicas=[
-            ReplicaStatus(
-                topic_partition=each.topic_partition,
-                size=each.view.size,
-                lag=replicas.offset_lag(each.topic_partition),
-                is_future=False,
-            )
-            for each in logs.logs_in(directory)
+            ReplicaStatus(topic_partition=tp, size=size, lag=replicas.offset_lag(tp), is_future=False)
+            for tp, size in logs.held_by(directory).items()
         ]
         + [
             ReplicaStatus(topic_partition=tp, size=each.view.size, lag=broker.moves.lag_of(tp), is_future=True)

@@ -478,11 +478,14 @@ class Disks:
         for topic, partitions in broker.metadata.topics.items():
             for number, info in partitions.items():
                 tp = TopicPartition(topic, number)
-                here = tp in broker.replicas.partitions or logs.get(tp) is not None or tp in logs.failed
+                partition = broker.replicas.partitions.get(tp)
+                here = partition is not None and (partition.log is not None or partition.role is not Role.OFFLINE)
+                here = here or logs.get(tp) is not None or tp in logs.failed
                 here = here or tp in logs.returned
                 wished = tp in logs.new.refused and logs.new.has_place(tp)
                 if broker.broker_id in info.replicas and not here and (known or wished):
                     logs.is_back(tp, ReplicaFate.LOST)
+        broker.replicas.forget_offline(broker.hosts)
         self._note_returned()
 
     def there_is_a_place(self) -> None:
@@ -521,13 +524,13 @@ class Disks:
         directory = self._find(path)
         self._keep_one(directory)
         logs = self._broker.logs
-        held = logs.logs_in(directory)
+        held = logs.held_by(directory)
         if held and directory.is_online:
             raise InvalidRequestError(
                 f"{directory.path} holds {len(held)} replicas: move them first, or take it offline and lose this copy"
             )
-        needed = sum(each.view.size for each in held)
-        rooms = (logs.space_of(d) for d in logs.dirs if d is not directory and d.is_online)
+        needed = sum(held.values())
+        rooms = (logs.space_of(d) for d in logs.dirs if d is not directory and d.answers)
         usable = sum(room.usable for room in rooms if room is not None)
         if needed > usable and not force:
             raise InvalidRequestError(

@@ -60,6 +60,7 @@ class Housekeeping:
 
     def _checkpoint(self) -> None:
         self._broker.logs.checkpoints.write_all(self._broker.replicas.high_watermarks())
+        self._broker.logs.checkpoints.write_notes(self._broker.now_ms())
 
     def _retain(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()

@@ -14,6 +14,7 @@ from holdfast.model.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from rich.table import Table
 
+UNUSABLE = ("offline", "silent")
 COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "red", "offline": "red"}
 UNKNOWN = "-"
 NAMED = 10
@@ -162,11 +163,9 @@ def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str],
     going = [d for d in view.disks if same_path(d.path, path)]
     others = [d for d in view.disks if not same_path(d.path, path)]
     need = sum(r.size_bytes for d in going for r in d.replicas if not r.future)
-    room = sum(d.usable_bytes or 0 for d in others if d.state != "offline")
+    room = sum(d.usable_bytes or 0 for d in others if d.state not in UNUSABLE)
     lines = [f"the replicas of {path} on broker {broker} need {size(need)} ({need} bytes)"]
-    lines += [
-        f"  {d.path}: {size(d.usable_bytes)} usable" if d.state != "offline" else f"  {d.path}: offline" for d in others
-    ]
+    lines += [f"  {d.path}: {d.state if d.state in UNUSABLE else f'{size(d.usable_bytes)} usable'}" for d in others]
     lines.append(f"  in all: {size(room)} ({room} bytes)")
     return lines, need <= room
 

@@ -116,6 +116,10 @@ class LocalReplicas:
         """Delete the replicas that the controller, which has just told all there is, does not have here."""
         self._orders.remove_strays(is_hosted, controller_epoch, now_ms)
 
+    def forget_offline(self, is_hosted: Callable[[TopicPartition], bool]) -> None:
+        """What directories have is known again: replicas that were to go, and were on none of them, are gone."""
+        self._orders.forget_offline(is_hosted)
+
     def hold(self, tp: TopicPartition, held: Log, quiet: Callable[[], None]) -> Hold | None:
         """Write nothing to the log ``held`` from now on; ``quiet`` is called when nothing is under way. To be released.
         None if the replica is not served from that log, or not now."""

@@ -123,7 +123,7 @@ class Orders:
             else:
                 creation.wait(result)
         elif partition.role is Role.OFFLINE:
-            if self._may_return(state) or self._may_be_made_anew(state):
+            if partition.log is None or self._may_return(state) or self._may_be_made_anew(state):
                 del self.partitions[tp]
                 self._create(state, now_ms, result)
             else:
@@ -187,7 +187,10 @@ class Orders:
         tp = state.topic_partition
         self._logs.settle(tp, state.topic_id, now_ms)
         if tp in self._logs.returned and not self._may_return(state):
-            result(KafkaStorageError(f"{tp}: its log directory is back, and the controller has not heard of it"))
+            error = KafkaStorageError(f"{tp}: its log directory is back, and the controller has not heard of it")
+            self.partitions[tp] = Partition(self._around, tp, state.topic_id)
+            self.partitions[tp].go_offline(error, disk_is_dead=True)
+            result(error)
             return
         existing = self._logs.get(tp)
         if existing is not None and existing.topic_id not in (None, state.topic_id):
@@ -209,7 +212,11 @@ class Orders:
         creation, partition = self._creations.pop(tp), self.partitions[tp]
         now_ms = self._around.clock()
         if made is None:
-            del self.partitions[tp]
+            if isinstance(error, KafkaStorageError) and creation.stopped is None and creation.successor is None:
+                # It is on a directory that cannot be used, or may be: clients hear 56, and it is counted (K112-21).
+                partition.go_offline(error, disk_is_dead=True)
+            else:
+                del self.partitions[tp]
             if creation.is_overdue and creation.state.is_new:
                 self._logs.new.refused.add(tp)
             creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
@@ -333,7 +340,7 @@ class Orders:
             return
         if partition is not None and partition.role is Role.OFFLINE:
             existing = self._logs.get(tp)
-            if existing is not None and not existing.is_online:
+            if self._logs.may_be_on_unread(tp) or (existing is not None and not existing.is_online):
                 result(KafkaStorageError(f"{tp}: its log directory is offline"))  # K112-71
                 return
             # Its disk is back, and no order has come to serve it again; or it is gone with its disk.
@@ -351,6 +358,13 @@ class Orders:
                 result(_no_answer(tp, existing.dir))
         else:
             result(None)
+
+    def forget_offline(self, is_hosted: Callable[[TopicPartition], bool]) -> None:
+        """See LocalReplicas.forget_offline."""
+        for tp, partition in list(self.partitions.items()):
+            gone = partition.role is Role.OFFLINE and partition.log is None and not is_hosted(tp)
+            if gone and not self._logs.may_be_on_unread(tp):
+                del self.partitions[tp]
 
     def _remember_stop(self, tp: TopicPartition, topic_id: TopicId, leader_epoch: LeaderEpoch) -> None:
         self._stops.pop(tp, None)

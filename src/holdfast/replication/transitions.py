@@ -40,7 +40,7 @@ class Turn(Enum):
     FOLLOW = "told to follow"
     RESIGN = "broker stops"
     CLOSE = "told to stop"
-    DISK_DIED = "directory failed"
+    DISK_DIED = "directory failed, or cannot be used"
 
 
 _SERVING = (Standing.FOLLOWER, Standing.OPENING, Standing.LEADER)
@@ -49,6 +49,7 @@ REPLICA: Final = Transitions(
     starts=(Standing.CREATING,),
     moves={
         (Standing.CREATING, Turn.LOG_MADE): Standing.FOLLOWER,
+        (Standing.CREATING, Turn.DISK_DIED): Standing.OFFLINE,
         **{(standing, Turn.LEAD): Standing.OPENING for standing in _SERVING},
         (Standing.OPENING, Turn.SETTLED): Standing.LEADER,
         **{(standing, Turn.FOLLOW): Standing.FOLLOWER for standing in _SERVING},

@@ -11,11 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import CheckpointError
-from holdfast.model.types import Offset, TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.storage import checkpoints, remembered
 from holdfast.storage.dir_load import LoadedDir
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.remembered import Note
 
 if TYPE_CHECKING:
     from holdfast.storage.log_manager import LogManager
@@ -29,17 +30,21 @@ class CheckpointWriter:
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
         self._rewriting: set[str] = set()
         self._space: dict[str, DiskSpace | None] = {}
+        self._notes: dict[str, Note] = {}
+        """What the directories remember of each other."""
 
     def found(self, one: LoadedDir) -> None:
         """What the files of a directory said when it was loaded."""
         path = one.directory.path
         self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
         self._space[path] = one.space
+        self._notes.pop(path, None)
         self._rewriting.discard(path)
 
     def forget(self, directory: LogDir) -> None:
         """The directory is no more of this broker."""
         self._written.pop(directory.path, None)
+        self._notes.pop(directory.path, None)
         self._space.pop(directory.path, None)
 
     def space_of(self, directory: LogDir) -> DiskSpace | None:
@@ -52,6 +57,16 @@ class CheckpointWriter:
             if directory.is_online:
                 values = self.values(directory, high_watermarks)
                 self._manager.submit_quietly(directory, partial(self.write, directory, values))
+
+    def write_notes(self, now_ms: TimestampMs) -> None:
+        """Have every directory remember what all of them hold, where that has changed (remembered.py)."""
+        dirs = self._manager.dirs
+        note = Note(written_ms=now_ms, directories={d.path: self._manager.held_by(d) for d in dirs})
+        for directory in dirs if len(dirs) > 1 else ():
+            before = self._notes.get(directory.path)
+            if directory.is_online and (before is None or not note.says_as_much_as(before)):
+                self._notes[directory.path] = note
+                self._manager.submit_quietly(directory, partial(_write_note, directory, note))
 
     def values(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
@@ -115,3 +130,8 @@ class CheckpointWriter:
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
 
         self._manager.submit_quietly(directory, rewrite)
+
+
+def _write_note(directory: LogDir, note: Note) -> None:
+    with directory.guard(CheckpointError):
+        directory.files.write_atomic(f"{directory.path}/{remembered.FILE_NAME}", note.encode(), durable=False)

@@ -14,7 +14,7 @@ from uuid import UUID
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import DuplicateReplicaError, HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicPartition
-from holdfast.storage import checkpoints, incarnation
+from holdfast.storage import checkpoints, incarnation, remembered
 from holdfast.storage.dir_scan import STRAY_SUFFIX, NameKind, classify, marked_name
 from holdfast.storage.dir_state import DirState
 from holdfast.storage.files import DiskSpace
@@ -22,6 +22,7 @@ from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import SPACE_ERRORS, Guard, LogDir
+from holdfast.storage.remembered import Note
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class LoadedDir:
     incarnation: Incarnation | None = None
     missing: frozenset[TopicPartition] = frozenset()
     space: DiskSpace | None = None
+    note: Note | None = None
+    """What it remembers of all directories."""
     complete: bool = False
     fatal: HoldfastError | None = None
 
@@ -130,6 +133,7 @@ def _load(
         starts = found.checkpoints[checkpoints.LOG_START]
         names = [classify(name) for name in sorted(files.listdir(path))]
         found.space = files.statvfs(path)
+        found.note = remembered.read(files, path)
         if directory.directory_id is not None:
             found.incarnation = incarnation.read(files, path, directory.directory_id)
         if clean:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints, incarnation, topic_configs
+from holdfast.storage import checkpoints, incarnation, remembered, topic_configs
 
 DELETE_SUFFIX, FUTURE_SUFFIX, STRAY_SUFFIX = "-delete", "-future", "-stray"
 
@@ -26,6 +26,7 @@ _OWN_FILES = frozenset(
         checkpoints.HIGH_WATERMARK,
         checkpoints.CLEAN_SHUTDOWN,
         incarnation.FILE_NAME,
+        remembered.FILE_NAME,
         "cleaner-offset-checkpoint",
         "bootstrap.checkpoint",
         topic_configs.FILE_NAME,

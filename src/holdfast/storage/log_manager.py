@@ -25,7 +25,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.storage import checkpoints
+from holdfast.storage import checkpoints, remembered
 from holdfast.storage.checkpoint_writer import CheckpointWriter
 from holdfast.storage.dir_load import (
     FailedReplica,
@@ -42,6 +42,7 @@ from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.new_replicas import NewReplicas, Placement
+from holdfast.storage.remembered import Sizes
 from holdfast.storage.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -103,6 +104,8 @@ class LogManager:
         self._found: list[LoadedDir] = []
         self._started: Callable[[], None] = lambda: None
         self._deleting: dict[TopicPartition, LogDir] = {}
+        self._remembered: dict[LogDir, Sizes] = {}
+        """Bytes of what the dirs held that could not be read at the start, as far as the others know."""
         self.failed: dict[TopicPartition, FailedReplica] = {}
         """Replicas that could not be used though their dir could (K18-03)."""
         self.returned: dict[TopicPartition, ReplicaFate] = {}
@@ -180,6 +183,8 @@ class LogManager:
             self._take_stock(one)
         for tp in self._undecided:
             self.high_watermarks.pop(tp, None)  # of one of them
+        note = remembered.newest(one.note for one in found)
+        self._remembered = {d: note.directories.get(d.path, {}) for d in self.dirs if not d.is_online}
         self.past.adopt(one.history() for one in found)
         for going, kept, was_moved in twins:
             if was_moved:
@@ -288,6 +293,17 @@ class LogManager:
         """The logs of one dir."""
         return [each for each in list(self.table.values()) if each.dir is directory]
 
+    def held_by(self, directory: LogDir) -> dict[TopicPartition, int]:
+        """Bytes of each replica of one dir, also of one that is offline: what was there, as far as it is known."""
+        left = self._remembered.get(directory, {})
+        held = {tp: size for tp, size in left.items() if tp not in self.table and tp not in self.failed}
+        return {**{each.topic_partition: each.view.size for each in self.logs_in(directory)}, **held}
+
+    def may_be_on_unread(self, tp: TopicPartition) -> bool:
+        """Whether a replica that is not here may be on a dir that could not be read."""
+        unread = any(not d.is_online and d.path not in self._loaded for d in self.dirs)
+        return unread and tp not in self.table and tp not in self.new.refused
+
     def deleted_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir that wait for their removal."""
         return [each for _, each in self._deleted if each.dir is directory]
@@ -355,6 +371,7 @@ class LogManager:
             self.dirs.append(new)
         else:
             new.cordoned = old.cordoned
+            self._remembered.pop(old, None)
             self.dirs[self.dirs.index(old)] = new
             self._deleted = [(when, each) for when, each in self._deleted if each.dir is not old]
         marks = found.checkpoints.get(checkpoints.HIGH_WATERMARK, {})
@@ -367,6 +384,7 @@ class LogManager:
         self._deleted = [(when, each) for when, each in self._deleted if each.dir is not directory]
         self.found_futures = [f for f in self.found_futures if f.directory is not directory]
         self.counts.pop(directory.path, None)
+        self._remembered.pop(directory, None)
         self.checkpoints.forget(directory)
 
     def space_of(self, directory: LogDir) -> DiskSpace | None:
@@ -477,7 +495,7 @@ class LogManager:
             DirDescription(
                 path=d.path,
                 error=d.failure,
-                replicas=[(each.topic_partition, each.view.size, False) for each in self.logs_in(d)]
+                replicas=[(tp, size, False) for tp, size in self.held_by(d).items()]
                 + [(tp, each.view.size, True) for tp, each in list(self.futures.items()) if each.dir is d]
                 + [(f.topic_partition, f.size, True) for f in self.found_futures if f.directory is d],
                 space=self.checkpoints.space_of(d) if d.is_online else None,
