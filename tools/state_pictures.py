@@ -15,6 +15,7 @@ from holdfast.controller.transitions import BROKER, LEADERSHIP
 from holdfast.model.transitions import Transitions
 from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
 from holdfast.storage.dir_state import DIRECTORY
+from holdfast.storage.standings import STANDING
 
 PAGE = Path(__file__).parent.parent / "docs/replication.md"
 TABLES: dict[str, Transitions[Any, Any]] = {
@@ -25,6 +26,7 @@ TABLES: dict[str, Transitions[Any, Any]] = {
     "start": START,
     "leadership": LEADERSHIP,
     "directory": DIRECTORY,
+    "standing": STANDING,
 }
 PLACE = re.compile(r"(<!-- picture: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -67,7 +67,7 @@ def test_K18_09_one_log_fails_and_is_made_anew_on_another_dir() -> None:
         await story.until(lambda: any(each.path == elsewhere for each in logs.logs()))
         assert state_of(node, index) == "online"
         await story.until(story.isr_is_whole)
-        assert not logs.failed
+        assert not logs.standings.failed
 
     told(tell)
 

@@ -84,6 +84,6 @@ def test_K18_03_a_damaged_batch_costs_the_replica_that_has_it_and_no_other() -> 
         await story.until(lambda: leader.broker_id not in story.safe(1).isr, within_s=60)
         await story.until(story.isr_is_whole, within_s=60)
         assert leader.broker.logs.get(tp) is not log
-        assert not leader.broker.logs.failed
+        assert not leader.broker.logs.standings.failed
 
     told(tell)

@@ -37,6 +37,7 @@ from holdfast.storage import dir_changes
 from holdfast.storage.dir_state import DirNews, DirState
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.standings import ReplicaState
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
@@ -73,7 +74,6 @@ class Disks:
         """Epoch of the controller that was told."""
         self._doubted: dict[TopicPartition, KafkaStorageError] = {}
         """A batch of their logs is damaged, though the disk works: what it is."""
-        self._giving_up: set[TopicPartition] = set()
         self._returned: set[LogDir] = set()
         """Back, and the controller has not heard yet what their replicas lack."""
         self._changing: set[str] = set()
@@ -235,22 +235,23 @@ class Disks:
         """That a replica is back is told at least once, also when it is in use by then: the controller may count it as
         offline. And it is told until it is used."""
         logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
-        for tp in list(logs.returned):
+        for tp, fate in list(logs.standings.returned.items()):
             info = metadata.partition(tp)
             if info is not None and me in info.replicas:
                 if self._turns.get(tp) is ReplicaTurn.FAILED:  # first things first
-                    self._next_turns[tp] = _BACK[logs.returned[tp]]
+                    self._next_turns[tp] = _BACK[fate]
                 else:
-                    self._turns[tp] = _BACK[logs.returned[tp]]
+                    self._turns[tp] = _BACK[fate]
             elif metadata.updates:  # it was taken away meanwhile: the full state that answers this has it deleted
-                self._turns[tp] = _BACK[logs.returned.pop(tp)]
+                self._turns[tp] = _BACK[fate]
+                logs.standings.gone(tp)
 
     def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:
         """The controller has recorded these: the last heartbeat carried them, and this is its answer."""
         for tp, turn in turns.items():
-            fate = self._broker.logs.returned.get(tp)
+            fate = self._broker.logs.standings.fate(tp)
             if fate is not None and _BACK[fate] is turn:
-                self._broker.logs.acknowledged.add(tp)
+                self._broker.logs.standings.confirmed(tp, fate)
             if self._turns.told(tp, turn) and tp in self._next_turns:
                 self._turns[tp] = self._next_turns.pop(tp)
                 self._broker.membership.beat()
@@ -261,7 +262,7 @@ class Disks:
         logs = self._broker.logs
         for directory in self._returned:
             # One that has a replica which cannot be loaded is not: nobody has heard what that one lacks.
-            if not any(failed.dir is directory for failed in logs.failed.values()):
+            if not any(failed.dir is directory for failed in logs.standings.failed.values()):
                 logs.past.healed(directory)
         self._returned.clear()
 
@@ -280,16 +281,14 @@ class Disks:
             self._controller = controller
             self.restate()
         self._judge_doubted()
-        for tp, failed in list(logs.failed.items()):
+        for tp, failed in list(logs.standings.failed.items()):
             info = self._broker.metadata.partition(tp)
-            if info is None or info.leader in (None, -1, me) or me in info.isr or tp in self._giving_up:
+            if info is None or info.leader in (None, -1, me) or me in info.isr:
                 continue
-            if failed.dir.is_online:
-                self._giving_up.add(tp)
+            if failed.dir.is_online and logs.standings.of(tp) is ReplicaState.FAILED:
                 dir_changes.give_up(logs, tp, partial(self._gave_up, tp))
 
     def _gave_up(self, tp: TopicPartition, error: HoldfastError | None) -> None:
-        self._giving_up.discard(tp)
         self._note_returned()
         if error is not None:
             log.warning("%s is left as it is: %s", tp, error)
@@ -316,7 +315,7 @@ class Disks:
                 self._strain(directory)
         self._relieve()
         logs = self._broker.logs
-        if any(logs.new.has_place(tp) for tp in logs.new.refused):
+        if any(logs.new.has_place(tp) for tp in logs.standings.wanted()):
             self._make_up_for_refusals()
 
     def _submit(self, directory: LogDir) -> None:
@@ -461,7 +460,7 @@ class Disks:
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
         new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
         self._returned.add(new)
-        if not broker.logs.returned:  # there is nothing to tell first
+        if not broker.logs.standings.returned:  # there is nothing to tell first
             self._as_good_as_others()
         if old is not None:
             self._forget(old)
@@ -480,11 +479,13 @@ class Disks:
                 tp = TopicPartition(topic, number)
                 partition = broker.replicas.partitions.get(tp)
                 here = partition is not None and (partition.log is not None or partition.role is not Role.OFFLINE)
-                here = here or logs.get(tp) is not None or tp in logs.failed
-                here = here or tp in logs.returned
-                wished = tp in logs.new.refused and logs.new.has_place(tp)
+                here = here or logs.get(tp) is not None or tp in logs.standings.failed
+                here = here or logs.standings.fate(tp) is not None
+                wished = logs.standings.is_refused(tp) and logs.new.has_place(tp)
                 if broker.broker_id in info.replicas and not here and (known or wished):
-                    logs.is_back(tp, ReplicaFate.LOST)
+                    # One that was refused never had anything that it could have lost: it may lead.
+                    was_made = not logs.standings.is_refused(tp)
+                    logs.standings.back(tp, ReplicaFate.LOST if was_made else ReplicaFate.DAMAGED)
         broker.replicas.forget_offline(broker.hosts)
         self._note_returned()
 

@@ -92,7 +92,7 @@ class Moves:
         if target.cordoned and not is_there and (running is None or running.target is not target):  # C1
             raise KafkaStorageError(f"log dir {path} is cordoned: it takes no new replicas")
         if current is None:
-            logs.new.preferred[tp] = path
+            logs.standings.wish(tp, path)
             if broker.metadata.partition(tp) is None:
                 raise UnknownTopicOrPartitionError(f"{tp}: no such partition is known; {path} is remembered for it")
             raise ReplicaNotAvailableError(f"{tp}: no replica of it is here; {path} is remembered for it")

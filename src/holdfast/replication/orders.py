@@ -30,6 +30,7 @@ from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import OrderDone, PartitionState, Role, StopReplica
 from holdfast.storage.log import Log
+from holdfast.storage.standings import ReplicaState
 
 if TYPE_CHECKING:
     from holdfast.storage.log_dir import LogDir
@@ -132,28 +133,23 @@ class Orders:
             result(self._take_role(partition, state, now_ms))
 
     def _may_return(self, state: PartitionState) -> bool:
-        """Its disk is back, and nobody counts on what it may lack now. Or the controller has recorded that, and has
-        nobody better: it made it leader, to recover (KIP-704). An order from before it knew is refused."""
         me, known = self._around.broker_id, self.partitions.get(state.topic_partition)
-        if state.topic_partition not in self._logs.returned:
-            return False
-        if state.leader == me and state.recovering and state.topic_partition in self._logs.acknowledged:
-            return known is None or state.leader_epoch > known.leader_epoch
-        return state.leader != me and me not in state.isr and me not in state.eligible
+        is_later = known is None or state.leader_epoch > known.leader_epoch
+        return self._logs.standings.may_return(
+            state.topic_partition,
+            leads=state.leader == me,
+            recovers=state.recovering and is_later,
+            counts=me in state.isr or me in state.eligible,
+        )
 
     def _may_be_made_anew(self, state: PartitionState) -> bool:
-        """It is coming to this broker and new, so nobody counts on what is on the bad disk; that is out of date when
-        the disk is back. One that is just called new may have been made, and count (K112-32)."""
         me, tp = self._around.broker_id, state.topic_partition
         counts = state.leader == me or me in state.isr or me in state.eligible
-        if not state.is_new or me not in state.adding_replicas or counts or tp in self._logs.returned:
+        is_coming = state.is_new and me in state.adding_replicas
+        if not self._logs.standings.may_be_made_anew(tp, is_coming=is_coming, counts=counts):
             return False
-        existing = self._logs.get(tp)
-        if existing is None or existing.is_online:
-            return True
-        if existing.dir.is_online:
-            return False  # it has failed alone (K18-03), and is given up when that is safe
-        self._logs.forget(tp)
+        if self._logs.standings.of(tp) is ReplicaState.AWAY:
+            self._logs.forget(tp)
         return True
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
@@ -186,7 +182,7 @@ class Orders:
     def _create(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
         self._logs.settle(tp, state.topic_id, now_ms)
-        if tp in self._logs.returned and not self._may_return(state):
+        if self._logs.standings.fate(tp) is not None and not self._may_return(state):
             error = KafkaStorageError(f"{tp}: its log directory is back, and the controller has not heard of it")
             self.partitions[tp] = Partition(self._around, tp, state.topic_id)
             self.partitions[tp].go_offline(error, disk_is_dead=True)
@@ -218,7 +214,7 @@ class Orders:
             else:
                 del self.partitions[tp]
             if creation.is_overdue and creation.state.is_new:
-                self._logs.new.refused.add(tp)
+                self._logs.standings.refused(tp)
             creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
             self._succeed(creation, now_ms)
             return
@@ -234,7 +230,8 @@ class Orders:
         if creation.is_overdue:
             # The controller counts it as offline, and may have decided more by that: it is told that it is back.
             self._drop(partition, partition.not_leader())
-            self._logs.is_back(tp, ReplicaFate.DAMAGED if made.view.end_offset else ReplicaFate.LOST)
+            # Not as lost: it never had more, and may lead where nobody else can.
+            self._logs.standings.back(tp, ReplicaFate.DAMAGED)
             return
         if not made.is_online:
             self._drop_offline(partition, KafkaStorageError(f"{tp}: its log directory is offline"))

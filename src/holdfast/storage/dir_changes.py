@@ -1,7 +1,7 @@
 """What changes of a running broker's log dirs: one fails, one comes back, one is added or taken away.
 
 Owns the order of things in the tables of the log manager; the work on files is done on the dirs' own queues. Knows
-no controller: that replicas are back is in ``LogManager.returned``, for the broker to tell and to use.
+no controller: that replicas are back is in the standings (standings.py), for the broker to tell and to use.
 
 A dir that is back is another LogDir with another queue: the thread of the old one may hang in the kernel for ever, and
 whatever it still does is refused by the guard of the old one.
@@ -42,9 +42,9 @@ def release(logs: LogManager, directory: LogDir) -> None:
 def fail_log(logs: LogManager, failed: Log, error: HoldfastError) -> bool:
     """One log cannot be used any more though its dir can; whether it is one that is served."""
     tp = failed.topic_partition
-    if logs.get(tp) is not failed or tp in logs.failed:
+    if logs.get(tp) is not failed or tp in logs.standings.failed:
         return False
-    logs.failed[tp] = FailedReplica(dir=failed.dir, path=failed.path, error=error)
+    logs.standings.broken(tp, FailedReplica(dir=failed.dir, path=failed.path, error=error))
     failed.dir.queue.submit(failed.release, lambda *_: None)
     return True
 
@@ -52,7 +52,8 @@ def fail_log(logs: LogManager, failed: Log, error: HoldfastError) -> bool:
 def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
     """Make room for a new copy of a replica that cannot be used: its files are left aside under another name, where
     they can be. It counts as lost from now on."""
-    failed = logs.failed[tp]
+    failed = logs.standings.failed[tp]
+    logs.standings.given_up(tp)
     directory = failed.dir
     aside = f"{directory.path}/{marked_name(tp, logs.new_id().hex, STRAY_SUFFIX)}"
 
@@ -63,14 +64,15 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
         log.warning("%s is left as %s: a new copy will be made", failed.path, aside)
 
     def renamed(_: None, error: HoldfastError | None) -> None:
-        if logs.failed.get(tp) is failed and error is None:
-            del logs.failed[tp]
-            if logs.dir_of(tp) not in (None, directory.path):
-                done(None)
-                return
+        if logs.standings.failed.get(tp) is not failed:
+            pass  # its directory is back, or gone
+        elif error is not None:
+            logs.standings.not_left(tp)
+        elif logs.dir_of(tp) not in (None, directory.path):
+            logs.standings.gone(tp)
+        else:
             logs.forget(tp)
-            logs.is_back(tp, ReplicaFate.LOST)
-            logs.new.avoided[tp] = directory.path
+            logs.standings.back(tp, ReplicaFate.LOST, avoid=directory.path)
         done(error)
 
     directory.queue.submit(rename, renamed)
@@ -110,7 +112,7 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
     before: set[TopicPartition] = set()
     if old is not None:
         before.update(each.topic_partition for each in logs.logs_in(old))
-        before.update(tp for tp, failed in logs.failed.items() if failed.dir is old)
+        before.update(tp for tp, failed in logs.standings.failed.items() if failed.dir is old)
     superseded = []
     for tp in list(found.logs):
         other = logs.get(tp)
@@ -118,17 +120,15 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
             superseded.append(found.logs.pop(tp))
     for tp in before:
         logs.forget(tp)
-        logs.failed.pop(tp, None)
-        logs.is_back(tp, ReplicaFate.LOST)
+        logs.standings.back(tp, ReplicaFate.LOST)
     for tp, each in found.logs.items():
         logs.adopt(each)
-        logs.is_back(tp, ReplicaFate.DAMAGED)
+        logs.standings.back(tp, ReplicaFate.DAMAGED)
     for tp, failed in found.failed.items():
         if logs.get(tp) is not None:
             logs.leave_aside(tp, failed)
             continue
-        logs.failed[tp] = failed
-        logs.returned.pop(tp, None)
+        logs.standings.broken(tp, failed)
     logs.put_dir(old, found)
     for each in superseded:
         log.warning("%s: there is a newer copy in %s: removed", each.path, logs.dir_of(each.topic_partition))
@@ -139,10 +139,9 @@ def take_away(logs: LogManager, directory: LogDir) -> None:
     """The dir is no more of this broker: what it had is gone, and may be made anew on the others."""
     for each in logs.logs_in(directory):
         logs.forget(each.topic_partition)
-        logs.is_back(each.topic_partition, ReplicaFate.LOST)
-    for tp in [tp for tp, failed in logs.failed.items() if failed.dir is directory]:
-        del logs.failed[tp]
-        logs.is_back(tp, ReplicaFate.LOST)
+        logs.standings.back(each.topic_partition, ReplicaFate.LOST)
+    for tp in [tp for tp, failed in logs.standings.failed.items() if failed.dir is directory]:
+        logs.standings.back(tp, ReplicaFate.LOST)
     logs.drop_dir(directory)
     if directory.is_online:
         directory.queue.submit(partial(_close, directory), lambda *_: None)

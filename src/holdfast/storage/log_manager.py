@@ -23,7 +23,6 @@ from holdfast.model.errors import (
     InconsistentMetaPropertiesError,
     KafkaStorageError,
 )
-from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints, remembered
 from holdfast.storage.checkpoint_writer import CheckpointWriter
@@ -43,6 +42,7 @@ from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.new_replicas import NewReplicas, Placement
 from holdfast.storage.remembered import Sizes
+from holdfast.storage.standings import Standings
 from holdfast.storage.upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -106,12 +106,7 @@ class LogManager:
         self._deleting: dict[TopicPartition, LogDir] = {}
         self._remembered: dict[LogDir, Sizes] = {}
         """Bytes of what the dirs held that could not be read at the start, as far as the others know."""
-        self.failed: dict[TopicPartition, FailedReplica] = {}
-        """Replicas that could not be used though their dir could (K18-03)."""
-        self.returned: dict[TopicPartition, ReplicaFate] = {}
-        """Replicas that may be used, or made, again since their dir is back, and have not been yet."""
-        self.acknowledged: set[TopicPartition] = set()
-        """Those of them of which the controller has recorded it."""
+        self.standings = Standings(self._is_away)
         self.past = Past(dirs, boot_id)
         for directory in dirs:
             directory.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, directory)
@@ -178,7 +173,8 @@ class LogManager:
                         f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
                     )
             self.table.update(one.logs)
-            self.failed.update(one.failed)
+            for tp, failed in one.failed.items():
+                self.standings.broken(tp, failed)
             self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._take_stock(one)
         for tp in self._undecided:
@@ -261,7 +257,7 @@ class LogManager:
         if not directory.is_online:  # by now
             return
         # Of one that has failed nobody knows what is on the device (H-28): not clean, then, none of them.
-        is_whole = not any(failed.dir is directory for failed in self.failed.values())
+        is_whole = not any(failed.dir is directory for failed in self.standings.failed.values())
         for each in self.logs_in(directory):
             try:
                 each.close(clean=clean and each.failure is None, sync=False)
@@ -296,13 +292,18 @@ class LogManager:
     def held_by(self, directory: LogDir) -> dict[TopicPartition, int]:
         """Bytes of each replica of one dir, also of one that is offline: what was there, as far as it is known."""
         left = self._remembered.get(directory, {})
-        held = {tp: size for tp, size in left.items() if tp not in self.table and tp not in self.failed}
+        held = {tp: size for tp, size in left.items() if tp not in self.table and tp not in self.standings.failed}
         return {**{each.topic_partition: each.view.size for each in self.logs_in(directory)}, **held}
 
     def may_be_on_unread(self, tp: TopicPartition) -> bool:
         """Whether a replica that is not here may be on a dir that could not be read."""
         unread = any(not d.is_online and d.path not in self._loaded for d in self.dirs)
-        return unread and tp not in self.table and tp not in self.new.refused
+        is_nowhere = self.standings.is_refused(tp) or self.standings.fate(tp) is not None
+        return unread and tp not in self.table and not is_nowhere
+
+    def _is_away(self, tp: TopicPartition) -> bool:
+        found = self.table.get(tp)
+        return found is not None and not found.dir.is_online
 
     def deleted_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir that wait for their removal."""
@@ -323,11 +324,6 @@ class LogManager:
         gone = self.table.pop(tp, None)
         if gone is not None:
             self.counts[gone.dir.path] -= 1
-
-    def is_back(self, tp: TopicPartition, fate: ReplicaFate) -> None:
-        """It may be used, or made, again, with this fate; the controller does not know yet."""
-        self.returned[tp] = fate
-        self.acknowledged.discard(tp)
 
     def settle(self, tp: TopicPartition, topic_id: TopicId, now_ms: TimestampMs) -> None:
         """The topic was deleted and made again while a dir was away (K112-80): of several copies found at the start
@@ -406,8 +402,9 @@ class LogManager:
     def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
         going = self.table.get(tp)
-        self.new.preferred.pop(tp, None)
-        self.new.refused.discard(tp)
+        self.standings.forget_wish(tp)
+        if self.standings.is_refused(tp):
+            self.standings.gone(tp)
         if going is None:
             done(None)
             return

@@ -1,7 +1,6 @@
 """A replica is to be here: the log that is there, or a new one on the directory that suits it best.
 
-Owns the wishes for replicas that are not here yet, who waits for one that is being made, and the choice of the
-directory. The tables are the log manager's.
+Owns who waits for one that is being made, and the choice of the directory. The tables are the log manager's.
 
 One whose directory does not answer is made on another one (``elsewhere``). What the thread of the first makes when it
 answers at last is too late, and removed.
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, InconsistentTopicIdError, KafkaStorageError
-from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TimestampMs, TopicId, TopicPartition
 from holdfast.storage.dir_load import FoundFuture, Unloaded
 from holdfast.storage.dir_state import DirState
@@ -74,12 +72,6 @@ class NewReplicas:
         self._making: dict[TopicPartition, _Making] = {}
         self._late: dict[TopicPartition, set[LogDir]] = {}
         """Dirs whose threads may still make a log that nobody wants there any more."""
-        self.preferred: dict[TopicPartition, str] = {}
-        """Dirs that were wished for replicas that are not here yet."""
-        self.refused: set[TopicPartition] = set()
-        """New replicas that were not made, as their wished directory was bad: nothing of them is anywhere."""
-        self.avoided: dict[TopicPartition, str] = {}
-        """Replicas that are to be made again, and the dir on which they have failed."""
 
     def create(
         self,
@@ -101,7 +93,7 @@ class NewReplicas:
             again = partial(self.create, tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
             self._manager.switching[tp].append(again)
             return
-        existing, failed = self._manager.table.get(tp), self._manager.failed.get(tp)
+        existing, failed = self._manager.table.get(tp), self._manager.standings.failed.get(tp)
         if failed is not None:
             done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
             return
@@ -111,24 +103,26 @@ class NewReplicas:
         if tp in self._making:
             self._making[tp].waiting.append(done)
             return
-        wished = next((d for d in self._manager.dirs if d.path == self.preferred.get(tp)), None)
+        standings = self._manager.standings
+        wished = next((d for d in self._manager.dirs if d.path == standings.wish_of(tp)), None)
         if wished is not None and not wished.is_online:
             if is_new:
-                self.refused.add(tp)
+                standings.refused(tp)
             done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
             return
-        is_known_lost = self._manager.returned.get(tp) is ReplicaFate.LOST
+        is_known_lost = standings.fate(tp) is not None  # back, and on none of the directories
         if not is_new and not is_known_lost and not all(d.is_online for d in self._manager.dirs):
             offline = ", ".join(d.path for d in self._manager.dirs if not d.is_online)
             done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
             return
         usable = self._places(tp)
         if not usable and (mute := [d.path for d in self._manager.dirs if d.is_online and not d.answers]):
-            self.refused.add(tp)
+            standings.refused(tp)
             done(None, KafkaStorageError(f"replica {tp}: these log dirs do not answer: {', '.join(mute)}"))
             return
         self._manager.high_watermarks.pop(tp, None)
-        preferred = self.preferred.pop(tp, None)
+        preferred = standings.wish_of(tp)
+        standings.forget_wish(tp)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._making[tp] = _Making(topic_id=topic_id, config=config, now_ms=now_ms, waiting=[done], dirs=usable)
         abandoned = [f for f in self._manager.found_futures if f.topic_partition == tp]
@@ -142,7 +136,7 @@ class NewReplicas:
 
     def has_place(self, tp: TopicPartition) -> bool:
         """Whether a directory takes a replica now that was refused."""
-        wished = self.preferred.get(tp)
+        wished = self._manager.standings.wish_of(tp)
         if not any(d.path == wished for d in self._manager.dirs):
             wished = None
         return any(wished in (None, d.path) for d in self._places(tp))
@@ -233,7 +227,7 @@ class NewReplicas:
     def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
         """Where a new replica goes: the least first. A slow dir comes late, as does one on which it has failed, a full
         one last."""
-        is_full = _LAST.get(directory.state, 0.0) + float(self.avoided.get(tp) == directory.path)
+        is_full = _LAST.get(directory.state, 0.0) + float(self._manager.standings.avoids(tp, directory.path))
         count = float(self._manager.counts[directory.path])
         if self.placement is Placement.TOPIC:
             here = self._manager.logs_in(directory)
@@ -245,7 +239,7 @@ class NewReplicas:
         return is_full, count
 
     def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
-        self._manager.returned.pop(existing.topic_partition, None)
+        self._manager.standings.used(existing.topic_partition)
         if not existing.is_online:
             failure = existing.failure or f"log dir {existing.dir.path} is offline: {existing.dir.failure}"
             done(None, KafkaStorageError(str(failure)))
@@ -271,7 +265,7 @@ class NewReplicas:
         making.dirs = [d for d in making.dirs if not d.cordoned]  # also one that was cordoned since
         if not making.dirs:
             if any(d.is_online and d.cordoned for d in self._manager.dirs):
-                self.refused.add(tp)  # there is a place once it is not
+                self._manager.standings.refused(tp)  # there is a place once it is not
             self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
             return
         directory = making.on = making.dirs.pop(0)
@@ -308,8 +302,6 @@ class NewReplicas:
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         if made is not None:
             self._manager.table[tp] = made
-            self._manager.returned.pop(tp, None)
-            self.avoided.pop(tp, None)
-            self.refused.discard(tp)
+            self._manager.standings.made(tp)
         for done in self._making.pop(tp).waiting:
             done(made, error)

@@ -159,7 +159,7 @@ def test_C1_K1066_09_nothing_moves_to_a_cordoned_dir(tp: TopicPartition) -> None
     machine.dirs[1].cordoned = True
     with pytest.raises(KafkaStorageError, match="cordoned"):
         machine.moves.alter(tp, D1)
-    assert machine.logs.new.preferred == {}
+    assert all(machine.logs.standings.wish_of(each) is None for each in machine.logs.table)
 
 
 def test_K1066_09_what_is_there_or_on_its_way_there_may_stay() -> None:

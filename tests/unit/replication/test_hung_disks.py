@@ -17,10 +17,12 @@ from tests.unit.replication.conftest import TP, Node, topic_id
 PATIENCE_MS = 700
 
 
-def state(tp: TopicPartition = TP, *, epoch: int = 1, is_new: bool = True, partition_epoch: int = 0) -> PartitionState:
+def state(
+    tp: TopicPartition = TP, *, epoch: int = 1, is_new: bool = True, partition_epoch: int = 0, recovering: bool = False
+) -> PartitionState:
     return PartitionState(
         topic_partition=tp, topic_id=topic_id(tp.topic), leader=1, leader_epoch=epoch, isr=(1,),
-        partition_epoch=partition_epoch, replicas=(1,), is_new=is_new,
+        partition_epoch=partition_epoch, replicas=(1,), is_new=is_new, recovering=recovering,
     )  # fmt: skip
 
 
@@ -82,11 +84,12 @@ def test_D2_every_order_for_a_log_on_a_hung_disk_is_answered(new_cluster: Any) -
     assert second.refused
     thaw(node)
     assert node.logs.get(TP) is not None
-    assert node.logs.returned == {TP: ReplicaFate.LOST}, "the controller is told that it can be used after all"
+    assert node.logs.standings.returned == {TP: ReplicaFate.DAMAGED}, (
+        "the controller is told that it can be used after all"
+    )
     assert not node.replicas.is_leader(TP)
-    node.logs.acknowledged.add(TP)
-    node.logs.returned.pop(TP)
-    assert Asked(node, state(epoch=2)).done and node.replicas.is_leader(TP)
+    node.logs.standings.confirmed(TP, ReplicaFate.DAMAGED)
+    assert Asked(node, state(epoch=2, recovering=True)).done and node.replicas.is_leader(TP)
 
 
 def test_D2_a_disk_that_gets_something_done_is_waited_for(new_cluster: Any) -> None:
@@ -166,7 +169,7 @@ def test_D2_a_creation_whose_directory_is_taken_offline_is_over(new_cluster: Any
     assert on is not None
     on.mark_offline(KafkaStorageError("by hand"))
     node.logs.new.dir_failed(on)
-    assert node.logs.waits_on(TP) is None and TP in node.logs.new.refused
+    assert node.logs.waits_on(TP) is None and node.logs.standings.is_refused(TP)
     thaw(node)
     assert node.logs.get(TP) is None
 
@@ -185,7 +188,7 @@ def test_D3_where_all_are_silent_a_new_replica_is_refused_at_once_and_made_later
     node = new_cluster(1)[1]
     node.dirs[0].note_pace(DirNews.HUNG, "a probe has no answer")
     assert Asked(node, state()).refused
-    assert TP in node.logs.new.refused and not node.logs.new.has_place(TP)
+    assert node.logs.standings.is_refused(TP) and not node.logs.new.has_place(TP)
     node.dirs[0].note_pace(DirNews.ANSWERED, "it was slow")
     assert node.logs.new.has_place(TP), "slow, and the only one"
-    assert Asked(node, state()).done and TP not in node.logs.new.refused
+    assert Asked(node, state()).done and not node.logs.standings.is_refused(TP)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import KafkaStorageError, StaleControllerEpochError
+from holdfast.model.fates import ReplicaFate
 from holdfast.replication.types import PartitionState, StopReplica
 from holdfast.storage import dir_changes
 from holdfast.storage.files import OsFiles
@@ -83,7 +84,7 @@ def test_K112_72_a_replica_may_come_back_whatever_became_of_the_dead_disk(new_cl
         errors: list[Any] = []
         dir_changes.restore(node.logs, old, LogDir(old.path, OsFiles(), InlineQueue()), cluster.now_ms, errors.append)
         assert errors == [None]
-    node.logs.returned.pop(TP, None)  # told to the controller, which answers with all there is
+    node.logs.standings.gone(TP)  # told to the controller, which answers with all there is
     node.replicas.remove_strays(lambda tp: False, controller_epoch=1, now_ms=cluster.now_ms)
     assert node.replicas.offline_count() == (how == "it is dead still")
     state = cluster.change(replicas=(1, 2), leader_epoch=2, adding_replicas=(2,), is_new=True)
@@ -99,7 +100,7 @@ def test_it_comes_back_before_the_controller_has_heard_of_the_disk(new_cluster: 
     old.close()
     errors: list[Any] = []
     dir_changes.restore(node.logs, old, LogDir(old.path, OsFiles(), InlineQueue()), cluster.now_ms, errors.append)
-    node.logs.returned.pop(TP, None)
+    node.logs.standings.gone(TP)
     state = cluster.change(replicas=(1, 2), leader_epoch=2, adding_replicas=(2,), is_new=True)
     cluster.broadcast(to=[1])
     assert order(node, state) is None
@@ -142,6 +143,6 @@ def test_the_only_copy_leads_again_when_its_disk_is_mended(new_cluster: Any) -> 
     assert isinstance(order(node, late), KafkaStorageError), "that was decided before the disk failed"
     known = cluster.change(leader=1, leader_epoch=2, isr=(1,), recovering=True)
     assert isinstance(order(node, known), KafkaStorageError), "it may be of a return before this one"
-    node.logs.acknowledged.add(TP)
+    node.logs.standings.confirmed(TP, ReplicaFate.DAMAGED)
     assert order(node, known) is None
     assert node.replicas.is_leader(TP) and node.log(TP).view.end_offset == 1

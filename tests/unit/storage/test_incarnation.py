@@ -374,13 +374,13 @@ def test_C20_an_outdated_copy_that_cannot_be_read_hides_nothing(
         machine.start()
         machine.register()
     kept = machine.logs.get(T0)
-    assert kept is not None and kept.path.startswith(str(machine.paths[1])) and T0 not in machine.logs.failed
+    assert kept is not None and kept.path.startswith(str(machine.paths[1])) and T0 not in machine.logs.standings.failed
     machine.stop(clean=True)
     if readable_then:
         next(machine.paths[0].glob("*-stray")).joinpath("partition.metadata").unlink()
     machine.start()
     log = machine.logs.get(T0)
-    assert log is not None and log.path == kept.path and T0 not in machine.logs.failed
+    assert log is not None and log.path == kept.path and T0 not in machine.logs.standings.failed
 
 
 def comes_back(machine: Machine, *, torn: Path, made_anew: bool = False) -> None:

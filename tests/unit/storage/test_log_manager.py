@@ -210,7 +210,7 @@ def test_K18_03_one_error_of_a_log_at_a_start_is_not_one_of_its_dir(broker, file
     files.fail("*", f"/d0/t-0/{name}")
     logs = broker.start()
     assert broker.offline == []
-    assert list(logs.failed) == [tp(0)]
+    assert list(logs.standings.failed) == [tp(0)]
     assert {each.topic_partition for each in logs.logs()} == {tp(1), tp(2), tp(3)}
 
 
@@ -237,7 +237,7 @@ def test_K1066_04_the_fallback_takes_no_directory_that_was_cordoned_since(tmp_pa
     assert "cordoned" in str(error)
     assert not any("-0" in name for name in broker.names(1))
     broker.logs.dirs[1].cordoned = False
-    assert tp(0) in broker.logs.new.refused
+    assert broker.logs.standings.is_refused(tp(0))
     assert broker.logs.new.has_place(tp(0))
 
 
@@ -360,12 +360,12 @@ def test_delete_takes_the_directory_and_the_checkpoint_lines(broker, batch):
 
 def test_K112_70_a_replica_is_not_made_elsewhere_than_it_was_wished_for(broker):
     wished, other = broker.logs.dirs
-    broker.logs.new.preferred[tp(0)] = wished.path
+    broker.logs.standings.wish(tp(0), wished.path)
     wished.mark_offline(KafkaStorageError("dead"))
     with pytest.raises(KafkaStorageError, match=r"is to be in .* which is offline"):
         broker.create(tp(0))
     assert broker.create(tp(1)).dir is other
-    broker.logs.new.preferred[tp(0)] = other.path
+    broker.logs.standings.wish(tp(0), other.path)
     assert broker.create(tp(0)).dir is other
 
 
