@@ -28,7 +28,11 @@ class CheckpointWriter:
     def __init__(self, manager: LogManager) -> None:
         self._manager = manager
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
-        self._rewriting: set[str] = set()
+        """Path -> file -> what it says: each directory's is changed on its own thread alone."""
+        self._queued: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
+        """Path -> file -> what it will say when the last that was queued is written."""
+        self._stale: dict[str, dict[TopicPartition, None]] = {}
+        """Path -> logs that are gone, of which its files may still speak. It is there while a rewrite is queued."""
         self._space: dict[str, DiskSpace | None] = {}
         self._notes: dict[str, Note] = {}
         """What the directories remember of each other."""
@@ -39,12 +43,13 @@ class CheckpointWriter:
         self._written[path] = {name: offsets for name, offsets in one.checkpoints.items() if offsets}
         self._space[path] = one.space
         self._notes.pop(path, None)
-        self._rewriting.discard(path)
+        self._stale.pop(path, None)
 
     def forget(self, directory: LogDir) -> None:
         """The directory is no more of this broker."""
         self._written.pop(directory.path, None)
         self._notes.pop(directory.path, None)
+        self._queued.pop(directory.path, None)
         self._space.pop(directory.path, None)
 
     def space_of(self, directory: LogDir) -> DiskSpace | None:
@@ -55,7 +60,7 @@ class CheckpointWriter:
         """Write the files of each directory whose contents changed."""
         for directory in self._manager.dirs:
             if directory.is_online:
-                values = self.values(directory, high_watermarks)
+                self._queued[directory.path] = values = self.values(directory, high_watermarks)
                 self._manager.submit_quietly(directory, partial(self.write, directory, values))
 
     def write_notes(self, now_ms: TimestampMs) -> None:
@@ -116,20 +121,24 @@ class CheckpointWriter:
     def rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
         """The checkpoints must not speak of a log that is gone: a new one of that name would start from them. One
         rewrite serves all that are under way."""
-        stale = False
-        for offsets in self._written.get(directory.path, {}).values():
-            stale = offsets.pop(tp, None) is not None or stale
-        if not stale or directory.path in self._rewriting:
+        path = directory.path
+        spoken = (*list(self._written.get(path, {}).values()), *self._queued.get(path, {}).values())
+        if not any(tp in offsets for offsets in spoken):
             return
-        self._rewriting.add(directory.path)
+        waits = path in self._stale
+        self._stale.setdefault(path, {})[tp] = None
+        if not waits:
+            self._manager.submit_quietly(directory, partial(self._rewrite, directory))
 
-        def rewrite() -> None:
-            self._rewriting.discard(directory.path)
-            with directory.guard(CheckpointError):
-                for name, offsets in self._written[directory.path].items():
-                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", dict(offsets))
-
-        self._manager.submit_quietly(directory, rewrite)
+    def _rewrite(self, directory: LogDir) -> None:
+        """On the directory's thread, after what was queued to be written before."""
+        gone = self._stale.pop(directory.path, {})
+        with directory.guard(CheckpointError):
+            for name, offsets in self._written.get(directory.path, {}).items():
+                if not gone.keys().isdisjoint(offsets):
+                    left = {tp: offset for tp, offset in offsets.items() if tp not in gone}
+                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", left)
+                    self._written[directory.path][name] = left
 
 
 def _write_note(directory: LogDir, note: Note) -> None:
