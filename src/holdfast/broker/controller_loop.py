@@ -27,7 +27,13 @@ from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, ReplicasOffline, ReplicasOnline
 from holdfast.metadata.image import ClusterImage
-from holdfast.model.errors import HoldfastError, KafkaStorageError, NotControllerError, UnknownServerError
+from holdfast.model.errors import (
+    HoldfastError,
+    KafkaStorageError,
+    NotControllerError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
 from holdfast.model.fates import LogEnd
 from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
@@ -170,8 +176,10 @@ class ControllerLoop:
 
     async def submit(self, event: Any) -> Any:
         """Decide, commit, tell; the decision's reply. Raises what the controller decided to refuse with."""
-        if self._closed or len(self._events) >= MAX_WAITING:
+        if self._closed:
             raise NotControllerError("this broker is not the controller")
+        if len(self._events) >= MAX_WAITING:  # not "ask another one": there is none, and everybody would ask at once
+            raise RequestTimedOutError(f"the controller has {MAX_WAITING} requests to decide before this one")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._events.append((event, future))
         self._kick()

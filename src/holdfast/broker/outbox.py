@@ -73,7 +73,14 @@ class BrokerOutbox:
 
     def _all(self, proposals: Sequence[IsrProposal], error: HoldfastError) -> None:
         for proposal in proposals:
-            self._broker.replicas.alter_partition_result(proposal, error, self._broker.now_ms())
+            self._tell(proposal, error)
+
+    def _tell(self, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError) -> None:
+        """One partition that fails on its answer keeps nobody else from theirs, nor from what they propose next."""
+        try:
+            self._broker.replicas.alter_partition_result(proposal, outcome, self._broker.now_ms())
+        except Exception:
+            log.exception("%s: the answer to its proposal could not be taken", proposal.topic_partition)
 
     async def _send_one(self, proposals: list[IsrProposal]) -> None:
         topics: dict[Any, list[dict[str, Any]]] = {}
@@ -114,4 +121,4 @@ class BrokerOutbox:
                     tuple(found.eligible),
                     bool(found.leader_recovery_state),
                 )
-            self._broker.replicas.alter_partition_result(proposal, outcome, self._broker.now_ms())
+            self._tell(proposal, outcome)

@@ -116,12 +116,14 @@ class _Link:
             )
             await connection.open(CONNECT_TIMEOUT_S)
             self._connection = connection
-            self._opening = None
-            self._pump()
-        except HoldfastError as e:
-            log.info("cannot fetch from broker %d: %s", source, e)
-            self._fetcher.on_failure(e, self._broker.now_ms())
-            await asyncio.sleep(RECONNECT_S)
+        except Exception as e:
+            error = e if isinstance(e, HoldfastError) else NetworkError(f"{type(e).__name__}: {e}")
+            log.info("cannot fetch from broker %d: %s", source, error)
+            try:
+                self._fetcher.on_failure(error, self._broker.now_ms())
+            finally:
+                await asyncio.sleep(RECONNECT_S)
+        finally:  # whatever happened: as long as it is set nobody tries again
             self._opening = None
             self.schedule()
 

@@ -15,7 +15,7 @@ from holdfast.broker.platform import Platform
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.store import Candidate, InMemoryStore
-from holdfast.model.errors import FencedControllerError, NotControllerError
+from holdfast.model.errors import FencedControllerError, KafkaStorageError, NotControllerError, RequestTimedOutError
 from holdfast.protocol.apis import ApiKey
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
@@ -209,5 +209,63 @@ def test_a_new_incarnation_gets_a_channel_of_its_own() -> None:
             told_before = [r.broker_epoch for r in new.requests if r.broker_epoch != reply.broker_epoch]
             await one.loop.told_everybody(DEADLINE_S)
             assert [r.broker_epoch for r in new.requests[: len(told_before)]] == told_before
+
+    asyncio.run(check())
+
+
+def test_K112_05_a_56_in_an_answer_to_leader_and_isr_makes_the_replica_offline() -> None:
+    """The answer alone says so: there is no heartbeat here that could."""
+
+    def bad_disk(request: Any) -> dict[str, Any]:
+        if int(request.__api_key__) != ApiKey.LEADER_AND_ISR:
+            return {}
+        return {
+            "topics": [
+                {
+                    "topic_id": topic.topic_id,
+                    "partition_errors": [
+                        {"partition_index": p.partition_index, "error_code": KafkaStorageError("bad disk")}
+                        for p in topic.partition_states
+                    ],
+                }
+                for topic in request.topic_states
+            ]
+        }
+
+    async def check() -> None:
+        async with reign(2) as one:
+            one.brokers[1].reply = bad_disk
+            topic = events.NewTopic(name="t", assignments=((0, (1, 2)),))
+            await one.loop.submit(events.CreateTopics(topics=(topic,)))
+            await until(lambda: one.loop.image.topics["t"].partitions[0].leader == 2)
+            assert one.loop.image.topics["t"].partitions[0].isr == (2,)
+            topic_id = one.loop.image.topics["t"].topic_id
+            assert one.loop.controller.offline_replicas().holds(1, topic_id, 0)
+            await until(lambda: any(p for p in offline_told(one, 2) if p == [1]))
+
+    asyncio.run(check())
+
+
+def offline_told(one: Reign, broker_id: int) -> list[list[int]]:
+    """The offline replicas of each partition that the broker was told of, in order."""
+    return [
+        list(p.offline_replicas)
+        for request in one.brokers[broker_id].of(ApiKey.UPDATE_METADATA)
+        for topic in request.topic_states
+        for p in topic.partition_states
+    ]
+
+
+def test_D13_a_controller_with_too_much_to_decide_does_not_send_everybody_to_look_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def check() -> None:
+        async with reign() as one:
+            monkeypatch.setattr("holdfast.broker.controller_loop.MAX_WAITING", 0)
+            with pytest.raises(RequestTimedOutError, match="0 requests to decide before this one"):
+                await one.loop.submit(create("t"))
+            one.loop.close()
+            with pytest.raises(NotControllerError):
+                await one.loop.submit(create("t"))
 
     asyncio.run(check())

@@ -69,7 +69,7 @@ class ProduceHandler:
             name = broker.metadata.resolve(name_or_id)
             for index, records in partitions:
                 if records is None:
-                    log.warning("Produce for %s-%d without records: not answered", name_or_id, index)
+                    log.warning("Produce for %s-%d without records", name_or_id, index)
                     pending.abandoned = True
                     continue
                 place = pending.expect(name_or_id, index)
@@ -169,7 +169,9 @@ class _PendingProduce:
     def _finish(self) -> None:
         places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
-        if self.abandoned:
+        if self.abandoned:  # left open it would hold its bytes until the client goes
+            exchange.finish(())
+            exchange.connection.close("a Produce without records: expected batches for every partition")
             return
         if self._acks == 0:
             failed = any(_error_of(place) is not None for place in places)
