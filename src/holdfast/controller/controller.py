@@ -95,7 +95,20 @@ class Controller:
             self._state.returned.forget_topic(topic_id)
         self._state.forget_ends(delta)
         self._state.follow_replicas(delta)
+        self._check(delta)
         return delta
+
+    def _check(self, delta: ClusterDelta) -> None:
+        """What must hold of every partition, whatever was decided. It is asked before anything is recorded."""
+        for name, numbers in delta.changed_topics.items():
+            topic = self.image.topics.get(name)
+            for number in numbers if topic is not None else ():
+                p = topic.partitions.get(number) if topic is not None else None
+                if p is None:
+                    continue
+                assert set(p.isr) <= set(p.replicas), f"{name}-{number}: ISR {p.isr} of {p.replicas}"
+                assert p.leader is None or p.leader in p.isr, f"{name}-{number}: led by {p.leader}, ISR {p.isr}"
+                assert set(p.isr).isdisjoint(p.elr), f"{name}-{number}: eligible beside the ISR: {p.elr}, {p.isr}"
 
     def due(self, now_ms: TimestampMs) -> list[Event]:
         """Events that time has brought; each is to be handled and replayed before the next call."""

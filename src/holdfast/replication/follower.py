@@ -405,6 +405,7 @@ class FetcherState:
     def work_done(self, followed: Followed, error: HoldfastError | None) -> None:
         """The disk is through with a piece of work of this fetcher."""
         self._working -= 1
+        assert self._working >= 0, f"{self!r}: more work came back than was given"
         tp = followed.partition.topic_partition
         if self._partitions.get(tp) is followed and followed.is_current():
             if error is None:

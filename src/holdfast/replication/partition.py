@@ -130,6 +130,7 @@ class Partition:
     def disk_work_done(self) -> None:
         """One piece of work that changes the log has come back."""
         self.disk_works -= 1
+        assert self.disk_works >= 0, f"{self}: more work came back than was given"
         if self.hold is not None:
             self.hold.look()
         if not self.disk_works and self.on_settled is not None:
@@ -175,6 +176,7 @@ class Partition:
             # Never raised to the end of the log (H-13): only the in-sync replicas can do that.
             self.clamp_high_watermark()
             self.epoch_start = self.log.view.end_offset
+            assert self.high_watermark <= self.epoch_start, f"{self}: {self.high_watermark} is beyond the end"
             self._begin_epoch(self.log)
             if self.followers:
                 self.around.watched[self] = None
@@ -449,6 +451,7 @@ class Partition:
         if self.epoch_start is None or log is None:
             return
         new = log.view.end_offset
+        assert self.epoch_start <= new, f"{self}: its epoch begins at {self.epoch_start}, beyond the end {new}"
         for follower in self.hw_followers:
             end_offset = follower.end_offset
             if end_offset is None:
