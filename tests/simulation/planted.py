@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
 from holdfast.coordination.metadata_log import MetadataLog
@@ -155,7 +156,22 @@ def cordoned_by_fallback() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def told_before_the_answer() -> Iterator[None]:
+    """D14: what a heartbeat carries of replicas counts as told when it is sent, and is not told again if it is lost."""
+    before = TurnsToTell.carried
+
+    def carried(self: Any) -> Any:
+        found = before(self)
+        self._turns.clear()
+        return found
+
+    with _replaced(TurnsToTell, "carried", carried):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
+    "D14": told_before_the_answer,
     "H-01": truncation_to_high_watermark,
     "H-06": isr_without_broker_epochs,
     "H-19": checkpoint_of_the_dead,
@@ -165,6 +181,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "early-ack": ack_before_the_isr,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
+    "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
     "H-06": {
         Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
         Kind.STOP: 3,

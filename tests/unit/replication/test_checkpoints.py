@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from holdfast.model.errors import CheckpointError
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import StopReplica
 from holdfast.storage import checkpoints
@@ -57,3 +58,17 @@ def test_D12_a_log_that_is_made_again_is_spoken_of_again(cluster: Any) -> None:
     node.logs.checkpoints.write_all(node.replicas.high_watermarks())
     cluster.settle()
     assert names(cluster, checkpoints.HIGH_WATERMARK) == {"t 0"}
+
+
+def test_K18_01_a_checkpoint_that_cannot_be_written_is_an_error_of_its_own_kind(cluster: Any) -> None:
+    """Its name tells what was written and where; the two others are those of reads and appends."""
+    cluster.create(1)
+    cluster[1].produce(b"a")
+    path = Path(cluster[1].paths[0], checkpoints.HIGH_WATERMARK)
+    Path(f"{path}.tmp").mkdir()
+    (Path(f"{path}.tmp") / "in the way").touch()
+    cluster[1].logs.checkpoints.write_all(cluster[1].replicas.high_watermarks())
+    cluster.settle()
+    failure = cluster[1].dirs[0].failure
+    assert type(failure) is CheckpointError
+    assert str(path) in str(failure)

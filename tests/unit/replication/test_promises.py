@@ -272,3 +272,24 @@ def test_H_20_a_new_replica_is_made_though_another_directory_is_bad(new_cluster:
     state = cluster.states[TP]
     assert cluster[2].order(state, controller_epoch=2) == [{TP: None}]
     assert cluster[2].log().dir is cluster[2].dirs[0]
+
+
+def test_R_14_a_followers_high_watermark_comes_with_its_fetches_and_is_never_ahead_of_the_leaders(cluster: Any) -> None:
+    """At every step of requests, answers and appends, in whatever order they move."""
+    cluster.create(1, 2, 3)
+    moved = set()
+    for step in range(600):
+        if step % 7 == 0:
+            cluster[1].produce(b"%d" % step)
+        cluster.open_links()
+        for link in list(cluster.links.values()):
+            cluster.rng.choice((link.send, link.serve, link.answer))()
+        if step % 50 == 0:
+            cluster.now_ms += 100
+            cluster.tick()
+        mark, end = cluster[1].mark(), cluster[1].log().view.end_offset
+        assert mark <= end
+        for follower in (2, 3):
+            assert cluster[follower].mark() <= min(mark, cluster[follower].log().view.end_offset)
+            moved.add((follower, cluster[follower].mark()))
+    assert len(moved) > 20, "they did move"
