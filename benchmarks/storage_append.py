@@ -23,6 +23,7 @@ from holdfast.storage.files import OsFiles
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
+from holdfast.storage.removal import Removals
 
 NOW_MS = 1_700_000_000_000
 IDLE_LOGS = 3330
@@ -93,7 +94,7 @@ def appends(root: str, size: int, seconds: float) -> None:
         log.append_as_leader(batch, 0, NOW_MS)
         if log.has_rolled:
             log.delete_old_segments(NOW_MS, log.view.end_offset)
-            log.purge(NOW_MS)
+            Removals().add(directory, log.take_retired(NOW_MS))
 
     costs = [per_call_us(work, seconds) for work in (raw, raw_and_crc, append)]
     rates = [len(batch) / cost for cost in costs]

@@ -25,6 +25,7 @@ from holdfast.storage.checkpoints import CLEAN_SHUTDOWN
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
+from tests.removing import purge
 from tests.simulation.disk import CrashNow, SimDisk
 
 RUNS = 60
@@ -279,7 +280,7 @@ class Run:
     def delete_records(self, log: Log, ledger: Ledger) -> None:
         log.delete_records_before(self.rng.randint(log.view.start_offset, log.view.end_offset))
         log.delete_old_segments(NOW_MS, log.view.end_offset)
-        log.purge(NOW_MS)
+        purge(log, NOW_MS)
 
     def checkpoint(self, log: Log, ledger: Ledger) -> None:
         self.manager.checkpoints.write_all({})

@@ -22,6 +22,7 @@ from holdfast.storage import recovery
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log import ColdRead, Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
+from tests.removing import purge
 
 NOW_MS = 1_700_000_000_000
 TP = TopicPartition("t", 0)
@@ -133,7 +134,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.delete_records_before(offset)
         self.start = max(self.start, offset)
         self.log.delete_old_segments(NOW_MS, self.end)
-        self.log.purge(NOW_MS)
+        purge(self.log, NOW_MS)
         first = self.log.view.segments[0].base_offset
         self.batches = [b for b in self.batches if parse_header(b).base_offset >= first]
 

@@ -143,6 +143,10 @@ class Moves:
         """See Around."""
         self._broker.loop.call_later(delay_ms / 1000, call)
 
+    def remove(self, directory: LogDir, path: str) -> None:
+        """Remove a directory of a dir, and all in it, in the background."""
+        self._broker.logs.removals.add(directory, [path])
+
     def new_id(self) -> str:
         """See Around."""
         return self._broker.platform.new_id().hex

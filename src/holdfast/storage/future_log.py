@@ -225,8 +225,6 @@ class FutureLog(Log):
         if start > self.view.start_offset:
             self.delete_records_before(start)
             self._retire_below_start(now_ms)
-        if self.has_retired:
-            self.purge(now_ms)
         return CopyState(self.view.end_offset, self.has_rolled)
 
     def _retire_below_start(self, now_ms: TimestampMs) -> None:
@@ -302,14 +300,14 @@ class FutureLog(Log):
         self.epochs.moved(path)
         self._segments.moved(path)
 
-    def discard(self, unique: str) -> None:
-        """Remove the copy, whatever it is called by now."""
+    def discard(self, unique: str) -> str:
+        """Give the copy, whatever it is called by now, a name on its way out; the path of what is to be removed."""
         away = f"{self.dir.path}/{marked_name(self.topic_partition, unique, DELETE_SUFFIX)}"
         self.release()
         with self.dir.guard():
             self.dir.files.rename(self.path, away)
             self._is_at(away)
-            self.dir.files.rmtree(away)
+        return away
 
 
 def moved_from(files: FileSystem, path: str) -> str | None:
@@ -389,9 +387,3 @@ def promote(
         files.rename(path, final)
         files.fsync_dir(directory.path)
     return Log.open(directory, tp, topic_id, config, clean_shutdown=False, now_ms=now_ms)
-
-
-def remove_tree(directory: LogDir, path: str) -> None:
-    """Delete a directory of the log dir and all in it."""
-    with directory.guard():
-        directory.files.rmtree(path)

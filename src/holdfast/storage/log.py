@@ -355,7 +355,7 @@ class Log:
 
     @property
     def has_retired(self) -> bool:
-        """There are retired files: ``purge`` will have work."""
+        """There are retired files: ``take_retired`` will have some."""
         return self._segments.has_retired
 
     @property
@@ -460,10 +460,9 @@ class Log:
         log.info("%s: %d segments deleted, it starts at %d", self.topic_partition, count, start_offset)
         return count
 
-    def purge(self, now_ms: TimestampMs) -> int:
-        """Remove retired files after file.delete.delay.ms; how many segments still wait."""
-        with self.guard():
-            return self._segments.purge(now_ms - self.config.file_delete_delay_ms)
+    def take_retired(self, now_ms: TimestampMs) -> list[str]:
+        """Files that were retired file.delete.delay.ms ago: they are to be removed, and are told once."""
+        return self._segments.take_retired(now_ms - self.config.file_delete_delay_ms)
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Move the log's start (DeleteRecords, or a leader's start); the start then. Never backwards."""
@@ -565,7 +564,8 @@ class Log:
     # -- delete --------------------------------------------------------------------------------------------
 
     def rename_for_delete(self, unique: str) -> str:
-        """Move the directory to ``<topic>-<partition>.<unique>-delete``; the new path. It is no log any more."""
+        """Move the directory to ``<topic>-<partition>.<unique>-delete``; the new path. It is no log any more, and what
+        is in it is removed later, aside (removal.py)."""
         path = f"{self.dir.path}/{marked_name(self.topic_partition, unique, DELETE_SUFFIX)}"
         with self.guard():
             self.dir.files.rename(self.path, path)
@@ -573,9 +573,3 @@ class Log:
         self.epochs.moved(path)
         self._segments.moved(path)
         return path
-
-    def remove(self) -> None:
-        """Delete the directory and all in it."""
-        with self.guard():
-            self._segments.release()
-            self.dir.files.rmtree(self.path)

@@ -36,12 +36,13 @@ from holdfast.storage.dir_load import (
     settle_twins,
 )
 from holdfast.storage.files import DiskSpace
-from holdfast.storage.future_log import FutureLog, forget_origin, leave, remove_tree
+from holdfast.storage.future_log import FutureLog, forget_origin, leave
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.new_replicas import NewReplicas, Placement
 from holdfast.storage.remembered import Sizes
+from holdfast.storage.removal import Removals
 from holdfast.storage.standings import Standings
 from holdfast.storage.upkeep import Upkeep
 
@@ -86,6 +87,7 @@ class LogManager:
         self._new_id = new_id
         self.table: dict[TopicPartition, Log] = {}
         self.upkeep = Upkeep(self)
+        self.removals = Removals()
         self.new = NewReplicas(self, placement)
         self.checkpoints = CheckpointWriter(self)
         self.counts: dict[str, int] = {d.path: 0 for d in dirs}
@@ -201,8 +203,7 @@ class LogManager:
         self._loaded.discard(path)
         if one.complete:
             self._loaded.add(path)
-        for gone in one.deleted:
-            self.submit_quietly(directory, partial(remove_tree, directory, gone))
+        self.removals.add(directory, one.deleted)
 
     def load(
         self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None], *, has_failed: bool = False
@@ -397,7 +398,7 @@ class LogManager:
         """Delete a copy that nobody wants."""
         log.info("%s is not wanted any more", found.path)
         self.found_futures = [f for f in self.found_futures if f is not found]
-        self.submit_quietly(found.directory, partial(remove_tree, found.directory, found.path))
+        self.removals.add(found.directory, [found.path])
 
     def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""

@@ -40,7 +40,6 @@ from holdfast.storage.future_log import (
     agrees,
     last_look,
     look,
-    remove_tree,
 )
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -108,6 +107,9 @@ class Around(Protocol):
 
     def note_start(self, directory: LogDir) -> None:
         """On the dir's thread: its checkpoint of log starts shall have those of copies, too."""
+
+    def remove(self, directory: LogDir, path: str) -> None:
+        """Remove a directory of the dir, and all in it, in the background."""
 
     def switched(self, move: "Move", standstill: Standstill) -> None:
         """The copy is the log now: put it in the tables, and release."""
@@ -196,7 +198,7 @@ class Move:
         if future is None:
             if self._found is not None and not self._is_stopped and self.target.is_online:
                 log.warning("%s is of no use: %s", self._found, error)
-                self.target.queue.submit(partial(remove_tree, self.target, self._found), lambda *_: None)
+                self._around.remove(self.target, self._found)
             self._end(error)
             return
         self.future = future
@@ -467,8 +469,10 @@ class Move:
             self.target.queue.submit(future.release, lambda *_: None)
             return
 
-        def gone(_: object, error: HoldfastError | None) -> None:
-            if error is not None:
+        def renamed(path: str | None, error: HoldfastError | None) -> None:
+            if path is None:
                 log.warning("%s: the copy %s stays: %s", self.topic_partition, future.path, error)
+            else:
+                self._around.remove(self.target, path)
 
-        self.target.queue.submit(partial(future.discard, self._around.new_id()), gone)
+        self.target.queue.submit(partial(future.discard, self._around.new_id()), renamed)

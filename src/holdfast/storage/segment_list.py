@@ -171,7 +171,7 @@ class SegmentList:
         self._new_names = True
 
     def retire(self, segments: Sequence[Segment], now_ms: TimestampMs) -> None:
-        """Rename the files of segments that are in the list no more; ``purge`` removes them."""
+        """Rename the files of segments that are in the list no more; ``take_retired`` tells them when it is time."""
         for segment in segments:
             self._forget(segment)
             self._retired.append((now_ms, segment.delete_files()))
@@ -182,14 +182,11 @@ class SegmentList:
         if segment in self.rolled:
             self.rolled.remove(segment)
 
-    def purge(self, before_ms: TimestampMs) -> int:
-        """Remove files that were retired at ``before_ms`` or earlier; how many segments still wait."""
-        due = [r for r in self._retired if r[0] <= before_ms]
+    def take_retired(self, before_ms: TimestampMs) -> list[str]:
+        """The files that were retired at ``before_ms`` or earlier, told once: they are to be removed (removal.py)."""
+        due = [path for when_ms, paths in self._retired if when_ms <= before_ms for path in paths]
         self._retired = [r for r in self._retired if r[0] > before_ms]
-        for _, paths in due:
-            for path in paths:
-                self._files.unlink(path)
-        return len(self._retired)
+        return due
 
     def touch(self, segment: Segment) -> None:
         """An older segment was read: keep it open, and let go of the one that was not read for longest."""

@@ -91,10 +91,21 @@ class Upkeep:
         self._for_each_log(Log.write_indexes, lambda each: each.view.segments[-1].index_is_behind())
 
     def purge(self, now_ms: TimestampMs) -> None:
-        """Remove what was retired or deleted long enough ago."""
+        """Remove what was retired or deleted long enough ago: piece by piece, in the background."""
         for each in self._manager.take_due(now_ms):
-            self._manager.submit_quietly(each.dir, each.remove)
-        self._for_each_log(lambda each: each.purge(now_ms), lambda each: each.has_retired)
+            each.dir.queue.submit(each.release, partial(self._remove, each.dir, [each.path]))
+        copies: list[Log] = list(self._manager.futures.values())
+        for directory in self._manager.dirs:
+            logs = [*self._manager.logs_in(directory), *(each for each in copies if each.dir is directory)]
+            retiring = [each for each in logs if each.has_retired and each.failure is None]
+            if directory.is_online and retiring:
+                due: list[str] = []
+                take = partial(_take_retired, retiring, now_ms, due)
+                directory.queue.submit(take, partial(self._remove, directory, due))
+
+    def _remove(self, directory: LogDir, paths: list[str], _: None, error: HoldfastError | None) -> None:
+        if error is None:
+            self._manager.removals.add(directory, paths)
 
     def expire_producers(self, now_ms: TimestampMs, after_ms: int) -> None:
         """Forget idempotent producers that were silent for long."""
@@ -108,6 +119,11 @@ class Upkeep:
             logs = [each for each in self._manager.logs_in(directory) if each.failure is None and wanted(each)]
             for i in range(0, len(logs), _LOGS_PER_JOB):
                 self._manager.submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
+
+
+def _take_retired(logs: list[Log], now_ms: TimestampMs, due: list[str]) -> None:
+    for each in logs:
+        due += each.take_retired(now_ms)
 
 
 def _for_all(work: Callable[[Log], object], logs: list[Log]) -> None:

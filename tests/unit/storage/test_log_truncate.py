@@ -1,5 +1,6 @@
 """Truncation, retention, deletion: what goes, what stays, and what a crash in between leaves."""
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -10,6 +11,7 @@ from holdfast.model.errors import KafkaStorageError, OffsetOutOfRangeError
 from holdfast.records.batch import iter_headers
 from holdfast.storage.files import OsFiles
 from holdfast.storage.leader_epochs import LeaderEpochs
+from tests.removing import purge, remove
 
 NOW_MS = 1_700_000_000_000
 
@@ -247,8 +249,9 @@ def test_retired_files_wait_and_go(open_log, batch):
     log.delete_old_segments(NOW_MS, 0)
     assert log.has_retired
     assert "00000000000000000000.log.deleted" in names(log)
-    assert log.purge(NOW_MS + 999) == 1
-    assert log.purge(NOW_MS + 1000) == 0
+    purge(log, NOW_MS + 999)
+    assert "00000000000000000000.log.deleted" in names(log)
+    purge(log, NOW_MS + 1000)
     assert not [n for n in names(log) if n.endswith(".deleted")]
     assert not log.has_retired
 
@@ -261,9 +264,9 @@ def test_delete_renames_and_removes(open_log, batch, read_all):
     assert os.path.basename(path) == "t" * 213 + "-0." + "0" * 32 + "-delete"
     assert read_all(log) == before
     log.append_as_leader(batch(b"late"), 9, NOW_MS)  # an append that was queued before
-    log.remove()
+    remove(log)
     assert not Path(path).exists()
-    log.remove()
+    remove(log)
 
 
 @pytest.mark.parametrize("operation", ["rename", "truncate", "unlink", "fsync", "rmtree", "write_atomic"])
@@ -273,13 +276,14 @@ def test_k112_01_errors_of_upkeep_take_the_dir_offline(open_log, batch, files, o
     work = {
         "rename": lambda: (log.delete_records_before(20), log.delete_old_segments(NOW_MS, 20)),
         "truncate": lambda: log.truncate_to(19, NOW_MS),
-        "unlink": lambda: (log.truncate_to(2, NOW_MS), log.purge(NOW_MS + 10**9)),
+        "unlink": lambda: (log.truncate_to(2, NOW_MS), purge(log, NOW_MS + 10**9)),
         "fsync": log.flush,
-        "rmtree": log.remove,
+        "rmtree": lambda: remove(log),
         "write_atomic": lambda: log.append_as_leader(batch(b"x"), 5, NOW_MS),
     }[operation]
     files.fail(operation)
     files.fail_probes()
-    with pytest.raises(KafkaStorageError):
+    aside = operation == "rmtree"  # nobody waits for it
+    with contextlib.nullcontext() if aside else pytest.raises(KafkaStorageError):
         work()
     assert not log.dir.is_online
