@@ -30,6 +30,7 @@ from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.listening import when_free
+from holdfast.broker.log_lines import LogLines, configure_logging, start_writing
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.metrics_server import MetricsServer
@@ -446,15 +447,6 @@ async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | Non
     return broker.exit_code
 
 
-def configure_logging(broker_id: int) -> None:
-    """Log lines to standard error, with the broker's number."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"[%(asctime)s] %(levelname)s [broker-{broker_id}] %(message)s (%(name)s)"))
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper())
-
-
 def run_broker(config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None) -> int:
     """Run one node until SIGTERM or SIGINT; the process's exit code.
 
@@ -462,19 +454,31 @@ def run_broker(config_path: str, *, ready_fd: int | None = None, closer: Closer 
     what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
     loaded; otherwise it is started here.
     """
+    lines: LogLines | None = None
     try:
         with open(config_path, encoding="utf-8") as file:
             config = BrokerConfig.parse(read_properties(file.read()))
-        configure_logging(config.node_id)
+        lines = configure_logging(config.node_id)
         _raise_file_limit()
-        closer = closer or Closer.start()
+        closer = closer or Closer.start()  # which needs a process without other threads
+        start_writing()
         return asyncio.run(_main(config, ready_fd, closer))
     except OSError as e:
-        print(f"holdfast broker: {config_path}: {e.strerror or e}", file=sys.stderr)
+        _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
     except (ConfigError, HoldfastError) as e:
         logging.getLogger(__name__).critical("%s", e)
-        print(f"holdfast broker: {e}", file=sys.stderr)
+        _say(lines, f"holdfast broker: {e}")
     finally:
         if closer is not None:
             closer.end()
+        if lines is not None:
+            lines.flush()
     return 1
+
+
+def _say(lines: LogLines | None, what: str) -> None:
+    """To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
+    if lines is None:
+        print(what, file=sys.stderr)
+    else:
+        lines.say(what)

@@ -395,7 +395,9 @@ def die_with_parent(parent: int) -> None:
 
 def redirect_output(path: str, broker_id: int) -> None:
     """Output goes to the node's file; warnings go to the terminal of ``up`` besides."""
-    terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    from holdfast.broker.log_lines import LogLines
+
+    terminal = os.dup(2)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -403,7 +405,7 @@ def redirect_output(path: str, broker_id: int) -> None:
     os.dup2(log, 2)
     os.close(log)
     os.close(null)
-    warnings = logging.StreamHandler(terminal)
+    warnings = LogLines(terminal)  # the terminal may be stopped, and nobody waits for it
     warnings.setLevel(logging.WARNING)
     warnings.setFormatter(logging.Formatter(f"%(levelname)s [broker-{broker_id}] %(message)s"))
     logging.getLogger("holdfast").addHandler(warnings)
