@@ -98,7 +98,7 @@ def test_what_is_gone_is_fine_and_nothing_is_nothing(log_dir, lane):
 
 def test_K18_03_a_file_that_cannot_be_removed_is_no_failure_of_the_disk(log_dir, files, caplog):
     bad, good = make(log_dir, DELETED, 2 * CUT), make(log_dir, DELETED.replace("t-0", "t-1"), 1)
-    files.fail("truncate", "t-0")
+    files.fail("truncate", "/t-0.")
     removals = Removals()
     removals.add(log_dir, [bad, good])
     assert log_dir.is_online and len(removals) == 0
@@ -108,7 +108,7 @@ def test_K18_03_a_file_that_cannot_be_removed_is_no_failure_of_the_disk(log_dir,
 
 def test_a_disk_that_dies_meanwhile_ends_it_all(log_dir, files):
     paths = [make(log_dir, DELETED.replace("t-0", f"t-{i}"), 2 * CUT) for i in range(3)]
-    files.fail("truncate", "t-1", errno.EIO)
+    files.fail("truncate", "/t-1.", errno.EIO)
     files.fail_probes()
     removals = Removals()
     removals.add(log_dir, paths)
