@@ -31,12 +31,18 @@ _COMMIT: Final = 1
 _SHORT: Final = 0x80
 """Varints below it have one byte."""
 
-_PLAIN: Final = Struct(">8xi4xbIh34xi8B")
-"""Of a batch: length, magic, CRC, attributes, number of records; and the first eight bytes of its first record."""
+_PLAIN: Final = Struct(">8xi4xbIH34xiHIH")
+"""Of a batch: length, magic, CRC, attributes, number of records; of its first record: two bytes of its size;
+attributes, deltas of time and offset, and size of the key in a byte each; the kind of the key."""
 _PLAIN_SIZE: Final = _PLAIN.size
+_NOT_PLAIN: Final = 0x00FFFF81
+"""Bits of those four bytes that are 0 when the deltas are, and the key has 0 to 63 bytes."""
 _FIRST_KEY: Final = 67
-"""Where the first record's key begins in a batch, when the record's length has two bytes and its deltas are 0."""
-_TO_LENGTH: Final = HEADER_SIZE + 2 - LENGTH_OVERHEAD
+"""Where the first record's key begins in a batch, when the record's size has two bytes."""
+_LENGTHS: Final = {
+    (size << 1 & 0x7F | 0x80) << 8 | size >> 6: HEADER_SIZE - LENGTH_OVERHEAD + 2 + size for size in range(64, 1 << 13)
+}
+"""The length of a batch whose only record has a size of these two bytes."""
 
 
 class Newest:
@@ -56,23 +62,23 @@ class Newest:
 
         CorruptRecordError, InvalidRecordError.
         """
-        pairs, fields, end = self.pairs, _PLAIN.unpack_from, len(data)
+        pairs, fields, lengths, end = self.pairs, _PLAIN.unpack_from, _LENGTHS, len(data)
         at = 0
         while at + HEADER_SIZE <= end:
             if at + _PLAIN_SIZE <= end:
-                length, magic, crc, attributes, count, l0, l1, _, ts, offset, k0, kind_high, kind = fields(data, at)
-                stop = at + LENGTH_OVERHEAD + length
+                length, magic, crc, attributes, count, size, bits, kind = fields(data, at)
                 # One commit of one partition, as nearly all of them are: no batch of another form passes all of this.
-                if (
-                    count == 1 and l0 >= _SHORT > l1 and (l0 & 0x7F | l1 << 7) >> 1 == length - _TO_LENGTH
-                    and not (ts or offset or attributes or kind_high or k0 & 0x81)
-                    and kind == OFFSET_KEY and magic == MAGIC and stop <= end
-                ):  # fmt: skip
-                    key_end = at + _FIRST_KEY + (k0 >> 1)
-                    if key_end + 3 <= stop and _NO_VALUE < data[key_end] < _SHORT and _is_known(data, key_end + 1):
+                if count == 1 and length == lengths.get(size) and not (bits & _NOT_PLAIN or attributes):
+                    stop = at + LENGTH_OVERHEAD + length
+                    key = at + _FIRST_KEY
+                    value = key + (bits >> 1 & 0x3F)
+                    if (
+                        kind == OFFSET_KEY and magic == MAGIC and value + 3 <= stop <= end
+                        and _NO_VALUE < data[value] < _SHORT and not data[value + 1] and data[value + 2] <= OFFSET_VALUE
+                    ):  # fmt: skip
                         if crc32c(data[at + CRC_START : stop]) != crc:
                             raise _bad_crc(parse_header(data, at))
-                        pairs[data[at + _FIRST_KEY : key_end]] = data[key_end:stop]
+                        pairs[data[key:value]] = data[value:stop]
                         at = stop
                         continue
             header = parse_header(data, at)

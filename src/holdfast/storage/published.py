@@ -8,14 +8,16 @@ and the reader of no more use: take another view of the log.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.errors import CorruptRecordError, LogReadError
 from holdfast.model.types import Offset
 from holdfast.records.batch import HEADER_SIZE, parse_header
 from holdfast.storage.files import FileHandle, FileSystem
-from holdfast.storage.log import Log
 from holdfast.storage.segment import LOG
+
+if TYPE_CHECKING:
+    from holdfast.storage.log import Log
 
 
 class PublishedFile(NamedTuple):
