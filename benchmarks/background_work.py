@@ -68,7 +68,8 @@ def main() -> int:
     parser.add_argument("--write", nargs=3, metavar=("BOOTSTRAP", "TOPIC", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write is not None:
-        return write(*options.write, options.mbps)
+        bootstrap, topic, path = options.write
+        return write(bootstrap, topic, path, options.mbps)
     about = machine.describe()
     print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}\n")
     good = True
