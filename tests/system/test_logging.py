@@ -69,8 +69,8 @@ def test_D11_a_log_file_on_a_bad_disk_stops_nobody(disk: Disk, tmp_path: Path) -
         text = path.read_bytes()
         missing = sum(line not in text for line in said)
         lost = sum(int(number) for number in re.findall(rb" (\d+) log lines were lost here", text))
-        assert missing == lost
-        assert (lost > 0) == isinstance(disk, FullDisk)  # but for what the last page of the file took
+        assert missing <= lost  # of a write that the disk took in part, some lines are there all the same
+        assert (missing > 0) == (lost > 0) == isinstance(disk, FullDisk)
         broker.send_signal(signal.SIGTERM)
         assert broker.wait(TIMEOUT_S) == 0
     finally:
