@@ -111,6 +111,85 @@ def test_A2_a_cluster_without_any_of_its_records_does_not_start(tmp_path: pathli
         assert records(cluster, "t", 1000) == numbers(1000)
 
 
+def test_A3_a_directory_that_was_added_stays_after_a_restart(tmp_path: pathlib.Path) -> None:
+    data, disk = tmp_path / "data", tmp_path / "disk3"
+    disk.mkdir()
+    with Cluster(brokers=1, data_dir=data, log_dirs=3) as cluster:
+        ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
+        ok(cluster, "topics", "create", "t", "--partitions", "8")
+        produce(cluster, "t", range(1000))
+        assert [*disk.glob("t-*")], "nothing of t is on the directory that was added"
+        cluster.stop()
+        cluster.log_dirs = 4
+        cluster.start()
+        assert str(disk) in cluster.describe_log_dirs(1)
+        assert records(cluster, "t", 1000) == numbers(1000)
+
+
+def test_A3_a_directory_that_is_left_out_is_told_and_its_records_wait_for_it(tmp_path: pathlib.Path) -> None:
+    data, disk = tmp_path / "data", tmp_path / "disk3"
+    disk.mkdir()
+    properties = data / "broker-1.properties"
+    with Cluster(brokers=1, data_dir=data) as cluster:
+        before = properties.read_text()
+        ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
+        ok(cluster, "topics", "create", "t", "--partitions", "3")
+        produce(cluster, "t", range(1000))
+        there = sorted(p.name for p in disk.glob("t-*"))
+        assert there
+        cluster.stop()
+        properties.write_text(before)  # as with a broker whose file somebody else looks after
+        cluster.start()
+        told = f"{disk} was a log directory of broker 1 at its last start and is not in log.dirs now"
+        assert told in cluster.log_tail()
+        wait_for(lambda: f"no leader: {there[0]}" in cluster.log_tail(), "the line after ready", timeout_s=15)
+        lines = ok(cluster, "topics", "describe", "t", "--unavailable-partitions").splitlines()
+        assert [line.split("\t")[2] for line in lines] == [f"Partition: {name[2:]}" for name in there]
+        assert not [*data.glob(f"broker-1/log-dir-*/{there[0]}")]  # no empty one
+        table = ok(cluster, "log-dirs", "describe")
+        assert "it was a log directory at the last start and is not in log.dirs" in table
+
+        refused = run(cluster, "log-dirs", "remove", "--broker", "1", str(disk))
+        assert (refused.returncode, f"may have the last copy of {there[0]}" in refused.stderr) == (1, True)
+
+        ok(cluster, "log-dirs", "online", "--broker", "1", str(disk))
+        cluster.wait_in_sync(["t"])
+        assert records(cluster, "t", 1000) == numbers(1000)
+        cluster.stop()
+        cluster.log_dirs = 3
+        cluster.start()  # it is in the file now
+        assert records(cluster, "t", 1000) == numbers(1000)
+
+
+def test_A3_what_others_have_is_made_anew_and_an_empty_copy_never_wins(tmp_path: pathlib.Path) -> None:
+    data, disk = tmp_path / "data", tmp_path / "disk3"
+    disk.mkdir()
+    properties = data / "broker-1.properties"
+    with Cluster(brokers=2, data_dir=data) as cluster:
+        before = properties.read_text()
+        ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
+        ok(cluster, "topics", "create", "both", "--replica-assignment", ",".join(["1:2"] * 6))
+        ok(cluster, "topics", "create", "only", "--replica-assignment", ",".join(["1"] * 6))
+        produce(cluster, "both", range(500))
+        produce(cluster, "only", range(500))
+        cluster.wait_in_sync()
+        only = sorted(p.name for p in disk.glob("only-*"))
+        assert only and [*disk.glob("both-*")]
+        cluster.kill_all()  # no directory is closed clean: who was in the ISR is in it
+        properties.write_text(before)
+        cluster.start()
+        cluster.wait_in_sync(["both"])  # K112-41
+        assert records(cluster, "both", 500) == numbers(500)
+        assert not [*data.glob(f"broker-1/log-dir-*/{only[0]}")]
+        cluster.stop()
+        properties.write_text(before.replace("log.dirs=", f"log.dirs={disk},"))
+        cluster.log_dirs = 3
+        cluster.start()
+        cluster.wait_in_sync()
+        assert records(cluster, "only", 500) == numbers(500)
+        assert records(cluster, "both", 500) == numbers(500)
+
+
 def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) -> None:
     with Cluster(brokers=1, data_dir=tmp_path) as cluster:
         for topic in ("keep", "logs-a", "logs.a", "logs.b", "old-1", "old-2"):

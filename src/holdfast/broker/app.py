@@ -20,6 +20,7 @@ import sys
 from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
+from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.admission import Admission
 from holdfast.broker.closer import Closer
 from holdfast.broker.controller_loop import ControllerLoop
@@ -82,6 +83,8 @@ class Broker:
         self.controller: ControllerLoop | None = None
         self.stopping = asyncio.Event()
         self.exit_code = 0
+        self.properties_path: str | None = None
+        """The file whose log.dirs follow what is added and removed; None: its operator's."""
         self._told = (-1, -1)
         """Controller epoch and metadata offset of the newest UpdateMetadata."""
         self._threads: list[WorkThread] = []
@@ -148,8 +151,12 @@ class Broker:
         """The threads of a directory that is not used any more end when they have done what is queued."""
         lanes = (log_dir.queue, log_dir.sync_queue, log_dir.background)
         for thread in [t for t in self._threads if t in lanes]:
-            thread.close()
-            self._threads.remove(thread)
+            self.end_thread(thread)
+
+    def end_thread(self, thread: WorkThread) -> None:
+        """It does what is queued, and ends."""
+        thread.close()
+        self._threads.remove(thread)
 
     async def _load_logs(self) -> None:
         self.cordons = Cordons(self)
@@ -165,6 +172,8 @@ class Broker:
         )
         self.logs.removals.clock, self.logs.removals.later = self.platform.monotonic_s, self.loop.call_later
         await disk_start.load_logs(self)
+        self.absent = AbsentDirs(self)
+        self.absent.look()
 
     def _wire(self) -> None:
         config = self.config
@@ -285,6 +294,7 @@ class Broker:
         for broker_id, seen in self.metadata.departed.items():
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.disks.metadata_changed()
+        self.absent.metadata_changed()
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
             self.replicas.remove_strays(self.hosts, controller_epoch=request.controller_epoch, now_ms=self.now_ms())
@@ -423,8 +433,9 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None) -> int:
+async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None) -> int:
     broker = Broker(config, Platform.real(closer))
+    broker.properties_path = own_file
     if closer is not None:
         closer.watch(broker.loop)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -447,8 +458,12 @@ async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | Non
     return broker.exit_code
 
 
-def run_broker(config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None) -> int:
+def run_broker(
+    config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None, keep_log_dirs: bool = False
+) -> int:
     """Run one node until SIGTERM or SIGINT; the process's exit code.
+
+    ``keep_log_dirs``: log.dirs of the file follow what is added and removed while the node runs.
 
     ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
     what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
@@ -462,7 +477,7 @@ def run_broker(config_path: str, *, ready_fd: int | None = None, closer: Closer 
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()
-        return asyncio.run(_main(config, ready_fd, closer))
+        return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
     except OSError as e:
         _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
     except (ConfigError, HoldfastError) as e:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.broker.disk_status import DiskStatus, status_of
+from holdfast.broker.new_dirs import look_before
+from holdfast.broker.properties_file import keep_log_dirs
 from holdfast.broker.turns import TurnsToTell
 from holdfast.model.errors import (
     DiskQueueFullError,
@@ -418,16 +420,21 @@ class Disks:
         directory = self._find(path)
         if not directory.is_online:
             await self._load(directory, directory.path)
+            await keep_log_dirs(self._broker)
 
-    async def add(self, path: str) -> None:
-        """Use one more directory. ``log.dirs`` of the properties file is the operator's to change as well."""
+    async def add(self, path: str, *, create: bool = False) -> None:
+        """Use one more directory: one that is there and holds nothing but what a broker writes, unless ``create``.
+        ``log.dirs`` of the properties file is the operator's to change as well, except with ``holdfast up``."""
         wanted = posixpath.normpath(path)
         for directory in self._broker.logs.dirs:
             if posixpath.normpath(directory.path) == wanted:
                 raise InvalidRequestError(f"{path} is a log directory of broker {self._broker.broker_id} already")
         if not posixpath.isabs(wanted):
             raise InvalidRequestError(f"log directory {path}: expected an absolute path")
+        if not create:
+            await look_before(self._broker, wanted)
         await self._load(None, wanted)
+        await keep_log_dirs(self._broker)
 
     async def _load(self, old: LogDir | None, path: str) -> None:
         broker = self._broker
@@ -464,7 +471,7 @@ class Disks:
             self._as_good_as_others()
         if old is not None:
             self._forget(old)
-        log.warning("log dir %s is online again", path)
+        log.warning("log dir %s is %s", path, "added" if old is None else "online again")
         broker.membership.beat()
         broker.moves.resume()
 
@@ -533,17 +540,20 @@ class Disks:
         needed = sum(held.values())
         rooms = (logs.space_of(d) for d in logs.dirs if d is not directory and d.answers)
         usable = sum(room.usable for room in rooms if room is not None)
+        self._broker.absent.check_removal(directory, force=force)
         if needed > usable and not force:
             raise InvalidRequestError(
                 f"the replicas of {directory.path} need {needed} bytes, the other log directories have {usable}"
             )
         self._broker.moves.dir_failed(directory)
         dir_changes.take_away(logs, directory)
+        logs.past.removed(directory.path)
         self._broker.loop.call_later(_TAKE_S, self._broker.server.let_go, directory)
         self._forget(directory)
         self._make_up_for_refusals()
         log.warning("log dir %s is removed", directory.path)
         self._broker.membership.beat()
+        await keep_log_dirs(self._broker)
 
     # -- description -------------------------------------------------------------------------------------------
 

@@ -278,16 +278,14 @@ def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[s
         derived[COPIES] = str(min(MAX_COPIES, brokers))
     result = {key: value if told.get(key) in (None, before) else told[key] for key, value in derived.items()}
     if COPIES in derived:
-        derived_before = str(_enough_of(before))
-        enough = str(_enough_of(result[COPIES]))
-        given = told.get(IN_SYNC)
-        result[IN_SYNC] = enough if given in (None, derived_before) else str(given)
+        if IN_SYNC not in told and _has_spare(result[COPIES]):
+            result[IN_SYNC] = "2"
     return result
 
 
-def _enough_of(copies: str) -> int:
-    """min.insync.replicas for so many copies: one may be away."""
-    return 2 if copies.isdecimal() and int(copies) >= MAX_COPIES else 1
+def _has_spare(copies: str) -> bool:
+    """One may be away, and a write is still on two."""
+    return copies.isdecimal() and int(copies) >= MAX_COPIES
 
 
 def _node(

@@ -33,6 +33,7 @@ from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.operating import DirAction
 
 T = TypeVar("T")
+KEPT = "log.dirs follows with holdfast up; change it yourself for other brokers"
 
 
 @click.group(name="log-dirs")
@@ -212,12 +213,14 @@ def online(bootstrap: str, broker: int, path: str) -> None:
 @bootstrap_option
 @broker_option
 @click.argument("path")
-def add(bootstrap: str, broker: int, path: str) -> None:
+@click.option("--create", is_flag=True, help="Although it does not exist, or holds files of others.")
+def add(bootstrap: str, broker: int, path: str, create: bool) -> None:
     """Use one more directory, PATH, for new replicas.
 
-    The broker remembers it until it restarts: put it into log.dirs of its properties file as well.
+    A broker of `holdfast up` has it at its next start as well; for any other put it into log.dirs of its properties
+    file. One that is left out is told when the broker starts, and what only it has waits for it.
     """
-    change(bootstrap, broker, DirAction.ADD, path, "is added (put it into log.dirs as well)")
+    change(bootstrap, broker, DirAction.ADD, path, f"is added ({KEPT})", force=create)
 
 
 @log_dirs.command()
@@ -231,7 +234,8 @@ def add(bootstrap: str, broker: int, path: str) -> None:
 def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> None:
     """Have the directory PATH no more: one that holds nothing, or one that is offline.
 
-    What an offline one held is made anew on the others. Take it out of log.dirs of the properties file as well.
+    What an offline one held is made anew on the others. A broker of `holdfast up` has it no more at its next start; for
+    any other take it out of log.dirs of its properties file.
     """
 
     async def work(client: AdminClient) -> bool:
@@ -246,7 +250,7 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
     if not enough and not force:
         fail(f"ERROR: too little room for the replicas of {path}: free some, add a directory, or use --force")
     if not check:
-        change(bootstrap, broker, DirAction.REMOVE, path, "is removed (take it out of log.dirs as well)", force=force)
+        change(bootstrap, broker, DirAction.REMOVE, path, f"is removed ({KEPT})", force=force)
 
 
 # -- cordons -------------------------------------------------------------------------------------------------------

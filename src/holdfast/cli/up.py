@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from functools import partial
 
 import click
 
@@ -126,4 +127,4 @@ def _run(directory: str, options: Options) -> int:
     for line in (*warnings, *write(directory, nodes)):
         say(line)
     raise_open_files_limit()
-    return LocalCluster(directory, nodes, run_broker).run()
+    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True)).run()

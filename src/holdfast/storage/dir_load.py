@@ -220,13 +220,13 @@ def settle_twins(
                 continue
             outdated = _outdated(one, before, used)
             if going is None and outdated is not None:
-                going = outdated.logs[tp]
+                going = _without_records(one, before, outdated, tp) or outdated.logs[tp]
             if going is None:
                 raise DuplicateReplicaError(
                     f"replica {tp} is in {there.path} and in {here.path}: expected one; "
                     "remove the copy that is out of date"
                 )
-            why = "a move was not finished" if was_moved else "it was made anew while another dir was away"
+            why = "a move was not finished" if was_moved else "a copy was made anew while a dir was away"
             log.warning("%s: %s: %s goes", tp, why, going.path)
             if going is here:
                 settled.append(Twin(one.logs.pop(tp), there, was_moved))
@@ -261,6 +261,13 @@ def _outdated(one: LoadedDir, other: LoadedDir, used: Sequence[LoadedDir]) -> Lo
         if new in used and old not in used and old.incarnation is not None:
             return old
     return None
+
+
+def _without_records(one: LoadedDir, other: LoadedDir, outdated: LoadedDir, tp: TopicPartition) -> Log | None:
+    """The newer copy, if it is as it was made: the one that was away has records, and goes on with them."""
+    newer = other if outdated is one else one
+    made, before = newer.logs[tp].view, outdated.logs[tp].view
+    return newer.logs[tp] if made.end_offset == made.start_offset == 0 and before.end_offset > 0 else None
 
 
 def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | None) -> None:

@@ -8,7 +8,8 @@ A killed process leaves what it wrote in the page cache, and that is whole until
 boot id means that nothing is missing, and a clean stop that nothing is missing whatever the machine did since. The
 file needs no sync: after a power loss its boot id, old or torn, is not the present one.
 
-A directory that fails while the broker runs is left out of the notes of the others.
+A directory that fails while the broker runs is left out of the notes of the others. One that is left out of log.dirs
+between two starts is known by its place in the notes: it is awaited like one that cannot be read.
 
 It is written when the controller has recorded the registration, and before the broker serves: if the broker dies in
 between, it is the incarnation before that comes again.
@@ -16,6 +17,7 @@ between, it is the incarnation before that comes again.
 
 import json
 import logging
+import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,17 +36,21 @@ FILE_NAME = "holdfast.incarnation"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incarnation:
-    """One registration of a broker. ``directories``: each one's id, and the last epoch in which it was online."""
+    """One registration of a broker. ``directories``: each one's id, and the last epoch in which it was online.
+    ``paths``: where they were, as far as that is noted."""
 
     broker_epoch: BrokerEpoch
     boot_id: str
     directories: Mapping[DirectoryId, BrokerEpoch]
+    paths: Mapping[DirectoryId, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The file's text."""
         directories = {str(each): epoch for each, epoch in sorted(self.directories.items())}
+        paths = {str(each): path for each, path in sorted(self.paths.items()) if each in self.directories}
         value = {
             "version": 1, "brokerEpoch": self.broker_epoch, "bootId": self.boot_id, "directories": directories,
+            "paths": paths,
         }  # fmt: skip
         return json.dumps(value).encode()
 
@@ -60,6 +66,7 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
         value = json.loads(data)
         epoch = value["brokerEpoch"]
         directories = {UUID(text): each for text, each in value["directories"].items()}
+        paths = {UUID(text): str(each) for text, each in value.get("paths", {}).items()}
         boot_id = value["bootId"]
         for each in (epoch, *directories.values()):
             if type(each) is not int or not 0 <= each < 2**63:
@@ -70,7 +77,7 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
     if value.get("version") != 1 or not isinstance(boot_id, str) or directories.get(directory_id) != epoch:
         log.warning("%s is not of this directory, its replicas count as damaged", path)
         return None
-    return Incarnation(broker_epoch=epoch, boot_id=boot_id, directories=directories)
+    return Incarnation(broker_epoch=epoch, boot_id=boot_id, directories=directories, paths=paths)
 
 
 def write(files: FileSystem, directory: str, incarnation: Incarnation) -> None:
@@ -205,6 +212,7 @@ class Past:
         self._dirs = dirs
         self._histories: list[DirHistory] = []
         self._noted: Incarnation | None = None
+        self._forgotten: set[DirectoryId] = set()
 
     def adopt(self, histories: Iterable[DirHistory]) -> None:
         """All directories were looked at."""
@@ -212,6 +220,26 @@ class Past:
         for _ in range(len(self._dirs) - len(self._histories)):  # nothing at all is known of these
             self._histories.append(DirHistory(directory_id=None, readable=False))
         self.fates = judge(self._histories, self.boot_id)
+
+    def absent(self) -> list[str]:
+        """Where the broker had a directory at its last start, and has none now: it was left out of log.dirs. One whose
+        place has another directory now was replaced, and what it had is lost."""
+        known = _sort(self._histories, self.boot_id).known
+        here = {each.directory_id for each in self._histories}
+        used = {posixpath.normpath(d.path) for d in self._dirs}
+        paths = self._paths()
+        missing = (posixpath.normpath(paths[each]) for each in known if each not in here and each in paths)
+        return sorted(set(missing) - used)
+
+    def await_absent(self, count: int) -> None:
+        """So many directories that are absent count as ones that cannot be read: they may come back."""
+        self._histories += [DirHistory(directory_id=None, readable=False) for _ in range(count)]
+        self.fates = judge(self._histories, self.boot_id)
+
+    def _paths(self) -> dict[DirectoryId, str]:
+        notes = [h.incarnation for h in self._histories if h.incarnation is not None]
+        notes.sort(key=lambda note: note.broker_epoch)  # the newest wins
+        return {each: path for note in notes for each, path in note.paths.items()}
 
     def note(self, broker_epoch: BrokerEpoch, done: Callable[[], None]) -> None:
         """The controller has recorded this incarnation: note it in every directory that is online, each on its own
@@ -223,8 +251,11 @@ class Past:
             return
         before = _sort(self._histories, self.boot_id)
         away = before.known if before.unreadable else {}
+        away = {each: epoch for each, epoch in away.items() if each not in self._forgotten}
         directories = {**away, **dict.fromkeys(online.values(), broker_epoch)}
-        self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories)
+        paths = {**self._paths(), **{directory_id: d.path for d, directory_id in online.items()}}
+        paths = {each: path for each, path in paths.items() if each in directories}
+        self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories, paths=paths)
         self._write(online, self._noted, done)
 
     def healed(self, directory: LogDir) -> None:
@@ -232,7 +263,22 @@ class Past:
         noted = self._noted
         if noted is None or directory.directory_id is None or not directory.is_online:
             return
-        self._noted = replace(noted, directories={**noted.directories, directory.directory_id: noted.broker_epoch})
+        self._forgotten.discard(directory.directory_id)
+        self._noted = replace(
+            noted,
+            directories={**noted.directories, directory.directory_id: noted.broker_epoch},
+            paths={**noted.paths, directory.directory_id: directory.path},
+        )
+        self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
+
+    def removed(self, path: str) -> None:
+        """The broker is to have this directory no more: the next start does not miss it."""
+        noted = self._noted
+        if noted is None:
+            return
+        gone = {each for each, where in noted.paths.items() if posixpath.normpath(where) == posixpath.normpath(path)}
+        self._forgotten |= gone
+        self._noted = replace(noted, directories={d: e for d, e in noted.directories.items() if d not in gone})
         self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
 
     def renew(self) -> None:

@@ -48,7 +48,7 @@ async def _act(disks: Disks, action: int, path: str | None, force: bool) -> None
     elif action == DirAction.ONLINE:
         await disks.online(path)
     elif action == DirAction.ADD:
-        await disks.add(path)
+        await disks.add(path, create=force)
     elif action == DirAction.REMOVE:
         await disks.remove(path, force=force)
     else:
