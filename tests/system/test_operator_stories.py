@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import pty
@@ -297,3 +298,68 @@ def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) ->
         assert done == "Successfully completed leader election (UNCLEAN) for partitions t-0\n"
         cluster.wait_in_sync(["t"])
         assert records(cluster, "t", 100) == numbers(100)  # broker 2 had all of them, and the longest log leads
+
+
+def test_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: pathlib.Path) -> None:
+    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+        ok(cluster, "topics", "create", "t", "--partitions", "3")
+        ok(cluster, "consume", "t", "--group", "g", "--timeout-ms", "3000")  # begins at the end, and that is kept
+        produce(cluster, "t", range(100))
+        got = ok(cluster, "consume", "t", "--group", "g", "--max-messages", "100", "--timeout-ms", "10000")
+        assert sorted(got.splitlines()) == numbers(100)
+
+
+def test_C8_consume_goes_on_when_its_only_broker_is_back(tmp_path: pathlib.Path) -> None:
+    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+        ok(cluster, "topics", "create", "t")
+        produce(cluster, "t", range(50))
+        environment = os.environ | {"HOLDFAST_BOOTSTRAP_SERVER": cluster.bootstrap}
+        args = [*HOLDFAST, "consume", "t", "--from-beginning", "--max-messages", "100"]
+        with open(tmp_path / "out", "wb") as out:
+            reader = subprocess.Popen(args, stdout=out, stderr=subprocess.PIPE, env=environment)
+        wait_for(lambda: (tmp_path / "out").read_bytes().count(b"\n") == 50, "the first half", timeout_s=30)
+        cluster.kill(1)
+        assert reader.poll() is None
+        cluster.revive()
+        produce(cluster, "t", range(50, 100))
+        assert reader.wait(60) == 0, reader.communicate()
+        assert sorted((tmp_path / "out").read_text().splitlines()) == numbers(100)
+
+
+def test_B6_B9_B10_B12_what_cannot_be_meant_is_refused(tmp_path: pathlib.Path) -> None:
+    data, foreign = tmp_path / "data", tmp_path / "home"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("mine")
+    with Cluster(brokers=2, data_dir=data) as cluster:
+        both = run(cluster, "topics", "create", "x", "--replica-assignment", "1:2", "--partitions", "2")
+        assert (both.returncode, "expected it without --partitions" in both.stderr) == (1, True)
+
+        unset = run(cluster, "up", "--data-dir", "")
+        assert (unset.returncode, "--data-dir ''" in unset.stderr) == (2, True)
+
+        typo = run(cluster, "log-dirs", "add", "--broker", "1", str(tmp_path / "dsik3"))
+        assert (typo.returncode, "dsik3: it does not exist; is its disk mounted?" in typo.stderr) == (1, True)
+        assert not (tmp_path / "dsik3").exists()
+        home = run(cluster, "log-dirs", "add", "--broker", "1", str(foreign))
+        assert (home.returncode, "it holds what is not a broker's, 'thesis.txt'" in home.stderr) == (1, True)
+
+        ok(cluster, "topics", "create", "t", "--replica-assignment", "1:2")
+        produce(cluster, "t", range(100))
+        plan = tmp_path / "plan.json"
+        wrong = {"topic": "t", "partition": 0, "replicas": [1], "log_dirs": [str(tmp_path / "nowhere")]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [wrong]}))
+        refused = run(cluster, "reassign", "execute", "--reassignment-json-file", str(plan))
+        assert refused.returncode == 1
+        assert f"{tmp_path}/nowhere is no log directory of broker 1: expected one of {data}/broker-1" in refused.stderr
+        assert "Successfully" not in refused.stdout
+        plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}))
+        fewer = run(cluster, "reassign", "execute", "--reassignment-json-file", str(plan))
+        assert (fewer.returncode, "fewer replicas than now: t-0 (2 to 1)" in fewer.stderr) == (0, True)
+
+        move = run(cluster, "log-dirs", "move", "t-0", "--broker", "1", "--to", "broker-1/d2")
+        assert f"broker-1/d2 is no log directory of broker 1: expected one of {data}/broker-1/log-dir-1" in move.stderr
+        none = run(cluster, "log-dirs", "move", "t-9", "--broker", "1", "--to", f"{data}/broker-1/log-dir-1")
+        assert "t-9: t has partitions 0 to 0" in none.stderr
+        near = run(cluster, "topic", "list")
+        assert (near.returncode, "Did you mean 'topics'?" in near.stderr) == (2, True)
+        assert records(cluster, "t", 100) == numbers(100)

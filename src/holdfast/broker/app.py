@@ -16,6 +16,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 from typing import Any
 
@@ -39,6 +40,7 @@ from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
+from holdfast.broker.properties_file import oddities
 from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
@@ -125,7 +127,7 @@ class Broker:
         listener = config.listeners[0]
         port = await when_free(lambda: self.server.bind(listener.host, listener.port))
         advertised = config.advertised_listeners[0]
-        host, port = advertised.host or listener.host or "127.0.0.1", advertised.port or port
+        host, port = advertised.host or listener.host or socket.gethostname(), advertised.port or port
         self.membership = self._membership(host, port)
         self.disks.serve()
         self.server.start()
@@ -472,8 +474,11 @@ def run_broker(
     lines: LogLines | None = None
     try:
         with open(config_path, encoding="utf-8") as file:
-            config = BrokerConfig.parse(read_properties(file.read()))
+            text = file.read()
+        config = BrokerConfig.parse(read_properties(text))
         lines = configure_logging(config.node_id)
+        for line in oddities(text, config):
+            log.warning("%s: %s", config_path, line)
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()

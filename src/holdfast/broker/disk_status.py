@@ -26,7 +26,8 @@ class ReplicaStatus:
 class DiskStatus:
     """One log directory as operators see it. ``state``: that of its health; ``since_ms``: wall clock.
 
-    Bytes are -1 where they are not known. ``replicas`` of an offline directory: what was there.
+    Bytes are -1 where they are not known, and so is ``device``, of its file system. ``replicas`` of an offline
+    directory: what was there.
     """
 
     path: str
@@ -39,6 +40,7 @@ class DiskStatus:
     probe_ms: float | None
     cordoned: bool
     replicas: list[ReplicaStatus]
+    device: int = -1
 
 
 def status_of(broker: Broker, directory: LogDir, probe_ms: float | None) -> DiskStatus:
@@ -56,6 +58,7 @@ def status_of(broker: Broker, directory: LogDir, probe_ms: float | None) -> Disk
         usable_bytes=-1 if space is None or not directory.is_online else space.usable,
         probe_ms=probe_ms,
         cordoned=directory.cordoned,
+        device=-1 if directory.device is None else directory.device,
         replicas=[
             ReplicaStatus(topic_partition=tp, size=size, lag=replicas.offset_lag(tp), is_future=False)
             for tp, size in logs.held_by(directory).items()

@@ -1,4 +1,4 @@
-"""log.dirs in a broker's properties file, changed in its place: everything else of the file stays as it is.
+"""A broker's properties file: what is odd about it, and log.dirs changed in its place.
 
 For a broker of ``holdfast up``, whose file is made by a command: a directory that was added or removed while it ran is
 so at the next start too. The file of any other broker is its operator's.
@@ -13,12 +13,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.model.config import BrokerConfig, property_lines
+
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
 
 log = logging.getLogger(__name__)
 
 KEY = "log.dirs"
+METADATA_KEYS = ("metadata.log.dir", "metadata.log.dirs")
 
 
 def with_log_dirs(text: str, paths: Sequence[str]) -> str:
@@ -53,6 +56,27 @@ def write_log_dirs(path: str, paths: Sequence[str]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def oddities(text: str, config: BrokerConfig) -> list[str]:
+    """What the file says and perhaps does not mean, a line each: told in the log at the start."""
+    found: list[str] = []
+    values: dict[str, str] = {}
+    for number, key, value in property_lines(text):
+        if value is None:
+            found.append(f"line {number}: {key!r} has no value: expected KEY=VALUE")
+        elif key in values:
+            found.append(f"line {number}: {key} is given again: {value!r} counts, not {values[key]!r}")
+        values[key] = value or ""
+    relative = [path for path in config.log_dirs if not os.path.isabs(path)]
+    if relative:
+        found.append(f"log.dirs: {', '.join(relative)} is looked for in {os.getcwd()}: expected absolute paths")
+    if not any(values.get(key) for key in METADATA_KEYS):
+        found.append(
+            f"metadata.log.dir is not set: this broker is a cluster by itself, with its metadata in"
+            f" {config.log_dirs[0]}; all brokers of one cluster have the same one"
+        )
+    return found
 
 
 async def keep_log_dirs(broker: Broker) -> None:

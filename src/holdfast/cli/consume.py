@@ -182,7 +182,8 @@ class Consumer:
             positions |= {tp: at.offset or 0 for tp, at in listed.items()}
         else:
             positions |= dict.fromkeys(unknown, start)
-        self._written = {}
+        # A group keeps where it begins, too: what is written while nobody reads is not to be passed over.
+        self._written = {tp: positions[tp] for tp in unknown if tp in positions}
         reset = start if isinstance(start, OffsetSpec) else OffsetSpec.LATEST
         return PartitionReader(client, positions, reset=reset)
 
@@ -235,11 +236,13 @@ class Consumer:
             await self._commit(member)
 
     async def _commit(self, member: ConsumerGroupMember) -> None:
-        """What has been written. A member that was thrown out joins again and reads from the last commit."""
+        """What has been written, and where to begin. A member that was thrown out joins again and reads from the last
+        commit."""
         offsets, self._written = self._written, {}
         try:
             await member.commit(offsets)
         except HoldfastError as e:
+            self._written = {**offsets, **self._written}
             if not member.needs_join:
                 logging.getLogger(__name__).warning("offsets not committed: %s", e)
 

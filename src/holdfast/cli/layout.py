@@ -277,9 +277,8 @@ def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[s
     if not found or any(COPIES in properties for properties in found.values()):
         derived[COPIES] = str(min(MAX_COPIES, brokers))
     result = {key: value if told.get(key) in (None, before) else told[key] for key, value in derived.items()}
-    if COPIES in derived:
-        if IN_SYNC not in told and _has_spare(result[COPIES]):
-            result[IN_SYNC] = "2"
+    if COPIES in derived and IN_SYNC not in told and _has_spare(result[COPIES]):
+        result[IN_SYNC] = "2"
     return result
 
 

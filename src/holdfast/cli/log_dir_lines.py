@@ -163,7 +163,11 @@ def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str],
     going = [d for d in view.disks if same_path(d.path, path)]
     others = [d for d in view.disks if not same_path(d.path, path)]
     need = sum(r.size_bytes for d in going for r in d.replicas if not r.future)
-    room = sum(d.usable_bytes or 0 for d in others if d.state not in UNUSABLE)
+    rooms: dict[object, int] = {}
+    for at, d in enumerate(others):
+        if d.state not in UNUSABLE:  # directories on one file system share its room
+            rooms[("alone", at) if d.device is None else d.device] = d.usable_bytes or 0
+    room = sum(rooms.values())
     lines = [f"the replicas of {path} on broker {broker} need {size(need)} ({need} bytes)"]
     lines += [f"  {d.path}: {d.state if d.state in UNUSABLE else f'{size(d.usable_bytes)} usable'}" for d in others]
     lines.append(f"  in all: {size(room)} ({room} bytes)")

@@ -5,7 +5,7 @@ Holdfast brokers what Kafka has no words for. Changes concern one broker and run
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NoReturn, TypeVar
 
 import click
@@ -28,7 +28,7 @@ from holdfast.cli.log_dir_lines import (
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
 from holdfast.client.views import DisksView, DiskView, LogDirView
-from holdfast.model.errors import HoldfastError, LogDirNotFoundError
+from holdfast.model.errors import HoldfastError, LogDirNotFoundError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.operating import DirAction
 
@@ -169,8 +169,7 @@ async def looked_up(client: AdminClient, broker: BrokerId, path: str) -> tuple[D
     view = await describe_disks(client, broker)
     disk = find(view, path)
     if disk is None:
-        there = ", ".join(d.path for d in view.disks)
-        raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+        raise not_a_log_dir(path, broker, view.disks)
     return view, disk
 
 
@@ -316,7 +315,10 @@ def move(
         dirs = (await client.describe_log_dirs([broker]))[broker]
         if source is not None:
             wanted |= dict.fromkeys(replicas_in(broker, dirs, source))
-        path = next((d.path for d in dirs if same_path(d.path, target)), target)  # as the broker spells it
+        path = next((d.path for d in dirs if same_path(d.path, target)), None)  # as the broker spells it
+        if path is None:
+            raise not_a_log_dir(target, broker, dirs)
+        await refuse_unknown(client, wanted)
         outcomes = await alter_replica_log_dirs(client, broker, dict.fromkeys(wanted, path)) if wanted else {}
         refused = {tp: error for tp, error in outcomes.items() if error is not None}
         for tp, error in refused.items():
@@ -337,12 +339,28 @@ def move(
         sys.exit(1)
 
 
+def not_a_log_dir(path: str, broker: BrokerId, dirs: Iterable[LogDirView | DiskView]) -> LogDirNotFoundError:
+    there = ", ".join(d.path for d in dirs)
+    return LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+
+
+async def refuse_unknown(client: AdminClient, wanted: Iterable[TopicPartition]) -> None:
+    """UnknownTopicOrPartitionError that says which partitions there are."""
+    tps = list(wanted)
+    view = await client.metadata(sorted({tp.topic for tp in tps}))
+    for tp in tps:
+        topic = view.topics.get(tp.topic)
+        if topic is None or topic.error is not None:
+            raise UnknownTopicOrPartitionError(f"{tp}: there is no topic {tp.topic}")
+        if topic.partition(tp.partition) is None:
+            raise UnknownTopicOrPartitionError(f"{tp}: {tp.topic} has partitions 0 to {len(topic.partitions) - 1}")
+
+
 def replicas_in(broker: BrokerId, dirs: tuple[LogDirView, ...], path: str) -> list[TopicPartition]:
     """What is in a directory. LogDirNotFoundError, KafkaStorageError."""
     found = next((d for d in dirs if same_path(d.path, path)), None)
     if found is None:
-        there = ", ".join(d.path for d in dirs)
-        raise LogDirNotFoundError(f"{path} is no log directory of broker {broker}: expected one of {there}")
+        raise not_a_log_dir(path, broker, dirs)
     if found.error is not None:
         raise found.error
     return sorted(r.tp for r in found.replicas if not r.future)

@@ -102,6 +102,25 @@ def _check(plan: Plan, view: ClusterView) -> None:
             raise UnknownTopicOrPartitionError(f"Topic {tp.topic} has no partition {tp.partition}")
 
 
+async def _check_dirs(client: AdminClient, plan: Plan) -> None:
+    """Directories that the plan names have to be there before anything begins."""
+    dirs = await client.describe_log_dirs(sorted({r.broker for r in plan.moves}), []) if plan.moves else {}
+    for replica, path in sorted(plan.moves.items()):
+        there = [d.path for d in dirs[replica.broker]]
+        if path not in there:
+            fail(f"Error: {path} is no log directory of broker {replica.broker}: expected one of {', '.join(there)}")
+
+
+def _shrinking(plan: Plan, now: Mapping[TopicPartition, Sequence[BrokerId]]) -> str | None:
+    """A line about partitions that will have fewer replicas than now."""
+    less = [
+        f"{tp} ({len(now[tp])} to {len(plan.replicas[tp])})"
+        for tp in sorted(now)
+        if len(plan.replicas[tp]) < len(now[tp])
+    ]
+    return f"Warning: fewer replicas than now: {', '.join(less)}" if less else None
+
+
 # -- generate --------------------------------------------------------------------------------------------------
 
 
@@ -164,12 +183,16 @@ def execute(
     async def work(client: AdminClient) -> None:
         view = await _known_topics(client, (tp.topic for tp in plan.replicas))
         _check(plan, view)
+        await _check_dirs(client, plan)
         running = await list_reassignments(client)
         if not additional and running:
             fail(EXISTING)
         now = {tp: view.topics[tp.topic].partitions[tp.partition].replicas for tp in plan.replicas}
         click.echo(f"Current partition replica assignment\n\n{plan_json(now, await _places(client, now))}\n")
         click.echo("Save this to use as the --reassignment-json-file option during rollback")
+        shrinking = _shrinking(plan, now)
+        if shrinking is not None:
+            click.echo(shrinking, err=True)
         if throttle is not None or moves_throttle is not None:
             click.echo(WARNING)
         if throttle is not None:

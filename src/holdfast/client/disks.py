@@ -66,6 +66,7 @@ def _view(answer: Any) -> DisksView:
                 usable_bytes=none_if_negative(d.usable_bytes),
                 probe_ms=None if d.probe_us < 0 else d.probe_us / 1000,
                 cordoned=d.cordoned,
+                device=none_if_negative(d.device),
                 replicas=tuple(
                     ReplicaOnDisk(
                         tp=TopicPartition(r.topic_name, int(r.partition_index)),

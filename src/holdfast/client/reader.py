@@ -1,7 +1,8 @@
 """Reads several partitions side by side: one long poll per leader, positions that move.
 
 Owns positions and the fetches in flight. Never commits, never decodes, never chooses where to start. A leader that
-moves or dies is looked up again; an offset that the log no longer has goes to ``reset``.
+moves or dies is looked up again; an offset that the log no longer has goes to ``reset``. Brokers that are all away are
+waited for: the caller knows for how long.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from holdfast.records.batch import iter_headers
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.05
+AWAY_PAUSE_S = 0.25
 
 
 class PartitionReader:
@@ -57,7 +59,12 @@ class PartitionReader:
         if self._failed:
             self._failed = False
             await asyncio.sleep(RETRY_PAUSE_S)
-            await self._client.refresh(sorted({tp.topic for tp in self.positions}))
+            try:
+                await self._client.refresh(sorted({tp.topic for tp in self.positions}))
+            except HoldfastError as e:  # the brokers are away: they may come back
+                self._trouble(e)
+                await asyncio.sleep(min(timeout_s, AWAY_PAUSE_S))
+                return []
         await self._start_fetches()
         if not self._fetches:
             await asyncio.sleep(min(timeout_s, RETRY_PAUSE_S))

@@ -171,6 +171,8 @@ class DiskView:
     probe_ms: float | None
     cordoned: bool
     replicas: tuple[ReplicaOnDisk, ...]
+    device: int | None = None
+    """Of its file system: directories with the same one share its room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

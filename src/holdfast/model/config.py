@@ -7,7 +7,7 @@ of keys is model/config_keys.py. Nothing here reads a file.
 
 import builtins
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
@@ -45,6 +45,8 @@ CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 ALL_DIRS: Final = "*"
 """As the only entry of cordoned.log.dirs: every log directory, those to come included."""
 
+ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))
+"""Every address of the machine: to listen on, not to be reached at."""
 _INTEGER_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
@@ -91,9 +93,13 @@ class Listener(NamedTuple):
 
 def read_properties(text: str) -> dict[str, str]:
     """A Java properties file, as configuration files use it: comments, continued lines, ``=`` or ``:``."""
-    result: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
+    return {key: value or "" for _, key, value in property_lines(text)}
+
+
+def property_lines(text: str) -> Iterator[tuple[builtins.int, builtins.str, builtins.str | None]]:
+    """(number of its last line, key, value) of each entry in order; None where there is neither ``=`` nor ``:``."""
+    pending, number = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
         line = pending + raw.lstrip() if pending else raw.strip()
         pending = ""
         if not line or line[0] in "#!":
@@ -102,19 +108,16 @@ def read_properties(text: str) -> dict[str, str]:
         if trailing % 2:
             pending = line[:-1]
             continue
-        key, value = _split_property(line)
-        result[key] = value
+        yield number, *_split_property(line)
     if pending:
-        key, value = _split_property(pending)
-        result[key] = value
-    return result
+        yield number, *_split_property(pending)
 
 
-def _split_property(line: str) -> tuple[str, str]:
+def _split_property(line: str) -> tuple[str, str | None]:
     for i, char in enumerate(line):
         if char in "=:":
             return line[:i].strip(), line[i + 1 :].strip().replace("\\\\", "\\")
-    return line.strip(), ""
+    return line.strip(), None
 
 
 def _default(key: ConfigKey) -> Value | None:
@@ -289,7 +292,15 @@ def _check_together(config: BrokerConfig) -> None:
         )
     if not config.listeners:
         raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
-    _ = config.advertised_listeners
+    for listener in config.advertised_listeners:
+        if listener.host in ANY_ADDRESS:
+            raise ConfigError(
+                f"Invalid value {str(listener)!r} of advertised.listeners: expected an address that clients can reach;"
+                f" set it beside listeners={','.join(config.list('listeners'))}"
+            )
+    twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
+    if twice:
+        raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")
     wait, lag = config.int("replica.fetch.wait.max.ms"), config.int("replica.lag.time.max.ms")
     if wait > lag:
         raise ConfigError(

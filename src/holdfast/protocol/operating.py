@@ -80,8 +80,9 @@ class ManagedReplica(_Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedLogDir(_Response):
-    """One directory; bytes and ``probe_us`` are -1 where they are not known. ``state``: online, full, degraded,
-    offline or loading, for the ``reason`` and since the time given. ``replicas`` of an offline one: what was there."""
+    """One directory; bytes, ``probe_us`` and ``device`` (of the file system) are -1 where they are not known.
+    ``state``: that of its health, for the ``reason`` and since the time given. ``replicas`` of an offline one: what was
+    there."""
 
     path: str = field(metadata=_STRING)
     directory_id: UUID | None = field(metadata=_UUID)
@@ -93,6 +94,7 @@ class ManagedLogDir(_Response):
     probe_us: i64 = field(metadata=_INT64)
     cordoned: bool = field(metadata=_BOOL)
     replicas: tuple[ManagedReplica, ...]
+    device: i64 = field(metadata=_INT64, default=i64(-1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

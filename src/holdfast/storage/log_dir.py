@@ -172,6 +172,11 @@ class LogDir:
         return self.health.state
 
     @property
+    def device(self) -> int | None:
+        """Of its file system; None: it was never opened."""
+        return self._device
+
+    @property
     def is_online(self) -> bool:
         """It is used; it may be full, slow, or not answer."""
         return self.failure is None

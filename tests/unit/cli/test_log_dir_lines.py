@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,13 @@ def test_K112_43_room_is_that_of_the_other_live_directories() -> None:
         "  in all: 1000 B (1000 bytes)",
     ]
     assert room_lines(4, VIEW, "/d3")[1]
+
+
+def test_B14_directories_on_one_file_system_share_its_room() -> None:
+    going, other, dead = VIEW.disks
+    shared = [replace(other, path=path, device=7) for path in ("/d2", "/d4")]
+    view = replace(VIEW, disks=(going, *shared, replace(other, path="/d5", device=8), dead))
+    assert room_lines(4, view, "/d1")[0][-1] == "  in all: 2.0 KiB (2000 bytes)"
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 40, "3.0 TiB")])

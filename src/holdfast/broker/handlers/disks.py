@@ -66,6 +66,7 @@ def _log_dir(status: DiskStatus) -> dict[str, Any]:
         "usable_bytes": status.usable_bytes,
         "probe_us": -1 if status.probe_ms is None else round(status.probe_ms * 1000),
         "cordoned": status.cordoned,
+        "device": status.device,
         "replicas": [
             {
                 "topic_name": each.topic_partition.topic,
