@@ -17,6 +17,8 @@ import pytest
 from holdfast.testing import Cluster
 
 _numbers = itertools.count(1)
+ONE_COPY = {"default.replication.factor": "1"}
+"""Topics say themselves how many replicas they have, and one is enough for a write: what most tests count on."""
 
 
 def up_command() -> list[str] | None:
@@ -28,7 +30,7 @@ def up_command() -> list[str] | None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers with two log directories each, shared by the session: leave it as you found it."""
-    with Cluster(data_dir=tmp_path_factory.mktemp("cluster"), up=up_command()) as running:
+    with Cluster(data_dir=tmp_path_factory.mktemp("cluster"), up=up_command(), settings=ONE_COPY) as running:
         yield running
 
 
@@ -40,6 +42,9 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     def start(**options: object) -> Cluster:
         options.setdefault("data_dir", tmp_path_factory.mktemp("own-cluster"))
         options.setdefault("up", up_command())
+        given = options.get("settings") or {}
+        assert isinstance(given, dict)
+        options["settings"] = {**ONE_COPY, **given}
         made.append(Cluster(**options))  # type: ignore[arg-type]
         return made[-1].__enter__()
 

@@ -38,7 +38,11 @@ GOLDEN = Path(__file__).parents[1] / "golden/wire/4.3.0"
 RECORDED_AT_MS = 1795228307616
 """The time of the records in the recordings; ours are of the time of the test."""
 ANSWER_TIMEOUT_S = 8.0
-SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+SETTINGS = {
+    "default.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
 _TIMES = struct.Struct(">qq")
 _TIMES_AT, _PRODUCER_AT, _SEQUENCE_AT = 27, 43, 53
 

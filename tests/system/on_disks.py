@@ -23,7 +23,7 @@ from holdfast.testing.view import ask_only, exchange
 
 TIMEOUT_S = 30
 PROBE_MS = 300
-SETTINGS = {"log.dir.probe.interval.ms": str(PROBE_MS)}
+SETTINGS = {"default.replication.factor": "1", "log.dir.probe.interval.ms": str(PROBE_MS)}
 QUIET = {
     "retry.backoff.ms": 10,
     "retry.backoff.max.ms": 50,

@@ -24,7 +24,7 @@ _PLAIN = {"allow_auto_topic_creation": False, "include_topic_authorized_operatio
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three brokers for all tests of this module."""
-    with Cluster(brokers=3) as running:
+    with Cluster(brokers=3, settings={"default.replication.factor": "1"}) as running:
         yield running
 
 
@@ -136,7 +136,9 @@ def test_C_8_partitions_in_pages_with_who_is_eligible(topic: str) -> None:
     """After its members die one by one the last leader is eligible: nobody else has everything."""
     import kio.schema.describe_topic_partitions.v0.request as m
 
-    with Cluster(brokers=3, settings={"broker.session.timeout.ms": "2000"}) as cluster:
+    with Cluster(
+        brokers=3, settings={"default.replication.factor": "1", "broker.session.timeout.ms": "2000"}
+    ) as cluster:
         create(cluster, topic, [[1, 2], [2, 3], [3, 1]], min_insync_replicas="2")
 
         def pages(broker: BrokerId, limit: int) -> list[Any]:

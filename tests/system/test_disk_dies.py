@@ -246,6 +246,7 @@ def test_a_dead_disk_is_left_alone_until_the_restart_K112_44_K18_04_K112_42(topi
     """No file of it stays open and none is made: it can be unmounted while the broker runs; and coming back by itself
     does not make it good. After a restart its old data is used, and what diverges or is missing comes from others."""
     settings = {
+        "default.replication.factor": "1",
         **SETTINGS,
         "replica.high.watermark.checkpoint.interval.ms": "200",
         "log.retention.check.interval.ms": "200",

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.system
 ALL = (1, 2, 3)
 NEVER = "3600000"
 KAFKAS = {
+    "default.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "log.dir.probe.interval.ms": NEVER,
     "replica.high.watermark.checkpoint.interval.ms": "60000",
@@ -160,7 +161,11 @@ def test_ST_4_failure_at_a_roll_and_at_a_checkpoint(when: str, topic: str) -> No
 def test_ST_4_a_controller_that_cannot_be_told_K18_11(topic: str) -> None:
     """A broker that cannot report its dead directory ends, after log.dir.failure.timeout.ms and not before. The error
     that it found it by was one EIO: nothing is tried again on a dead disk."""
-    settings = {"log.dir.failure.timeout.ms": "1500", "log.dir.probe.interval.ms": NEVER}
+    settings = {
+        "default.replication.factor": "1",
+        "log.dir.failure.timeout.ms": "1500",
+        "log.dir.probe.interval.ms": NEVER,
+    }
     with Cluster(disks={(b, n): EioDisk for b in ALL for n in (1, 2)}, user=NOBODY, settings=settings) as cluster:
         controller = cluster.describe([]).controller_id
         assert controller is not None
@@ -183,7 +188,11 @@ def test_ST_4_a_controller_that_cannot_be_told_K18_11(topic: str) -> None:
 
 def test_a_read_finds_the_dead_disk_K18_10(topic: str) -> None:
     """Nobody writes and nothing is probed: what a consumer reads goes out by sendfile, whose error is the disk's."""
-    settings = {"log.dir.probe.interval.ms": NEVER, "replica.high.watermark.checkpoint.interval.ms": NEVER}
+    settings = {
+        "default.replication.factor": "1",
+        "log.dir.probe.interval.ms": NEVER,
+        "replica.high.watermark.checkpoint.interval.ms": NEVER,
+    }
     with Cluster(disks={(b, n): EioDisk for b in ALL for n in (1, 2)}, user=NOBODY, settings=settings) as cluster:
         create(cluster, topic, [[1, 2, 3], [1, 3, 2]])
         with Load(cluster, topic, range(2)):

@@ -106,7 +106,7 @@ def shape(text: str) -> list[str]:
 
 def test_K113_11_the_reassign_tool_says_what_kafkas_does(topic: str) -> None:
     """A plan with log directories and a throttle is begun, seen, verified; another one is taken back."""
-    with Cluster(brokers=BROKERS) as cluster:
+    with Cluster(brokers=BROKERS, settings={"default.replication.factor": "1"}) as cluster:
         create(cluster, topic, [[1, 2]])
         paths = [str(cluster.log_dir(3, 2)), "any"]
         path = plan(cluster, topic, [3, 2], paths)
@@ -130,7 +130,7 @@ def test_K113_11_the_reassign_tool_says_what_kafkas_does(topic: str) -> None:
 def test_C_2_a_reassignment_with_a_throttle_takes_its_time_and_verify_removes_it(topic: str) -> None:
     """Lines as Kafka's; a topic that is not named is not held up; the limit is raised while it is under way."""
     rate, sent = 4_000_000, 20_000_000
-    with Cluster(brokers=3) as cluster:
+    with Cluster(brokers=3, settings={"default.replication.factor": "1"}) as cluster:
         create(cluster, topic, [[1, 2]])
         create(cluster, f"{topic}-other", [[1]])
         fill(cluster, topic, sent)

@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
     "lake": Place("holdfast.cli.lake:lake", "Land topics as Parquet with Spark, exactly once."),
-    "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, record by record."),
+    "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, batch by batch."),
 }
 
 INTERRUPTED: Final = 130
