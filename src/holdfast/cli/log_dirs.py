@@ -335,7 +335,14 @@ def move(
             failed += await watch_moves(client, broker, begun, path)
         return failed
 
-    if run(bootstrap, work):
+    try:
+        failed = run(bootstrap, work)
+    except KeyboardInterrupt:
+        click.echo(
+            "the moves go on: holdfast log-dirs describe --replicas; a move back to where it is cancels it", err=True
+        )
+        raise
+    if failed:
         sys.exit(1)
 
 

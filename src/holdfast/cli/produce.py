@@ -133,7 +133,10 @@ def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes
 
 def unescape(text: str) -> bytes:
     r"""``\t`` and its like, as a shell passes them on; never empty."""
-    found = text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
+    try:
+        found = text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
+    except UnicodeDecodeError as e:
+        raise click.UsageError(f"--key-separator {text!r}: {e.reason}; a backslash itself is two") from None
     if not found:
         raise click.UsageError("--key-separator: expected at least one character")
     return found

@@ -75,13 +75,15 @@ def _read(path: str) -> str:
         return Path(path).read_text()
     except OSError:
         fail(f"Error: Unable to read file {path}")
+    except UnicodeDecodeError as e:
+        fail(f"Error: {path} is no text: {e}")
 
 
 def _read_plan(_: Any, __: Any, path: str) -> Plan:
     try:
         return parse_plan(_read(path))
     except PlanError as e:
-        fail(f"Error: {e}")
+        fail(f"Error: {path}: {e}")
 
 
 async def _known_topics(client: AdminClient, names: Iterable[str]) -> ClusterView:

@@ -35,7 +35,7 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
         if not colon or part.endswith("]"):
             host, port = part, str(DEFAULT_PORT)
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"bootstrap server {part!r}: expected HOST:PORT")
+            raise ConfigError(f"bootstrap server {part!r}: expected HOST:PORT, and a port of 1 to 65535")
         found.append((host.strip("[]"), int(port)))
     if not found:
         raise ConfigError(f"bootstrap servers {servers!r}: expected HOST:PORT[,HOST:PORT...]")

@@ -114,7 +114,8 @@ class PartitionReader:
             asked = self.positions[tp]
             if isinstance(answer.error, OffsetOutOfRangeError):
                 at = (await self._client.list_offsets({tp: self._reset}))[tp].offset or 0
-                log.warning("%s has no offset %d any more: going on at %d", tp, asked, at)
+                when = "yet" if asked > at else "any more"
+                log.warning("%s has no offset %d %s: going on at %d", tp, asked, when, at)
                 self.positions[tp] = at
             elif answer.error is not None:
                 self._trouble(answer.error)

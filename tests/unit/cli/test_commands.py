@@ -168,3 +168,30 @@ def test_K112_100_C14_what_kip_112_struck_out_is_not_here() -> None:
         assert name not in text
     code, _, err = holdfast("topics", "delete", "t", "--zookeeper", "localhost:2181")
     assert code != 0 and "No such option" in err
+
+
+def test_C5_C6_what_cannot_be_read_is_named_without_a_trace(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.broker.app import run_broker
+
+    code, _, err = holdfast("produce", "t", "--key-separator", "\\", *NOBODY)
+    assert (code, "--key-separator" in err) == (2, True)
+    code, out, err = holdfast("topics", "list", "--bootstrap-server", "h:99999")
+    assert (code, "'h:99999': expected HOST:PORT, and a port of 1 to 65535" in out + err) == (1, True)
+    plan = tmp_path / "plan.json"
+    plan.write_text("{")
+    assert str(plan) in holdfast("reassign", "verify", "--reassignment-json-file", str(plan), *NOBODY)[2]
+    plan.write_bytes(b"\xff\xfe\x00")
+    assert "is no text" in holdfast("reassign", "verify", "--reassignment-json-file", str(plan), *NOBODY)[2]
+    assert run_broker(str(plan)) == 1
+    assert f"{plan} is no text" in capfd.readouterr().err
+    monkeypatch.setenv("HOLDFAST_LOG_LEVEL", "foo")
+    plan.write_text(f"node.id=1\nlog.dirs={tmp_path}/d\n")
+    assert run_broker(str(plan)) == 1
+    assert "HOLDFAST_LOG_LEVEL=FOO: expected DEBUG" in capfd.readouterr().err
+
+
+def test_C6_a_command_that_is_nearly_right_is_named() -> None:
+    code, _, err = holdfast("topic", "list")
+    assert (code, "No such command 'topic'. Did you mean 'topics'?" in err) == (2, True)
