@@ -84,7 +84,6 @@ class AbsentDirs:
                 logs.is_back(tp, ReplicaFate.LOST)
                 news = True
         if news:
-            broker.disks.turns()
             broker.membership.beat()
 
     def check_removal(self, directory: LogDir, *, force: bool) -> None:
