@@ -1,7 +1,9 @@
 """What a broker finds out at its start about what its replicas still have (H-07)."""
 
 import errno
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -444,3 +446,71 @@ def test_C20_which_copy_is_newer_is_noted_once_there_is_room(machine: Machine, m
     machine.start()
     log = machine.logs.get(T0)
     assert log is not None and log.path.startswith(str(machine.paths[1]))
+
+
+# -- directories that are left out of log.dirs (A3) --------------------------------------------------------------------
+
+
+def test_A3_a_directory_that_is_left_out_is_known_by_its_place(machine: Machine) -> None:
+    machine.stop(clean=True)
+    machine.start(machine.paths[0])
+    past = machine.logs.past
+    assert past.absent() == [str(machine.paths[1])]
+    past.await_absent(1)
+    assert past.fates.rest is UNKNOWN  # it may come back with it
+    assert past.fates.others == {T0: KEPT}
+    machine.register()
+    machine.stop(clean=True)
+    assert machine.start().others == {}  # both are back, and whole
+    assert machine.logs.past.fates.rest is KEPT
+    assert machine.logs.past.absent() == []
+
+
+def test_A3_a_disk_that_was_replaced_is_not_missed(machine: Machine) -> None:
+    machine.stop(clean=True)
+    shutil.rmtree(machine.paths[1])
+    machine.start()
+    assert machine.logs.past.absent() == []
+    assert machine.logs.past.fates.rest is LOST
+
+
+def test_A3_one_that_was_removed_is_not_missed(machine: Machine) -> None:
+    gone = machine.logs.dirs[1]
+    dir_changes.take_away(machine.logs, gone)
+    machine.logs.past.removed(gone.path)
+    machine.stop(clean=True)
+    machine.start(machine.paths[0])
+    assert machine.logs.past.absent() == []
+    machine.register()
+    machine.stop(clean=True)
+    machine.start(machine.paths[0])
+    assert machine.logs.past.absent() == []
+
+
+def test_A3_a_note_without_places_misses_nothing(machine: Machine) -> None:
+    machine.stop(clean=True)
+    for path in machine.paths:
+        note = path / FILE_NAME
+        value = json.loads(note.read_text())
+        del value["paths"]
+        note.write_text(json.dumps(value))
+    machine.start(machine.paths[0])
+    assert machine.logs.past.absent() == []
+    assert machine.logs.past.fates.rest is LOST  # as before there were places in it
+
+
+@pytest.mark.parametrize("has_records", [False, True])
+def test_A3_a_copy_that_is_as_it_was_made_goes_when_one_with_records_is_back(
+    machine: Machine, has_records: bool, batch: Callable[..., bytearray]
+) -> None:
+    tp = next(iter(machine.logs.logs_in(machine.logs.dirs[1]))).topic_partition
+    machine.logs.table[tp].append_as_leader(batch(b"v"), 1, NOW_MS)
+    machine.stop(clean=True)
+    machine.start(machine.paths[0])
+    machine.register(tp)
+    if has_records:
+        machine.logs.table[tp].append_as_leader(batch(b"v"), 2, NOW_MS)
+    machine.stop(clean=True)
+    machine.start()
+    stays = machine.paths[0 if has_records else 1]
+    assert machine.logs.dir_of(tp) == str(stays)
