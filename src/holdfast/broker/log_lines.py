@@ -17,6 +17,8 @@ from collections import deque
 from types import TracebackType
 from typing import Final
 
+from holdfast.model.errors import ConfigError
+
 MAX_LINES: Final = 20_000
 MAX_BYTES: Final = 8 << 20
 FLUSH_S: Final = 1.0
@@ -118,11 +120,14 @@ class LogLines(logging.Handler):
 def configure_logging(broker_id: int) -> LogLines:
     """All log lines go to standard error (once ``start_writing`` was called), with the broker's number; what ends a
     thread by itself is logged too."""
+    level = os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise ConfigError(f"HOLDFAST_LOG_LEVEL={level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     lines = LogLines(2)
     lines.setFormatter(logging.Formatter(f"[%(asctime)s] %(levelname)s [broker-{broker_id}] %(message)s (%(name)s)"))
     root = logging.getLogger()
     root.handlers[:] = [lines]
-    root.setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper())
+    root.setLevel(level)
     threading.excepthook = _thread_ended
     sys.unraisablehook = _not_raised
     return lines
