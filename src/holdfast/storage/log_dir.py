@@ -338,7 +338,12 @@ class LogDir:
                 self._look_for_room()
 
     def knock(self) -> None:
-        """Does the disk do anything at all? Whatever the answer is, it is one. Of a directory that may not be ours."""
+        """Does the disk do anything at all? Whatever the answer is, it is one. Of a directory that may not be ours.
+
+        One that has failed meanwhile has answered, and is touched no more (H-19), unless it is awaited.
+        """
+        if self.failure is not None and not self.is_awaited:
+            return
         path = f"{self.path}/{PROBE}-{_PROBE_NAMES}"
         try:
             handle = self.files.open(path, create=True)

@@ -192,3 +192,29 @@ def test_the_background_of_a_dir_is_a_lane_of_its_own_or_the_foreground(tmp_path
     assert alone.background is alone.queue
     lane = InlineQueue()
     assert LogDir(str(tmp_path), OsFiles(), InlineQueue(), background=lane).background is lane
+
+
+class Opened(OsFiles):
+    """Notes what is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: list[str] = []
+
+    def open(self, path, **options):
+        self.paths.append(path)
+        return super().open(path, **options)
+
+
+def test_H_19_a_dir_that_has_failed_is_not_knocked_at_unless_it_is_awaited(tmp_path):
+    files = Opened()
+    directory = LogDir(str(tmp_path), files, InlineQueue())
+    directory.knock()
+    assert len(files.paths) == 1
+    directory.mark_offline(KafkaStorageError("dead"))
+    directory.knock()
+    assert len(files.paths) == 1, "its load has failed before its thread came to this"
+    directory.is_awaited = True
+    directory.knock()
+    assert len(files.paths) == 2
+    assert os.listdir(tmp_path) == []
