@@ -130,3 +130,32 @@ def test_a_killed_broker_starts_again_while_its_disk_hangs() -> None:
             load.progress()
         for partition in range(PARTITIONS):
             wait_equal(cluster, "t", partition)
+
+
+def test_the_controller_is_killed_while_a_disk_of_the_metadata_hangs(tmp_path: Path) -> None:
+    hangs = FrozenDisk(tmp_path / "metadata", tmp_path)
+    try:
+        with Cluster(data_dir=tmp_path, settings=SETTINGS) as cluster:
+            create(cluster, "before", [[1, 2, 3]])
+            controller = cluster.describe([]).controller_id
+            others = [one for one in (1, 2, 3) if one != controller]
+            hangs.fail()
+            pid = cluster.pids()[controller]
+            create(cluster, "meanwhile", [[1, 2, 3]])
+            wait_for(lambda: waiting_threads(pid), "a thread that waits for the disk", timeout_s=TIMEOUT_S)
+            cluster.kill(controller)
+            began = time.monotonic()
+
+            def elected() -> bool:
+                return cluster.describe([], broker=others[0]).controller_id in others
+
+            wait_for(elected, "another controller", timeout_s=TIMEOUT_S, interval_s=0.005)
+            assert time.monotonic() - began < 3 * ELECTED_S
+            cluster.revive()
+            create(cluster, "after", [[1, 2, 3]])
+            assert waiting_threads(pid), "the disk still hangs"
+            hangs.heal()
+            wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the process", timeout_s=TIMEOUT_S)
+            cluster.wait_in_sync(["before", "meanwhile", "after"])
+    finally:
+        hangs.close()
