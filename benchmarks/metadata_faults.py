@@ -113,11 +113,15 @@ class Fault:
         )  # fmt: skip
         wait_for(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text(), "strace is attached")
 
-    def end(self) -> None:
-        """Take everything away."""
+    def let_go(self) -> None:
+        """Of a process that is dead: it stays for as long as it is traced."""
         if self._injected is not None:
             self._injected.kill()
             self._injected.wait()
+
+    def end(self) -> None:
+        """Take everything away."""
+        self.let_go()
         for disk in self.disks:
             with contextlib.suppress(OSError):
                 disk.heal() if self.kind == "hung" and disk.failed else None
@@ -160,6 +164,7 @@ def _measure(cluster: Cluster, fault: Fault) -> Round:
     start_s = time.monotonic()
     for pid in cluster.live().values():
         os.kill(pid, signal.SIGKILL)
+    fault.let_go()
     cluster.revive(timeout_s=60)
     asking = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 

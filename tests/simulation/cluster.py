@@ -31,6 +31,7 @@ from tests.simulation.faults import DISK_WEIGHTS, WEIGHTS, Fault, Kind, schedule
 from tests.simulation.loop import SimLoop
 from tests.simulation.network import OUTSIDE, Network
 from tests.simulation.node import Node, SimProcess
+from tests.simulation.store_faults import StoreFaults
 from tests.simulation.watch import Violation, Watch
 from tests.simulation.workload import Workload
 
@@ -117,6 +118,10 @@ class Simulation:
                  PROPERTIES, self._node_changed, self._unexpected)
             for i in range(BROKERS)
         ]  # fmt: skip
+        self._newest_reign = 0
+        self.store_faults = StoreFaults(self)
+        for node in self.nodes:
+            node.lanes = self.store_faults.lanes
         self._by_machine = {node.machine: node for node in self.nodes}
         self.client = SimProcess(self.loop, "10.0.1.1")
         self.network.up.add(self.client.machine)
@@ -252,6 +257,10 @@ class Simulation:
 
     def _look_at(self, node: Node) -> None:
         try:
+            reign = node.broker.controller if node.broker is not None else None
+            if reign is not None and reign.epoch > self._newest_reign:
+                self._newest_reign = reign.epoch
+                self._has_all_topics(reign.image)
             node.dirs.step()
             self.watch.step(node)
         except Violation as e:
@@ -329,6 +338,8 @@ class Simulation:
                 pass
             case Kind.STORE_FLUSH:
                 self._fail_a_flush()
+            case Kind.STORE_DEAD | Kind.STORE_HANG | Kind.STORE_WIPE | Kind.STORE_SWAP:
+                self.store_faults.befall(fault)
             case Kind.NEW_TOPIC | Kind.NEW_TOPIC_KILL:
                 self._new_topic(fault.for_s if fault.kind is Kind.NEW_TOPIC_KILL else None)
             case Kind.REASSIGN:
@@ -422,6 +433,7 @@ class Simulation:
         self._kill_when_made = None
         for disk in self.store_disks:
             disk.fault = None
+        self.store_faults.end()
         self.network.mend()
         self.network.delay_s = (0.0001, 0.002)
         for node in self.nodes:
@@ -474,9 +486,17 @@ class Simulation:
                         return f"{name}: logs end at {ends}, committed is {truth.end}"
         return None
 
+    def _has_all_topics(self, image: ClusterImage) -> None:
+        """What was acknowledged as made is there, whoever reigns."""
+        for tp, ledger in self.workload.ledgers.items():
+            topic = image.topics.get(tp.topic)
+            if topic is None or topic.topic_id != ledger.key[0]:
+                raise Violation(f"{tp} was made, and the metadata does not have it")
+
     def _check_at_rest(self) -> None:
         self.watch.logs_are_equal(self.nodes)
         image = self._reign().image
+        self._has_all_topics(image)
         for path, disk in zip(METADATA_LOGS, self.store_disks[:2], strict=True):
             records = MetadataLog(path, disk.mount("an onlooker"), lambda: 0).read().records()
             again, _ = ClusterImage.empty(image.cluster_id).apply(records, 0)

@@ -37,6 +37,10 @@ class Kind(Enum):
     DISK_TORN = "disk: a torn write"
     DISK_FLIP = "disk: a flipped bit"
     STORE_FLUSH = "metadata directory: a flush fails"
+    STORE_DEAD = "metadata directory: dead"
+    STORE_HANG = "metadata directory: hangs"
+    STORE_WIPE = "metadata directory: wiped"
+    STORE_SWAP = "metadata directory: one is left out and comes back when the other is gone"
     NEW_TOPIC = "a topic is made"
     NEW_TOPIC_KILL = "a topic is made, the controller killed"
     REASSIGN = "replicas move between brokers"
@@ -46,7 +50,9 @@ class Kind(Enum):
 WEIGHTS: dict[Kind, int] = {
     Kind.KILL: 20, Kind.KILL_ALL: 3, Kind.POWER: 6, Kind.WIPE: 4, Kind.STOP: 8, Kind.RESTART: 10,
     Kind.ISOLATE: 10, Kind.CUT: 10, Kind.RESET: 8, Kind.SLOW: 5, Kind.HANG: 6, Kind.CRASH_IN_IO: 8, Kind.CLOCK: 4,
-    Kind.ELECT: 4, Kind.STORE_FLUSH: 3, Kind.NEW_TOPIC: 2, Kind.NEW_TOPIC_KILL: 3,
+    Kind.ELECT: 4, Kind.STORE_FLUSH: 3,
+    Kind.STORE_DEAD: 3, Kind.STORE_HANG: 3, Kind.STORE_WIPE: 2, Kind.STORE_SWAP: 2,
+    Kind.NEW_TOPIC: 2, Kind.NEW_TOPIC_KILL: 3,
     Kind.REASSIGN: 12, Kind.CORDON: 5,
 }  # fmt: skip
 DISK_WEIGHTS: dict[Kind, int] = {

@@ -19,7 +19,7 @@ from uuid import UUID
 from holdfast.broker.app import Broker
 from holdfast.broker.disk_io import DEFAULT_LIMIT
 from holdfast.broker.platform import Platform
-from holdfast.coordination.lanes import InlineLanes
+from holdfast.coordination.lanes import InlineLanes, Lanes
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
 from tests.simulation.device import CrashNow, ProcessGone, WouldBlock
@@ -172,6 +172,8 @@ class Node:
         self.asked_s = 0.0
         """When what a disk does now was asked for."""
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
+        self.lanes: Callable[[int, SimProcess], Lanes] = lambda broker_id, process: InlineLanes()
+        """How a process asks the metadata directories."""
         self._properties = properties
         network.up.add(self.machine)
 
@@ -233,7 +235,7 @@ class Node:
             listen=lambda host, port: self.network.listen(process, host, port),  # type: ignore[arg-type,return-value]
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
-            lanes=lambda _: InlineLanes(),
+            lanes=lambda _: self.lanes(self.broker_id, process),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
             tick_s=0.5,
         )

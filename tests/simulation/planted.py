@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
+from holdfast.coordination import notes
 from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication import partition as partitions
@@ -170,6 +171,22 @@ def told_before_the_answer() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def believes_what_is_behind() -> Iterator[None]:
+    """A5: a start believes every copy of the metadata that it can read, whatever the notes say."""
+    before = notes.judge
+
+    def judge(paths: Any, seen: Any, witnesses: Any) -> Any:
+        there = tuple(path for path in paths if path in seen and seen[path].copy_id is not None)
+        known = [s.note for s in (*seen.values(), *witnesses.values()) if s.note is not None]
+        if not there or not known:
+            return before(paths, seen, witnesses)
+        return notes.Verdict(newest=max(known, key=lambda note: note.order), believed=there)
+
+    with _replaced(notes, "judge", judge):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "D14": told_before_the_answer,
     "H-01": truncation_to_high_watermark,
@@ -179,6 +196,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-28": flushes_again,
     "K1066-04": cordoned_by_fallback,
     "early-ack": ack_before_the_isr,
+    "metadata-behind": believes_what_is_behind,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
     "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
@@ -189,6 +207,7 @@ WEIGHTS: dict[str, dict[Kind, int]] = {
     "H-19": {Kind.DISK_CALL: 3, Kind.DISK_READ_ONLY: 3, Kind.DISK_DEAD: 3, Kind.KILL: 1},
     "H-20": {Kind.DISK_DEAD: 4, Kind.NEW_TOPIC_KILL: 8},
     "K1066-04": {Kind.CORDON: 10, Kind.WIPE: 5, Kind.DISK_DEAD: 3, Kind.KILL: 2, Kind.REASSIGN: 4},
+    "metadata-behind": {Kind.STORE_SWAP: 6, Kind.STORE_DEAD: 2, Kind.KILL: 2},
     "H-28": {Kind.STORE_FLUSH: 10, Kind.KILL: 6, Kind.KILL_ALL: 3, Kind.RESTART: 4},
 }  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""
