@@ -128,6 +128,7 @@ OTHER_TEXTS = {
     "configs: resource type 99": "ours says which and what was expected",
     "configs: threads more than double": NO_THREADS,
     "configs: broker [29] *": ANY_BROKER,
+    "configs: broker per-broker config on default": "decision: listeners are bound once, so they are refused for any",
     "configs: broker logger *": NO_LOGGERS,
     "configs: group bad": NO_GROUP_CONFIGS,
 }

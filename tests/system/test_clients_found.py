@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -212,3 +213,45 @@ def test_C_8_what_nobody_has_set_is_empty(cluster: Cluster, topic: str) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_B5_a_topic_that_only_compacts_is_warned_of(cluster: Cluster, topic: str) -> None:
+    create(cluster, topic, [[1]], cleanup_policy="compact")
+    line = f"topic {topic} has cleanup.policy=compact alone: there is no log compaction"
+    logs = [cluster.data_dir / f"broker-{broker}.log" for broker in (1, 2, 3)]
+    wait_for(lambda: any(line in log.read_text() for log in logs), "the warning", timeout_s=TIMEOUT_S)
+
+
+def test_max_connections_may_change_while_the_broker_runs(cluster: Cluster) -> None:
+    set_for_broker(cluster, 2, "max.connections", "40")
+    opened = [socket.create_connection(cluster.addresses()[1], timeout=5) for _ in range(60)]
+
+    def refused() -> int:
+        return sum(_is_closed(each) for each in opened)
+
+    wait_for(lambda: refused() >= 20, "connections beyond the limit to be closed", timeout_s=TIMEOUT_S)
+    for each in opened:
+        each.close()
+    set_for_broker(cluster, 2, "max.connections", None)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def set_for_broker(cluster: Cluster, broker: int, key: str, value: str | None) -> None:
+    import kio.schema.incremental_alter_configs.v1.request as m
+
+    one: Any = m.AlterableConfig(name=key, config_operation=0 if value else 1, value=value)  # type: ignore[arg-type]
+    resource: Any = m.AlterConfigsResource(resource_type=4, resource_name=str(broker), configs=(one,))  # type: ignore[arg-type]
+    answer = ask(
+        cluster, 1, "incremental_alter_configs", 1, "IncrementalAlterConfigs", resources=(resource,),
+        validate_only=False,
+    )  # fmt: skip
+    assert [int(r.error_code) for r in answer.responses] == [0]

@@ -11,6 +11,8 @@ All state changes happen on the event loop; files are touched on the thread of t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -49,7 +51,7 @@ from holdfast.broker.topic_notes import TopicNotes
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.metadata.store import Candidate
-from holdfast.model.config import BrokerConfig, LogConfig, read_properties
+from holdfast.model.config import BrokerConfig, LogConfig, ineffective, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
@@ -321,7 +323,13 @@ class Broker:
 
     def log_config(self, topic: str) -> LogConfig:
         """The effective configuration of a topic's logs."""
-        return LogConfig.of(self.config, self.metadata.topic_configs.get(topic, {}))
+        config = LogConfig.of(self.config, self.metadata.topic_configs.get(topic, {}))
+        return dataclasses.replace(config, jitter_seed=self._jitter_seed) if config.segment_jitter_ms else config
+
+    @functools.cached_property
+    def _jitter_seed(self) -> int:
+        """Of this broker's life: when its segments roll, where there is chance in it."""
+        return self.platform.rng.getrandbits(32)
 
     def _connection_closed(self, connection: Any) -> None:
         session = connection.session
@@ -479,6 +487,8 @@ def run_broker(
         lines = configure_logging(config.node_id)
         for line in oddities(text, config):
             log.warning("%s: %s", config_path, line)
+        for line in ineffective(config):
+            log.warning("%s", line)
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()

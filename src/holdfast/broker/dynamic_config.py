@@ -14,6 +14,11 @@ from holdfast.replication.throttle import Side, throttled_partitions
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
 
+THROTTLES = {
+    Side.LEADER: ("leader.replication.throttled.replicas", "leader.replication.throttled.rate"),
+    Side.FOLLOWER: ("follower.replication.throttled.replicas", "follower.replication.throttled.rate"),
+}
+"""The keys of topics and of brokers."""
 log = logging.getLogger(__name__)
 
 
@@ -36,6 +41,7 @@ def apply(broker: Broker) -> None:
         broker.logs.update_config(topic, broker.log_config(topic))
     broker.moves.configured()
     broker.cordons.apply()
+    broker.server.max_connections = config.int("max.connections")
     limit_replication(broker)
 
 
@@ -43,12 +49,11 @@ def limit_replication(broker: Broker) -> None:
     """Both sides' throttles of replication (KIP-73), by the broker's rates and the topics' lists of replicas."""
     configs = broker.metadata.topic_configs
     for side in Side:
-        key = f"{side.value}.replication.throttled.replicas"
+        replicas, rate = THROTTLES[side]
         topics = {
             topic: throttled_partitions([e.strip() for e in entries.split(",")], broker.broker_id)
             for topic, overrides in configs.items()
-            if (entries := overrides.get(key))
+            if (entries := overrides.get(replicas))
         }
         named = {topic: found for topic, found in topics.items() if found is None or found}
-        rate = broker.config.int(f"{side.value}.replication.throttled.rate")
-        broker.replicas.throttle(side, rate, named, broker.now_ms())
+        broker.replicas.throttle(side, broker.config.int(rate), named, broker.now_ms())

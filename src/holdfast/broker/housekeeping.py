@@ -19,6 +19,12 @@ log = logging.getLogger(__name__)
 
 OFTEN_MS = 5_000
 """How often rolled segments are synced and retired files removed."""
+CHECKPOINTS = (
+    "replica.high.watermark.checkpoint.interval.ms",
+    "log.flush.offset.checkpoint.interval.ms",
+    "log.flush.start.offset.checkpoint.interval.ms",
+)
+"""The most frequent of them holds for all three files of a directory: one that would not change is not written."""
 SOON_MS = 1_000
 """After a start: what was recovered after a crash is synced and its recovery point written, so that a second crash
 does not cost the same recovery again."""
@@ -31,18 +37,24 @@ class Housekeeping:
         self._broker = broker
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
-        self._producer_expiration_ms = broker.config.int("producer.id.expiration.ms")
 
     def start(self) -> None:
         """Begin; intervals are those of the configuration."""
         config = self._broker.config
-        self._every("checkpoint", config.int("replica.high.watermark.checkpoint.interval.ms"), self._checkpoint)
+        self._every("checkpoint", max(1, min(config.int(key) for key in CHECKPOINTS)), self._checkpoint)
         self._every("files", OFTEN_MS, self._often)
+        flush_ms = config.int("log.flush.scheduler.interval.ms")
+        if 0 < flush_ms < OFTEN_MS:
+            self._every("flush", flush_ms, self._flush)
         self._timers["soon"] = self._broker.loop.call_later(SOON_MS / 1000, self._soon)
-        self._every("retention", config.int("log.retention.check.interval.ms"), self._retain)
+        retention_ms, first_ms = (
+            config.int(key) for key in ("log.retention.check.interval.ms", "log.initial.task.delay.ms")
+        )
+        self._every("retention", retention_ms, self._retain, first_ms=min(first_ms, retention_ms))
+        self._every("producers", config.int("producer.id.expiration.check.interval.ms"), self._expire_producers)
         self._every("probe", config.int("log.dir.probe.interval.ms"), self._broker.disks.probe)
 
-    def _every(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
+    def _every(self, name: str, interval_ms: int, work: Callable[[], None], first_ms: int | None = None) -> None:
         def run() -> None:
             if self._closed:
                 return
@@ -52,7 +64,8 @@ class Housekeeping:
                 log.exception("housekeeping: %s failed", name)
             self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
 
-        self._timers[name] = self._broker.loop.call_later(interval_ms / 1000, run)
+        delay_ms = interval_ms if first_ms is None else first_ms
+        self._timers[name] = self._broker.loop.call_later(delay_ms / 1000, run)
 
     def _soon(self) -> None:
         self._often()
@@ -65,7 +78,13 @@ class Housekeeping:
     def _retain(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
         logs.upkeep.retain(now_ms, self._broker.replicas.high_watermarks())
-        logs.upkeep.expire_producers(now_ms, self._producer_expiration_ms)
+
+    def _expire_producers(self) -> None:
+        after_ms = self._broker.config.int("producer.id.expiration.ms")
+        self._broker.logs.upkeep.expire_producers(self._broker.now_ms(), after_ms)
+
+    def _flush(self) -> None:
+        self._broker.logs.upkeep.flush_due(self._broker.now_ms())
 
     def _often(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()

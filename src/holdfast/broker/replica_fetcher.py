@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
 RECONNECT_S = 0.05
-ANSWER_TIMEOUT_S = 30.0
 _FETCH = int(ApiKey.FETCH)
 _NO_ID = UUID(int=0)
 
@@ -153,7 +152,11 @@ class _Link:
         body = encode_fetch_request(INTERBROKER_FETCH_VERSION, data)
         try:
             connection.request_raw_cb(
-                _FETCH, INTERBROKER_FETCH_VERSION, body, self._answered, timeout_s=ANSWER_TIMEOUT_S
+                _FETCH,
+                INTERBROKER_FETCH_VERSION,
+                body,
+                self._answered,
+                timeout_s=broker.config.int("replica.socket.timeout.ms") / 1000,
             )
         except HoldfastError:
             connection.close()

@@ -45,7 +45,8 @@ class Server:
         self._dispatch = dispatch
         self._on_close = on_close
         self._max_frame_bytes = max_frame_bytes
-        self._max_connections = max_connections
+        self.max_connections = max_connections
+        """May change while it runs."""
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
         self._pool = BufferPool()
@@ -80,8 +81,8 @@ class Server:
                 loop.remove_reader(self._sock.fileno())
                 self._accept_timer = loop.call_later(ACCEPT_RETRY_S, self._accept_again)
                 return
-            if len(self.connections) >= self._max_connections:
-                log.warning("refused %s: max.connections=%d reached", peer, self._max_connections)
+            if len(self.connections) >= self.max_connections:
+                log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
                 sock.close()
                 continue
             sock.setblocking(False)

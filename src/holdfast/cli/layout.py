@@ -26,7 +26,7 @@ from holdfast.cli.relocation import (
     refuse_shared,
     taken_over,
 )
-from holdfast.model.config import BrokerConfig, Listener, read_properties
+from holdfast.model.config import KEYS, BrokerConfig, Listener, nearest_key, read_properties
 from holdfast.model.errors import ConfigError
 
 HOST = "127.0.0.1"
@@ -98,6 +98,8 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     for key in options.settings:
         if key in OWNED_KEYS:
             raise LayoutError(f"--set {key}: expected a key that none of the options of `holdfast up` sets")
+        if key not in KEYS:
+            raise LayoutError(f"--set {key}: expected a key of docs/configuration.md{nearest_key(key)}")
     found, warnings = _taken_over(data_dir, _existing(data_dir))
     warnings += _lost(data_dir, found, force=options.force)
     brokers = options.brokers or len(found) or DEFAULT_BROKERS

@@ -6,6 +6,7 @@ of keys is model/config_keys.py. Nothing here reads a file.
 """
 
 import builtins
+import difflib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ __all__ = [
     "ALL_DIRS",
     "CORDONED_LOG_DIRS",
     "KEYS",
+    "NO_COMPACTION_WARNING",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigEntry",
@@ -36,18 +38,20 @@ __all__ = [
     "cordoned_entries",
     "describe_broker",
     "describe_topic",
+    "ineffective",
+    "nearest_key",
     "parse_value",
     "read_properties",
     "validate_topic_config",
 ]
 
 CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
+NO_COMPACTION_WARNING: Final = "compact alone: there is no log compaction here, so nothing of it is ever deleted"
 ALL_DIRS: Final = "*"
 """As the only entry of cordoned.log.dirs: every log directory, those to come included."""
 
 ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))
 """Every address of the machine: to listen on, not to be reached at."""
-_INTEGER_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
 class ConfigSource(Enum):
@@ -131,7 +135,7 @@ _DEFAULTS: Final[Mapping[str, Value | None]] = {name: _default(key) for name, ke
 class BrokerConfig:
     """One broker's configuration. Later layers win: default, ``static``, ``dynamic_default``, ``dynamic``.
 
-    ``unknown`` are the given keys that the table does not have; they are kept and mean nothing.
+    ``unknown`` are the given keys that the table does not have; they mean nothing and are told (``unknown_keys``).
     """
 
     static: Mapping[str, str] = field(default_factory=dict)
@@ -261,6 +265,25 @@ def cordoned_entries(text: str) -> tuple[str, ...]:
     return value
 
 
+def nearest_key(name: str) -> str:
+    """For a message: which key was probably meant; empty when none is like it."""
+    close = difflib.get_close_matches(name, KEYS, n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def ineffective(config: BrokerConfig) -> list[str]:
+    """What a person should hear when a broker starts: given keys without effect, one line each."""
+    lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
+    lines += [
+        f"{name}={config.static[name]} has no effect: {key.inert}"
+        for name, key in sorted(KEYS.items())
+        if key.inert is not None and name in config.static and not key.ours
+    ]
+    if not LogConfig.of(config, {}).delete:
+        lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
+    return lines
+
+
 def _parse_listeners(name: str, entries: Sequence[str]) -> tuple[Listener, ...]:
     result = []
     for entry in entries:
@@ -290,8 +313,10 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(
             f"Invalid value {','.join(shared)!r} of metadata.log.dirs: expected one directory or more, each once"
         )
-    if not config.listeners:
-        raise ConfigError("Invalid value '' of listeners: expected NAME://HOST:PORT, one or more")
+    for name, found in (("listeners", config.listeners), ("advertised.listeners", config.advertised_listeners)):
+        if len(found) != 1:
+            given = ",".join(map(str, found))
+            raise ConfigError(f"Invalid value {given!r} of {name}: expected one NAME://HOST:PORT, no more is bound")
     for listener in config.advertised_listeners:
         if listener.host in ANY_ADDRESS:
             raise ConfigError(
@@ -354,6 +379,8 @@ class LogConfig:
     segment_bytes: int = 1_073_741_824
     segment_ms: int = 604_800_000
     segment_jitter_ms: int = 0
+    jitter_seed: int = 0
+    """What the broker has drawn for the chance in segment_jitter_ms."""
     segment_index_bytes: int = 10_485_760
     index_interval_bytes: int = 4096
     retention_ms: int | None = 604_800_000

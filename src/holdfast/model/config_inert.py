@@ -108,6 +108,8 @@ _PROTOCOLS = (
 )
 
 _MACHINE = (
+    _inert("each log directory is loaded by its own thread", "num.recovery.threads.per.data.dir", _I, 2, 1),
+    _inert("each connection has a bound of its own", "queued.max.requests", _I, 500, 1, update=UpdateMode.READ_ONLY),
     *(
         _inert(_THREADS, *row)
         for row in (

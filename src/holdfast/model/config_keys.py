@@ -32,7 +32,7 @@ _IDENTITY = (
     make_key("node.id", _I, None, "The broker's number; every node of a cluster has another one.", 0),
     make_key("broker.id", _I, -1, "Older name of node.id. If both are given they must be equal; -1 is none."),
     make_key("broker.rack", _S, None, "Where the broker stands; replicas of a partition are spread over racks."),
-    make_key("listeners", _LIST, "PLAINTEXT://:9092", "Addresses to listen on.", update=_EACH),
+    make_key("listeners", _LIST, "PLAINTEXT://:9092", "The address to listen on, one: NAME://HOST:PORT."),
     make_key("advertised.listeners", _LIST, None, "Addresses told to clients; those of listeners if not given."),
 )
 
@@ -81,8 +81,9 @@ _DIRECTORIES = (
         "metadata.store",
         _S,
         "embedded",
-        "Where the metadata is kept: in directories that the brokers of one machine share.",
+        "No effect: there is no other store than directories that the brokers of one machine share.",
         choices=("embedded",),
+        inert="there is no other store than directories that the brokers of one machine share",
         ours=True,
     ),
     make_key(
@@ -132,14 +133,6 @@ _DIRECTORIES = (
         "to its size, or the one with the fewest partitions of the same topic.",
         choices=("partitions", "space", "topic"),
         ours=True,
-    ),
-    make_key(
-        "num.recovery.threads.per.data.dir",
-        _I,
-        2,
-        "Accepted and not used: each log directory has one thread.",
-        1,
-        update=_ALL,
     ),
 )
 
@@ -201,7 +194,7 @@ _LOG = (
         "log.cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old segments.",
+        "What happens to old segments. There is no log compaction: with compact alone nothing is ever deleted.",
         choices=_CLEANUP,
         update=_ALL,
     ),
@@ -265,27 +258,27 @@ _LOG = (
         "log.flush.scheduler.interval.ms",
         _L,
         LONG_MAX,
-        "How often logs are looked at for log.flush.interval.ms.",
+        "How often logs are looked at for log.flush.interval.ms; every 5 s where this is more.",
     ),
     make_key(
         "log.flush.offset.checkpoint.interval.ms",
         _I,
         60_000,
-        "How often recovery points are written.",
+        "Recovery points are written at least this often: with the high watermarks.",
         0,
     ),
     make_key(
         "log.flush.start.offset.checkpoint.interval.ms",
         _I,
         60_000,
-        "How often log start offsets are written.",
+        "Log start offsets are written at least this often: with the high watermarks.",
         0,
     ),
     make_key(
         "log.initial.task.delay.ms",
         _L,
         30_000,
-        "Time from start to the first housekeeping.",
+        "Time from start to the first look for segments to delete.",
         0,
         internal=True,
     ),
@@ -335,7 +328,7 @@ _REPLICATION = (
         "replica.high.watermark.checkpoint.interval.ms",
         _L,
         5000,
-        "How often high watermarks are written.",
+        "How often high watermarks are written, with them recovery points and log start offsets.",
     ),
 )
 
@@ -400,7 +393,6 @@ _GROUPS = (
 
 _NETWORK = (
     make_key("socket.request.max.bytes", _I, 104_857_600, "The largest request.", 1),
-    make_key("queued.max.requests", _I, 500, "Requests in work before reading stops.", 1),
     make_key("connections.max.idle.ms", _L, 600_000, "A connection without a request is closed after this."),
     make_key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
     make_key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),

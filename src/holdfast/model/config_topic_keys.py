@@ -124,7 +124,11 @@ _INERT = (
 TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
     item.key.name: item
     for item in (
-        _topic("cleanup.policy", "log.cleanup.policy", doc="What happens to old segments."),
+        _topic(
+            "cleanup.policy",
+            "log.cleanup.policy",
+            doc="What happens to old segments. There is no log compaction: with compact alone nothing is ever deleted.",
+        ),
         _topic("compression.type", "compression.type", doc="What batches are stored as."),
         _topic(
             "file.delete.delay.ms",

@@ -320,7 +320,7 @@ class Log:
         if not active.size:
             return False
         with self.guard():
-            if not is_old(active, self.config, now_ms, now_ms):
+            if not is_old(active, self.config, self.topic_partition, now_ms, now_ms):
                 return False
             self._roll(self.view.end_offset, now_ms)
         self._publish(self.view.start_offset, self.view.end_offset)

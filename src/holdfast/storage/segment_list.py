@@ -6,6 +6,8 @@ Does not know of epochs, producers or offsets to serve: log.py does. On the dir'
 
 from collections.abc import Callable, Sequence
 
+from crc32c import crc32c
+
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import RecordListTooLargeError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
@@ -73,7 +75,7 @@ class SegmentList:
         if (
             too_far
             or active.size + size > config.segment_bytes
-            or (active.size and is_old(active, config, max_timestamp, now_ms))
+            or (active.size and is_old(active, config, self._tp, max_timestamp, now_ms))
             or _index_is_full(active, config)
         ):
             if size > config.segment_bytes:
@@ -211,10 +213,21 @@ class SegmentList:
             segment.release()
 
 
-def is_old(segment: Segment, config: LogConfig, timestamp: TimestampMs, now_ms: TimestampMs) -> bool:
+def jitter_ms(config: LogConfig, tp: TopicPartition, base_offset: Offset) -> int:
+    """What is taken off segment.ms for one segment: by chance, up to segment.jitter.ms, and the same whenever asked, so
+    that logs which began together do not roll together."""
+    if not config.segment_jitter_ms:
+        return 0
+    drawn = crc32c(f"{config.jitter_seed}/{tp}/{base_offset}".encode())
+    return (config.segment_jitter_ms + 1) * drawn >> 32
+
+
+def is_old(
+    segment: Segment, config: LogConfig, tp: TopicPartition, timestamp: TimestampMs, now_ms: TimestampMs
+) -> bool:
     """Older than segment.ms when a batch of time ``timestamp`` comes: by the records' own times where they have
     some, by the clock otherwise."""
-    limit = config.segment_ms - config.segment_jitter_ms
+    limit = config.segment_ms - jitter_ms(config, tp, segment.base_offset)
     first = segment.rolling_timestamp()
     if first >= 0 and timestamp >= 0:
         return timestamp - first > limit

@@ -183,3 +183,12 @@ def test_ports_of_metrics_follow_the_listener_unless_told(tmp_path: pathlib.Path
         ports(port=19000, metrics_port=19001)
     with pytest.raises(LayoutError, match="expected 0 to 65534"):
         ports(metrics_port=65_535)
+
+
+def test_B1_a_setting_that_no_broker_has_is_refused_with_the_nearest_name(tmp_path: pathlib.Path) -> None:
+    for key, meant in (("log.retention.mss", "log.retention.ms"), ("retention.ms", "log.retention.ms")):
+        with pytest.raises(LayoutError, match=f"--set {key}: .*did you mean {meant}"):
+            plan(str(tmp_path), options(**{key: "5"}))
+    with pytest.raises(LayoutError, match=r"--set zookeeper\.connect"):
+        plan(str(tmp_path), options(**{"zookeeper.connect": "x"}))
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """Configuration keys against Kafka's own tables, values, layers, and what a wrong value is answered with."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast.model.config import (
     UpdateMode,
     describe_broker,
     describe_topic,
+    ineffective,
     parse_value,
     read_properties,
     validate_topic_config,
@@ -33,6 +35,8 @@ KAFKA_BROKER = {row["name"]: row for row in TABLES["broker"]}
 # Kafka keeps the replication throttles beside its table; they may be set for one broker and for all.
 KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in TABLES["quota_broker_dynamic"]}
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
+BOUND_ONCE = {"listeners"}
+"""Kafka binds others while it runs."""
 ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage"}
 
 
@@ -59,7 +63,7 @@ def assert_same(key: ConfigKey, row: dict[str, str]) -> None:
 def test_broker_key_is_kafkas(name: str) -> None:
     row = KAFKA_BROKER[name]
     assert_same(KEYS[name], row)
-    assert KEYS[name].update.value == row["update_mode"]
+    assert KEYS[name].update.value == ("read-only" if name in BOUND_ONCE else row["update_mode"])
     assert KEYS[name].internal == row["internal"]
 
 
@@ -187,18 +191,25 @@ def test_log_dirs_or_log_dir() -> None:
 
 
 def test_listeners() -> None:
-    config = BrokerConfig.parse({"listeners": "PLAINTEXT://[::1]:9092,PLAINTEXT://:0"})
-    assert config.listeners == (Listener("PLAINTEXT", "::1", 9092), Listener("PLAINTEXT", "", 0))
-    assert [str(x) for x in config.listeners] == ["PLAINTEXT://[::1]:9092", "PLAINTEXT://:0"]
+    config = BrokerConfig.parse({"listeners": "PLAINTEXT://[::1]:9092"})
+    assert config.listeners == (Listener("PLAINTEXT", "::1", 9092),)
+    assert [str(x) for x in config.listeners] == ["PLAINTEXT://[::1]:9092"]
     assert config.advertised_listeners == config.listeners
+    assert BrokerConfig.parse({"listeners": "PLAINTEXT://:0"}).listeners == (Listener("PLAINTEXT", "", 0),)
     config = BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://kafka.example:19092"})
     assert config.advertised_listeners == (Listener("PLAINTEXT", "kafka.example", 19092),)
 
 
-@pytest.mark.parametrize("text", ["", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:99999", "SSL://h:9092"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:99999", "SSL://h:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2"],
+)
 def test_listeners_that_cannot_be(text: str) -> None:
     with pytest.raises(ConfigError, match="listeners"):
         BrokerConfig.parse({"listeners": text})
+    if text:  # none are those of listeners
+        with pytest.raises(ConfigError, match="advertised"):
+            BrokerConfig.parse({"advertised.listeners": text})
 
 
 DIRS = {"log.dirs": "/a,/b"}
@@ -405,3 +416,82 @@ def test_properties_files() -> None:
         "alone": "",
         "last": "x",
     }
+
+
+# -- keys without effect -----------------------------------------------------------------------------------
+
+
+TABLE_MODULES = {"config_key.py", "config_keys.py", "config_inert.py", "config_topic_keys.py", "config_docs.py"}
+
+
+def names_in_the_code() -> set[str]:
+    """Every string in the sources but those of the tables."""
+    sources = [p for p in (ROOT / "src/holdfast").rglob("*.py") if p.name not in TABLE_MODULES]
+    nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_text()))]
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_B1_every_key_is_read_somewhere_or_says_that_it_has_no_effect() -> None:
+    read = names_in_the_code()
+    topic = {name for name, item in TOPIC_KEYS.items() if name in read}
+    through_topics = {synonym for name in topic for synonym, _ in TOPIC_KEYS[name].synonyms}
+    assert {name for name, item in TOPIC_KEYS.items() if item.key.inert is None} == topic
+    dead = {name for name, key in KEYS.items() if key.inert is None} - read - through_topics
+    assert not dead, f"{sorted(dead)}: read them, or say in model/config_inert.py why nothing does"
+    assert not {name for name, key in KEYS.items() if key.inert is not None} & (read | through_topics)
+
+
+def test_C_7_what_has_no_effect_is_listed_with_its_reason() -> None:
+    page = configuration_markdown().partition("## Accepted and without effect")[2]
+    inert = [key for key in KEYS.values() if key.inert] + [i.key for i in TOPIC_KEYS.values() if i.key.inert]
+    assert len(inert) > 70
+    for key in inert:
+        assert f"| `{key.name}`" in page and str(key.inert) in page
+    wanted = {row["name"] for row in TABLES["broker"] if row["update_mode"] != "read-only"}
+    assert wanted <= set(KEYS)
+    assert {row["name"] for row in TABLES["topic"] if not row["internal"]} == set(TOPIC_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("log.preallocate", "true"), ("ssl.keystore.location", "/k"), ("max.connections.per.ip", "3"),
+     ("compression.lz4.level", "12"), ("listener.security.protocol.map", "PLAINTEXT:SSL"),
+     ("metric.reporters", "com.example.Reporter")],
+)  # fmt: skip
+def test_C_7_a_value_that_asks_for_what_is_not_there_is_refused(name: str, value: str) -> None:
+    default = KEYS[name].default or ""
+    assert BrokerConfig.parse({name: default}).get(name) is not None
+    with pytest.raises(ConfigError, match=name):
+        BrokerConfig.parse({name: value})
+
+
+@pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,12:3", "0:1, 1:2"])
+def test_C_2_lists_of_throttled_replicas(text: str) -> None:
+    validate_topic_config("leader.replication.throttled.replicas", text)
+
+
+@pytest.mark.parametrize("text", ["0", "0:", "a:1", "0:1,*", "0:1,,1:2", "0:-1", "none"])
+def test_C_2_lists_that_name_no_replicas(text: str) -> None:
+    with pytest.raises(ConfigError, match="the literal"):
+        validate_topic_config("follower.replication.throttled.replicas", text)
+
+
+def test_B1_keys_without_effect_are_told_with_the_nearest_name() -> None:
+    given = {
+        "log.retention.mss": "5",
+        "process.roles": "broker",
+        "num.io.threads": "4",
+        "log.cleanup.policy": "compact",
+    }
+    lines = ineffective(BrokerConfig.parse(given))
+    assert lines[0] == "log.retention.mss is not a key of a broker, it has no effect: did you mean log.retention.ms?"
+    assert lines[1].startswith("process.roles is not a key of a broker, it has no effect")
+    assert lines[2] == "num.io.threads=4 has no effect: " + str(KEYS["num.io.threads"].inert)
+    assert "nothing of it is ever deleted" in lines[3] and len(lines) == 4
+    assert ineffective(BrokerConfig.parse({"log.retention.ms": "5", "log.cleanup.policy": "compact,delete"})) == []
+
+
+def test_dead_keys_are_refused_or_not_dynamic() -> None:
+    with pytest.raises(ConfigError, match=r"metadata\.store"):
+        BrokerConfig.parse({"metadata.store": "zookeeper"})
+    assert KEYS["listeners"].update is UpdateMode.READ_ONLY
