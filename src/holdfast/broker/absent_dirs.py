@@ -67,7 +67,7 @@ class AbsentDirs:
             for topic, partitions in broker.metadata.topics.items()
             for number, info in partitions.items()
             if broker.broker_id in info.replicas
-            if (tp := TopicPartition(topic, number)) not in logs.failed and logs.get(tp) is None
+            if (tp := TopicPartition(topic, number)) not in logs.standings.failed and logs.get(tp) is None
         ]
 
     def metadata_changed(self) -> None:
@@ -80,8 +80,8 @@ class AbsentDirs:
             info = broker.metadata.partition(tp)
             if info is None or info.leader in (None, -1, broker.broker_id) or broker.broker_id in info.isr:
                 continue
-            if tp not in logs.returned:
-                logs.is_back(tp, ReplicaFate.LOST)
+            if tp not in logs.standings.returned:
+                logs.standings.back(tp, ReplicaFate.LOST)
                 news = True
         if news:
             broker.membership.beat()
@@ -90,7 +90,7 @@ class AbsentDirs:
         """InvalidRequestError when it may have the last copy of something."""
         if force or directory not in self._found:
             return
-        waiting = [tp for tp in self.missing() if tp not in self._broker.logs.returned]
+        waiting = [tp for tp in self.missing() if tp not in self._broker.logs.standings.returned]
         if waiting:
             names = ", ".join(map(str, waiting[:NAMED])) + (
                 f" and {len(waiting) - NAMED} more" * (len(waiting) > NAMED)
