@@ -21,6 +21,7 @@ from pathlib import Path
 
 from holdfast.testing import mounts
 from holdfast.testing.disks import fill
+from tests.chaos.replicas import NOTES
 
 Steps = Iterator[float]
 
@@ -30,7 +31,6 @@ KINDS = ("dead", "frozen", "full", "read-only", "wiped", "unmounted")
 LASTS_S = (3.0, 20.0)
 WHOLE_S = 60
 LOOK_S = 0.25
-NOTES = "metadata-reigns"
 SIZE = 256 << 20
 
 

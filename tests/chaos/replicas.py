@@ -13,6 +13,8 @@ from kafka.record.memory_records import MemoryRecords
 
 from tests.chaos.recorder import Place, place_name, record_of
 
+NOTES = "metadata-reigns"
+"""What log directories hold besides replicas: which copies of the metadata are good."""
 SURPRISE = re.compile(r"(?m)^.*(?:Traceback|unexpected error|never retrieved| ERROR | CRITICAL ).*$(?:\n(?!\[).*)*")
 
 
@@ -68,7 +70,7 @@ def surprises(cluster: Path, broker: int) -> list[str]:
 def misplaced(cluster: Path, broker: int, wanted: set[str]) -> str:
     """How a broker's directories differ from the replicas that it should have; empty when they do not."""
     there = {path.name for path in cluster.glob(f"broker-{broker}/log-dir-*/*-*") if path.is_dir()}
-    there = {name for name in there if not name.endswith(("-delete", "-stray"))}
+    there = {name for name in there if not name.endswith(("-delete", "-stray")) and name != NOTES}
     return ", ".join(
         [f"{name} missing" for name in sorted(wanted - there)] + [f"{n} left" for n in sorted(there - wanted)]
     )

@@ -109,7 +109,7 @@ def test_H_18_K113_01_two_hundred_replicas_move_under_load_and_no_disk_is_blamed
     own_cluster: Callable[..., Cluster], topic: str
 ) -> None:
     partitions = 68
-    cluster = own_cluster(settings={"file.delete.delay.ms": "200"})
+    cluster = own_cluster(settings={"log.segment.delete.delay.ms": "200"})
     create(cluster, topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]] * (partitions // 4))
     produce(cluster, topic, partitions, 20)
     replicas = [(topic, p, b) for p in range(partitions) for b in (1, 2, 3)]
@@ -151,7 +151,7 @@ def test_K113_07_killed_at_six_points_of_a_move_and_everything_is_there(
     own_cluster: Callable[..., Cluster], topic: str
 ) -> None:
     """One replica, so that nobody else has what a crash would lose."""
-    cluster = own_cluster(brokers=1, settings={THROTTLE: "1500000", "file.delete.delay.ms": "1000"})
+    cluster = own_cluster(brokers=1, settings={THROTTLE: "1500000", "log.segment.delete.delay.ms": "1000"})
     create(cluster, topic, [[1]])
     count = len(produce(cluster, topic, 1, 4000))
     whole = size_of(folder_of(cluster, 1, topic, 0))

@@ -183,7 +183,7 @@ def test_A3_what_others_have_is_made_anew_and_an_empty_copy_never_wins(tmp_path:
         assert records(cluster, "both", 500) == numbers(500)
         assert not [*data.glob(f"broker-1/log-dir-*/{only[0]}")]
         cluster.stop()
-        properties.write_text(before.replace("log.dirs=", f"log.dirs={disk},"))
+        properties.write_text(before.replace("\nlog.dirs=", f"\nlog.dirs={disk},"))
         cluster.log_dirs = 3
         cluster.start()
         cluster.wait_in_sync()
