@@ -451,7 +451,7 @@ class Disks:
                 result.set_result(error)
 
         try:
-            dir_changes.restore(broker.logs, old, new, broker.now_ms(), done)
+            dir_changes.restore(broker.logs, old, new, broker.now_ms(), done, gives_way=self._gives_way)
             async with asyncio.timeout(LOAD_TIMEOUT_S):
                 error = await result
         except TimeoutError:
@@ -474,6 +474,15 @@ class Disks:
         log.warning("log dir %s is %s", path, "added" if old is None else "online again")
         broker.membership.beat()
         broker.moves.resume()
+
+    def _gives_way(self, tp: TopicPartition) -> bool:
+        """Whether a copy without records, made while its directory was away, may go. The controller hears of it as of
+        one that fails and is back: it forgets what it knew of the one that goes."""
+        info, me = self._broker.metadata.partition(tp), self._broker.broker_id
+        if info is None or me == info.leader or me in info.isr or not self._broker.replicas.give_way(tp):
+            return False
+        self._turns[tp] = ReplicaTurn.FAILED
+        return True
 
     def _make_up_for_refusals(self) -> None:
         """What could have been on a directory that could not be read, and is on none of them, was never made, or is

@@ -133,6 +133,12 @@ class LocalReplicas:
         """One log cannot be used any more though its directory can (K18-03)."""
         self._orders.log_failed(tp)
 
+    def give_way(self, tp: TopicPartition) -> bool:
+        """A better copy of it is back, with its disk: serve this one no more, until the controller says so again.
+        False, and nothing happens, while others may count on this one: it leads, is in the ISR or eligible, or is about
+        to be made or moved."""
+        return self._orders.give_way(tp)
+
     def resign(self, now_ms: int) -> None:
         """The broker is stopping: stop leading and following everything, answer every waiter."""
         self._orders.resign()

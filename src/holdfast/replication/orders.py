@@ -460,6 +460,17 @@ class Orders:
         if partition is not None and partition.log is not None and partition.role is not Role.OFFLINE:
             self._drop_offline(partition, KafkaStorageError(f"{tp}: {partition.log.failure}"))
 
+    def give_way(self, tp: TopicPartition) -> bool:
+        """See LocalReplicas.give_way."""
+        if (partition := self.partitions.get(tp)) is None:
+            return True
+        counts = self._around.broker_id in (*partition.isr.committed, *partition.isr.eligible)
+        if counts or partition.role in (Role.CREATING, Role.LEADER) or partition.hold is not None:
+            return False
+        if partition.role is Role.FOLLOWER:
+            self._drop_offline(partition, KafkaStorageError(f"{tp}: another copy of it is back"))
+        return True
+
     def _drop_offline(self, partition: Partition, error: HoldfastError) -> None:
         """It stays in the table: clients must hear 56, not 6 (K112-21)."""
         was_leader = partition.role is Role.LEADER

@@ -204,7 +204,7 @@ class Partition:
         standing = REPLICA.after(self.standing, Turn.FOLLOW)
         self._leave_role(self.not_leader(), state)
         self.role = standing.role
-        self.isr = IsrState(state.isr, state.partition_epoch)
+        self.isr = IsrState(state.isr, state.partition_epoch, state.eligible)
         self.when_settled(settled)
 
     def refresh(self, state: PartitionState, now_ms: int) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from holdfast.model.errors import HoldfastError, InconsistentMetaPropertiesError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TimestampMs, TopicPartition
-from holdfast.storage.dir_load import FailedReplica, LoadedDir
+from holdfast.storage.dir_load import FailedReplica, LoadedDir, set_aside
 from holdfast.storage.dir_scan import STRAY_SUFFIX, marked_name
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -23,6 +23,13 @@ from holdfast.storage.log_manager import LogManager
 log = logging.getLogger(__name__)
 
 Done = Callable[[HoldfastError | None], None]
+GivesWay = Callable[[TopicPartition], bool]
+"""Asked of a replica without records, of which a dir that is back has a copy with records. True: nobody counts on the
+one that is served, and from now on it is not."""
+
+
+def _stays(_: TopicPartition) -> bool:
+    return False
 
 
 def release(logs: LogManager, directory: LogDir) -> None:
@@ -78,11 +85,20 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
     directory.queue.submit(rename, renamed)
 
 
-def restore(logs: LogManager, old: LogDir | None, new: LogDir, now_ms: TimestampMs, done: Done) -> None:
+def restore(
+    logs: LogManager,
+    old: LogDir | None,
+    new: LogDir,
+    now_ms: TimestampMs,
+    done: Done,
+    *,
+    gives_way: GivesWay = _stays,
+) -> None:
     """Load ``new`` and let it take the place of ``old``, which is offline (None: it is one more).
 
     What lies there counts as damaged: not everything that was written before the failure has to be there. What was
-    made anew on another dir meanwhile is removed here.
+    made anew on another dir meanwhile is removed here; but where that copy is as it was made, and ``gives_way``, the
+    one here has the records and goes on with them.
     """
 
     def loaded(found: LoadedDir) -> None:
@@ -93,7 +109,7 @@ def restore(logs: LogManager, old: LogDir | None, new: LogDir, now_ms: Timestamp
             new.close()
             done(error)
             return
-        _replace(logs, old, found, now_ms)
+        _replace(logs, old, found, now_ms, gives_way)
         done(None)
 
     logs.load(new, now_ms, loaded, has_failed=old is not None)
@@ -108,16 +124,41 @@ def _twin(logs: LogManager, old: LogDir | None, new: LogDir) -> HoldfastError | 
     return None
 
 
-def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: TimestampMs) -> None:
+def _has_what_it_lacks(back: Log, served: Log) -> bool:
+    """Of one topic: records here, and a copy that is as it was made there."""
+    is_empty = served.view.start_offset == served.view.end_offset == 0
+    return is_empty and back.view.end_offset > 0 and back.topic_id == served.topic_id
+
+
+def _supersede(logs: LogManager, kept: Log, going: Log, now_ms: TimestampMs) -> None:
+    """Remove the older of two copies, or leave it aside for a person if only that one has records."""
+    if _has_what_it_lacks(going, kept):
+        why = f"{kept.path} was made while {going.dir.path} was away, and is in use"
+        logs.submit_quietly(going.dir, partial(set_aside, going, logs.new_id().hex, why))
+        return
+    log.warning("%s: there is a newer copy in %s: removed", going.path, kept.dir.path)
+    logs.retire(going, now_ms)
+
+
+def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: TimestampMs, gives_way: GivesWay) -> None:
     before: set[TopicPartition] = set()
     if old is not None:
         before.update(each.topic_partition for each in logs.logs_in(old))
         before.update(tp for tp, failed in logs.standings.failed.items() if failed.dir is old)
-    superseded = []
+    superseded: list[tuple[Log, Log]] = []
+    given_way: list[Log] = []
     for tp in list(found.logs):
         other = logs.get(tp)
-        if other is not None and other.dir is not old:
-            superseded.append(found.logs.pop(tp))
+        if other is None or other.dir is old:
+            continue
+        is_steady = tp not in logs.futures and tp not in logs.switching and tp not in logs.standings.failed
+        if is_steady and _has_what_it_lacks(found.logs[tp], other) and gives_way(tp):
+            log.warning("%s has no records and %s has: it goes", other.path, found.logs[tp].path)
+            logs.forget(tp)
+            logs.high_watermarks.pop(tp, None)
+            given_way.append(other)
+        else:
+            superseded.append((other, found.logs.pop(tp)))
     for tp in before:
         logs.forget(tp)
         logs.standings.back(tp, ReplicaFate.LOST)
@@ -130,9 +171,10 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
             continue
         logs.standings.broken(tp, failed)
     logs.put_dir(old, found)
-    for each in superseded:
-        log.warning("%s: there is a newer copy in %s: removed", each.path, logs.dir_of(each.topic_partition))
-        logs.retire(each, now_ms)
+    for empty in given_way:
+        logs.retire(empty, now_ms)
+    for kept, going in superseded:
+        _supersede(logs, kept, going, now_ms)
 
 
 def take_away(logs: LogManager, directory: LogDir) -> None:

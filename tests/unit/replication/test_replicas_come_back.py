@@ -146,3 +146,78 @@ def test_the_only_copy_leads_again_when_its_disk_is_mended(new_cluster: Any) -> 
     node.logs.standings.confirmed(TP, ReplicaFate.DAMAGED)
     assert order(node, known) is None
     assert node.replicas.is_leader(TP) and node.log(TP).view.end_offset == 1
+
+
+def made_anew_without_records(new_cluster: Any) -> tuple[Any, Any, Any]:
+    """The only copy is taken away with its directory, and another one made: nobody leads, and it is empty."""
+    cluster = new_cluster(2, dirs=2)
+    cluster.create(1)
+    node = cluster[1]
+    node.produce(b"a", b"b")
+    cluster.settle()
+    at = node.dirs.index(node.log(TP).dir)
+    fail(node, at)
+    old = node.dirs[at]
+    dir_changes.release(node.logs, old)
+    dir_changes.take_away(node.logs, old)
+    node.logs.standings.confirmed(TP, ReplicaFate.LOST)
+    assert order(node, cluster.change(leader=None, leader_epoch=1, isr=())) is None
+    assert node.log(TP).is_online and node.log(TP).view.end_offset == 0
+    return cluster, node, old
+
+
+def bring_back(cluster: Any, node: Any, old: Any) -> LogDir:
+    """``log-dirs add`` of the directory with the records."""
+    new = LogDir(old.path, OsFiles(), InlineQueue())
+    errors: list[Any] = []
+    gives_way = node.replicas.give_way
+    dir_changes.restore(node.logs, None, new, cluster.now_ms, errors.append, gives_way=gives_way)
+    assert errors == [None]
+    return new
+
+
+def entries(directory: LogDir) -> list[str]:
+    return sorted(name for name in OsFiles().listdir(directory.path) if name.startswith("t-0"))
+
+
+def test_A3_the_copy_with_records_wins_over_an_empty_one_while_the_broker_runs(new_cluster: Any) -> None:
+    cluster, node, old = made_anew_without_records(new_cluster)
+    empty = node.log(TP)
+    late = cluster.change(leader=1, leader_epoch=2, isr=(1,), recovering=True)
+    new = bring_back(cluster, node, old)
+    assert node.log(TP).dir is new and node.log(TP).view.end_offset == 2
+    assert entries(new) == ["t-0"] and "t-0" not in entries(empty.dir)
+    assert node.logs.counts == {new.path: 1, empty.dir.path: 0}
+    assert node.logs.standings.fate(TP) is ReplicaFate.DAMAGED
+    assert isinstance(order(node, late), KafkaStorageError), "that was decided about the empty copy"
+    node.logs.standings.confirmed(TP, ReplicaFate.DAMAGED)
+    assert order(node, cluster.change(leader=1, leader_epoch=3, isr=(1,), recovering=True)) is None
+    assert node.replicas.is_leader(TP) and [value for _, value in node.values()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("leads", {"leader": 1, "leader_epoch": 2, "isr": (1,)}),
+        ("is in the ISR", {"leader": 2, "leader_epoch": 2, "isr": (2, 1), "replicas": (2, 1)}),
+        ("is eligible", {"leader": 2, "leader_epoch": 2, "isr": (2,), "replicas": (2, 1), "eligible": (1,)}),
+    ],
+)
+def test_A3_an_empty_copy_on_which_the_cluster_counts_stays(new_cluster: Any, what: str, change: Any) -> None:
+    """What the other copy has was given up by then; it is left for a person to look at."""
+    cluster, node, old = made_anew_without_records(new_cluster)
+    assert order(node, cluster.change(**change)) is None
+    empty = node.log(TP)
+    new = bring_back(cluster, node, old)
+    assert node.log(TP) is empty and node.logs.standings.fate(TP) is None, what
+    (left,) = entries(new)
+    assert left.endswith("-stray")
+
+
+def test_A3_an_empty_copy_of_another_topic_stays(new_cluster: Any) -> None:
+    """K112-80: the one that comes back is of a topic that was deleted."""
+    cluster, node, old = made_anew_without_records(new_cluster)
+    assert order(node, cluster.change(topic_id=topic_id("u"), leader_epoch=2)) is None
+    empty = node.log(TP)
+    new = bring_back(cluster, node, old)
+    assert node.log(TP) is empty and entries(new) != ["t-0"]
