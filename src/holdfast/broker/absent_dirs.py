@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from holdfast.broker.last_copies import named
 from holdfast.model.errors import InvalidRequestError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TopicPartition
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.broker.app import Broker
 
 log = logging.getLogger(__name__)
-
-NAMED = 10
 
 
 class AbsentDirs:
@@ -92,7 +91,6 @@ class AbsentDirs:
             return
         waiting = [tp for tp in self.missing() if tp not in self._broker.logs.standings.returned]
         if waiting:
-            names = ", ".join(map(str, waiting[:NAMED])) + (
-                f" and {len(waiting) - NAMED} more" * (len(waiting) > NAMED)
+            raise InvalidRequestError(
+                f"{directory.path} may have the last copy of {named(waiting)}: --force gives that up"
             )
-            raise InvalidRequestError(f"{directory.path} may have the last copy of {names}: --force gives that up")

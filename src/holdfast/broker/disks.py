@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.broker.disk_status import DiskStatus, status_of
+from holdfast.broker.last_copies import refuse_last_copies
 from holdfast.broker.new_dirs import look_before
 from holdfast.broker.properties_file import keep_log_dirs
 from holdfast.broker.turns import TurnsToTell
@@ -516,11 +517,14 @@ class Disks:
         self._refused.discard(directory)
         self._broker.end_threads(directory)
 
-    async def offline(self, path: str) -> None:
-        """Use a directory no more, as if it had failed. InvalidRequestError for the last good one."""
+    async def offline(self, path: str, *, force: bool) -> None:
+        """Use a directory no more, as if it had failed. InvalidRequestError for the last good one, and, without
+        ``force``, for one that has the last copy of something."""
         directory = self._find(path)
         if directory.is_online:
             self._keep_one(directory)
+            if not force:
+                self._refuse_last_copies(directory, "nobody can read or write that while it is offline")
             if self._broker.config.metadata_log_dirs == (directory.path,):
                 raise InvalidRequestError(
                     f"{directory.path} also holds the only copy of the metadata: give metadata.log.dirs one on another "
@@ -534,10 +538,14 @@ class Disks:
                 f"{directory.path} is the last log directory that broker {self._broker.broker_id} can use"
             )
 
+    def _refuse_last_copies(self, directory: LogDir, then: str) -> None:
+        broker, held = self._broker, self._broker.logs.held_by(directory)
+        refuse_last_copies(broker.metadata, broker.broker_id, directory.path, held, then)
+
     async def remove(self, path: str, *, force: bool) -> None:
         """Have one directory less: an empty one, or one that is offline; its replicas are then made anew on the others
         (K112-41). InvalidRequestError if it holds replicas that are served, or, without ``force``, if the others have
-        too little room for what it held (K112-43)."""
+        too little room for what it held (K112-43), or if it has the last copy of something."""
         directory = self._find(path)
         self._keep_one(directory)
         logs = self._broker.logs
@@ -554,6 +562,8 @@ class Disks:
             raise InvalidRequestError(
                 f"the replicas of {directory.path} need {needed} bytes, the other log directories have {usable}"
             )
+        if not force:
+            self._refuse_last_copies(directory, "that is lost when it is removed")
         self._broker.moves.dir_failed(directory)
         dir_changes.take_away(logs, directory)
         logs.past.removed(directory.path)

@@ -196,7 +196,7 @@ def offline(bootstrap: str, broker: int, path: str, force: bool) -> None:
             await refuse_last_copies(client, broker, disk, "nobody can read or write that while it is offline")
 
     run(bootstrap, work)
-    change(bootstrap, broker, DirAction.OFFLINE, path, "is out of use")
+    change(bootstrap, broker, DirAction.OFFLINE, path, "is out of use", force=force)
 
 
 @log_dirs.command()

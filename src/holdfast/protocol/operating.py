@@ -59,7 +59,8 @@ class _Response(_Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManageLogDirsRequest(_Request):
     """``action``: a DirAction. ``path`` of the directory; None only to describe. ``force``: remove it although the
-    other directories have too little room for what it held."""
+    other directories have too little room for what it held, take it out or away although it has the last copy of
+    something, or add it although it does not exist."""
 
     __type__: ClassVar = EntityType.request
     action: i8 = field(metadata=_INT8, default=i8(DirAction.DESCRIBE))

@@ -44,7 +44,7 @@ async def _act(disks: Disks, action: int, path: str | None, force: bool) -> None
     if not path:
         raise InvalidRequestError("no path: expected that of a log directory")
     if action == DirAction.OFFLINE:
-        await disks.offline(path)
+        await disks.offline(path, force=force)
     elif action == DirAction.ONLINE:
         await disks.online(path)
     elif action == DirAction.ADD:
