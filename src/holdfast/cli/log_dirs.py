@@ -339,7 +339,8 @@ def move(
         failed = run(bootstrap, work)
     except KeyboardInterrupt:
         click.echo(
-            "the moves go on: holdfast log-dirs describe --replicas; a move back to where it is cancels it", err=True
+            "moves that have begun go on: holdfast log-dirs describe --replicas; a move back to where it is cancels it",
+            err=True,
         )
         raise
     if failed:

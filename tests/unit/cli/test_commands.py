@@ -1,6 +1,8 @@
 """The command line itself: options, exit codes, help; nothing here needs a cluster."""
 
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
 
@@ -195,3 +197,23 @@ def test_C5_C6_what_cannot_be_read_is_named_without_a_trace(
 def test_C6_a_command_that_is_nearly_right_is_named() -> None:
     code, _, err = holdfast("topic", "list")
     assert (code, "No such command 'topic'. Did you mean 'topics'?" in err) == (2, True)
+
+
+def test_C6_ctrl_c_in_a_move_says_what_goes_on() -> None:
+    """The broker that is asked never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        move = ["log-dirs", "move", "t-0", "--broker", "1", "--to", "/disk2", "--bootstrap-server", where]
+        script = f"from holdfast.cli.main import main; main({move!r}, prog_name='holdfast')"
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            asked, _ = silent.accept()
+            with asked:
+                asked.recv(1)  # it is in the middle of it now
+                running.send_signal(signal.SIGINT)
+                out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert err.strip() == (
+        "moves that have begun go on: holdfast log-dirs describe --replicas; a move back to where it is cancels it"
+    )
