@@ -27,6 +27,8 @@ from holdfast.cli.reassign_lines import (
     places,
     plan_json,
     reassignment_lines,
+    refuse_unknown_brokers,
+    shrinking_line,
     started,
     throttled,
 )
@@ -113,16 +115,6 @@ async def _check_dirs(client: AdminClient, plan: Plan) -> None:
             fail(f"Error: {path} is no log directory of broker {replica.broker}: expected one of {', '.join(there)}")
 
 
-def _shrinking(plan: Plan, now: Mapping[TopicPartition, Sequence[BrokerId]]) -> str | None:
-    """A line about partitions that will have fewer replicas than now."""
-    less = [
-        f"{tp} ({len(now[tp])} to {len(plan.replicas[tp])})"
-        for tp in sorted(now)
-        if len(plan.replicas[tp]) < len(now[tp])
-    ]
-    return f"Warning: fewer replicas than now: {', '.join(less)}" if less else None
-
-
 # -- generate --------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +132,11 @@ def generate(bootstrap: str, topics: str, broker_list: str) -> None:
     async def work(client: AdminClient) -> None:
         view = await _known_topics(client, names)
         everyone = (await client.metadata(())).brokers
-        there = [Place(id=broker, rack=everyone[broker].rack) for broker in brokers if broker in everyone]
+        try:
+            refuse_unknown_brokers(brokers, everyone)
+        except PlanError as e:
+            fail(f"Error: {e}")
+        there = [Place(id=broker, rack=everyone[broker].rack) for broker in brokers]
         now = {TopicPartition(name, p.partition): p.replicas for name in names for p in view.topics[name].partitions}
         wanted: dict[TopicPartition, tuple[BrokerId, ...]] = {}
         for at, name in enumerate(names):
@@ -192,7 +188,7 @@ def execute(
         now = {tp: view.topics[tp.topic].partitions[tp.partition].replicas for tp in plan.replicas}
         click.echo(f"Current partition replica assignment\n\n{plan_json(now, await _places(client, now))}\n")
         click.echo("Save this to use as the --reassignment-json-file option during rollback")
-        shrinking = _shrinking(plan, now)
+        shrinking = shrinking_line(plan.replicas, now)
         if shrinking is not None:
             click.echo(shrinking, err=True)
         if throttle is not None or moves_throttle is not None:

@@ -141,6 +141,24 @@ def places(dirs: Mapping[BrokerId, Sequence[LogDirView]], *, future: bool = Fals
     }
 
 
+def refuse_unknown_brokers(brokers: Iterable[BrokerId], existing: Iterable[BrokerId]) -> None:
+    """PlanError that names the first broker that the cluster has not."""
+    there = sorted(existing)
+    for broker in brokers:
+        if broker not in there:
+            raise PlanError(f"broker {broker} does not exist: expected some of {', '.join(map(str, there))}")
+
+
+def shrinking_line(
+    wanted: Mapping[TopicPartition, Sequence[BrokerId]], now: Mapping[TopicPartition, Sequence[BrokerId]]
+) -> str | None:
+    """A line about partitions that will have fewer replicas than now; None if there are none."""
+    less = [f"{tp} ({len(now[tp])} to {len(wanted[tp])})" for tp in sorted(now) if len(wanted[tp]) < len(now[tp])]
+    if not less:
+        return None
+    return f"Warning: this plan lowers the replication factor, fewer replicas than now: {', '.join(less)}"
+
+
 def throttled(
     wanted: Mapping[TopicPartition, Sequence[BrokerId]],
     now: Mapping[TopicPartition, Sequence[BrokerId]],

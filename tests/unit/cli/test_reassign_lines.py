@@ -20,6 +20,8 @@ from holdfast.cli.reassign_lines import (
     parse_topics,
     plan_json,
     reassignment_lines,
+    refuse_unknown_brokers,
+    shrinking_line,
     started,
 )
 from holdfast.client.views import ClusterView, PartitionView, ReassignmentView, TopicView
@@ -133,3 +135,18 @@ def test_a_plan_that_is_not_there_is_told() -> None:
     words = ["reassign", "execute", "--reassignment-json-file", "/nonexistent.json"]
     result = CliRunner().invoke(entry.main, words)
     assert (result.exit_code, result.stderr) == (1, said("/nonexistent.json")[0] + "\n")
+
+
+def test_B12_a_plan_that_lowers_the_replication_factor_says_so() -> None:
+    u = TopicPartition("u", 1)
+    now = {T2: (1, 2, 3), u: (1, 2)}
+    assert shrinking_line({T2: (3, 2, 1), u: (2, 3)}, now) is None
+    assert shrinking_line({T2: (3,), u: (2, 3, 1)}, now) == (
+        "Warning: this plan lowers the replication factor, fewer replicas than now: t2-0 (3 to 1)"
+    )
+
+
+def test_C6_a_broker_that_the_cluster_has_not_is_named() -> None:
+    refuse_unknown_brokers([3, 1], [1, 2, 3])
+    with pytest.raises(PlanError, match=r"^broker 9 does not exist: expected some of 1, 2, 3$"):
+        refuse_unknown_brokers([1, 9, 8], [3, 2, 1])
