@@ -46,12 +46,14 @@ FORBIDDEN_WRITE: Final = {
 }
 KAFKA_READ: Final = (
     "bootstrap.servers", "client.id", "isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes",
-    "fetch.max.wait.ms", "request.timeout.ms", "default.api.timeout.ms", "check.crcs",
+    "fetch.max.wait.ms", "request.timeout.ms", "check.crcs",
 )  # fmt: skip
 KAFKA_WRITE: Final = (
     "bootstrap.servers", "client.id", "acks", "batch.size", "compression.type", "delivery.timeout.ms",
-    "request.timeout.ms", "enable.idempotence",
+    "enable.idempotence",
 )  # fmt: skip
+MAX_BATCH_BYTES: Final = 900_000
+"""A batch of this size is taken by brokers with the default of max.message.bytes."""
 
 
 class OptionError(ValueError):
@@ -275,7 +277,7 @@ def parse_write(given: Mapping[str, str]) -> WriteOptions:
         bootstrap=options.bootstrap(),
         topic=topic,
         acks=-1 if acks == "all" else int(acks),
-        batch_bytes=min(options.required_number("kafka.batch.size", 512 << 10), 900_000),
+        batch_bytes=min(options.required_number("kafka.batch.size", 512 << 10), MAX_BATCH_BYTES),
         compression=options.choice("kafka.compression.type", "none", ("none", "gzip", "snappy", "lz4", "zstd")),
         delivery_timeout_s=options.required_number("kafka.delivery.timeout.ms", 120_000) / 1000,
         idempotent=options.flag("kafka.enable.idempotence", True) and acks in ("all", "-1"),

@@ -149,3 +149,10 @@ def test_write_options() -> None:
     ):
         with pytest.raises(OptionError, match=words):
             parse_write(servers | given)
+
+
+@pytest.mark.parametrize("name", ["kafka.default.api.timeout.ms", "kafka.request.timeout.ms"])
+def test_an_option_of_kafka_that_nothing_goes_by_is_warned_of(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "topic": "t", name: "5000"}
+    parse_write(given)
+    assert f"option {name} has no effect here" in caplog.text
