@@ -75,6 +75,9 @@ def api_tables(reasons: dict[str, list[str]]) -> list[str]:
     ours = {int(key): versions for key, versions in SPOKEN.items()}
     inside = {int(key): versions for key, versions in INTERNAL.items()}
     names = {**{int(key): key.name.lower() for key in (*SPOKEN, *INTERNAL)}, **api_key_map}
+    spoken = sorted(set(why) - {name for key, name in names.items() if key not in ours and key not in inside})
+    if spoken:
+        raise SystemExit(f"{DATA}: [api] has reasons for {', '.join(spoken)}: expected APIs that are not spoken")
     for key, name in sorted(names.items()):
         versions = ours.get(key) or inside.get(key)
         if versions is None and name not in why:

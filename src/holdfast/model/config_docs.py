@@ -16,7 +16,8 @@ Made from `src/holdfast/model/config_keys.py` by `python -m holdfast.model.confi
 
 A broker reads a properties file with Kafka's keys. Names, types, defaults and ranges are those of Apache Kafka
 4.3 (3.9 where 4.3 dropped the key); *ours* marks a key that Kafka does not have. A key that is not listed is not
-supported: it is kept, told in the log at start, and changes nothing.
+supported and changes nothing: the log of the broker says so at the start, with the nearest key that there is;
+`holdfast up --set` refuses it.
 """
 
 
