@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.metadata.store import CopyState
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage.dir_state import DirState
@@ -70,6 +71,8 @@ class Reading:
     connections: int = 0
     dirs: tuple[DirReading, ...] = ()
     moves: tuple[MoveReading, ...] = ()
+    metadata_copies: tuple[CopyState, ...] = ()
+    """Empty where the broker is not the controller."""
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -109,6 +112,7 @@ async def read(broker: Broker) -> Reading:
         connections=len(broker.server.connections),
         dirs=tuple(_dirs(broker)),
         moves=tuple(_moves(broker)),
+        metadata_copies=tuple(broker.store.copies()),
     )
 
 
@@ -190,6 +194,7 @@ def families(reading: Reading) -> Iterator[Any]:
     yield gauge
     yield from _dir_families(reading.dirs)
     yield from _move_families(reading.moves)
+    yield from _metadata_families(reading.metadata_copies)
     gauge = Gauge("holdfast_connections", "Connections to the listener, of clients and of brokers.")
     gauge.add_metric([], reading.connections)
     yield gauge
@@ -241,6 +246,26 @@ def _move_families(moves: tuple[MoveReading, ...]) -> Iterator[Any]:
         lag.add_metric(values, move.lag)
         rate.add_metric(values, move.bytes_per_s)
     yield from (count, lag, rate)
+
+
+def _metadata_families(copies: tuple[CopyState, ...]) -> Iterator[Any]:
+    """Why a copy is left out is in the controller's log: a reason has no place in a label, where each would be a series
+    of its own."""
+    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+
+    good = Gauge(
+        "holdfast_metadata_copy_good",
+        "1 for a copy of the metadata that every decision is on, 0 for one that is left out; from the controller only.",
+        labels=["directory"],
+    )
+    for copy in copies:
+        good.add_metric([copy.path], float(copy.is_good))
+    waits = Gauge(
+        "holdfast_metadata_decisions_wait",
+        "1 while a decision waits since no copy of the metadata has answered for a while; 0 elsewhere.",
+    )
+    waits.add_metric([], float(any(not copy.answers for copy in copies)))
+    yield from (good, waits)
 
 
 class _Collector:

@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading, kafka_name, text
+from holdfast.metadata.store import CopyState
 from holdfast.model.types import TopicPartition
 
 GOOD = DirReading(
@@ -62,6 +63,28 @@ def test_a_move_has_its_lag_and_its_rate() -> None:
     assert of(found["holdfast_move_bytes_per_second"], **labels) == 9.5
 
 
+def test_A5_a_metadata_copy_that_is_left_out_is_told() -> None:
+    copies = (
+        CopyState(path="/m1", is_good=True, answers=True),
+        CopyState(path="/m2", is_good=False, answers=True, reason="[Errno 5] Input/output error"),
+    )
+    found = parsed(Reading(metadata_copies=copies))
+    good = found["holdfast_metadata_copy_good"]
+    assert (of(good, directory="/m1"), of(good, directory="/m2")) == (1, 0)
+    assert of(found["holdfast_metadata_decisions_wait"]) == 0
+
+
+def test_D10_decisions_that_wait_for_every_copy_are_told() -> None:
+    copies = tuple(CopyState(path=path, is_good=True, answers=False) for path in ("/m1", "/m2"))
+    assert of(parsed(Reading(metadata_copies=copies))["holdfast_metadata_decisions_wait"]) == 1
+
+
+def test_only_the_controller_speaks_of_metadata_copies() -> None:
+    found = parsed(Reading())
+    assert found["holdfast_metadata_copy_good"] == {}
+    assert of(found["holdfast_metadata_decisions_wait"]) == 0
+
+
 def test_every_help_text_of_a_kafka_metric_begins_with_its_mbean() -> None:
     for line in text(Reading(dirs=(GOOD,))).decode().splitlines():
         if line.startswith("# HELP kafka_"):
@@ -82,6 +105,8 @@ def test_K112_99_every_alert_is_about_a_metric_that_exists() -> None:
         "kafka_log_logmanager_logdirectoryoffline",
         "kafka_log_logmanager_offlinelogdirectorycount",
         "holdfast_log_directory_state",
+        "holdfast_metadata_copy_good",
+        "holdfast_metadata_decisions_wait",
     } <= asked
     states = set(re.findall(r'state="(\w+)"', rules))
     assert states <= set(STATES)
