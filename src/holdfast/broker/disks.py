@@ -26,6 +26,7 @@ from holdfast.broker.last_copies import refuse_last_copies
 from holdfast.broker.new_dirs import look_before
 from holdfast.broker.properties_file import keep_log_dirs
 from holdfast.broker.turns import TurnsToTell
+from holdfast.model.config import absolute_path
 from holdfast.model.errors import (
     DiskQueueFullError,
     HoldfastError,
@@ -525,12 +526,18 @@ class Disks:
             self._keep_one(directory)
             if not force:
                 self._refuse_last_copies(directory, "nobody can read or write that while it is offline")
-            if self._broker.config.metadata_log_dirs == (directory.path,):
+            if self._has_all_metadata(directory):
                 raise InvalidRequestError(
                     f"{directory.path} also holds the only copy of the metadata: give metadata.log.dirs one on another "
                     f"disk first"
                 )
             directory.mark_offline(KafkaStorageError(f"log dir {directory.path} was taken offline by hand"))
+
+    def _has_all_metadata(self, directory: LogDir) -> bool:
+        """Every copy of the metadata lies in it: with it this process could decide nothing (D13)."""
+        inside = absolute_path(directory.path)
+        copies = map(absolute_path, self._broker.config.metadata_log_dirs)
+        return all(posixpath.commonpath((inside, path)) == inside for path in copies)
 
     def _keep_one(self, directory: LogDir) -> None:
         if not any(d.is_online for d in self._broker.logs.dirs if d is not directory):
