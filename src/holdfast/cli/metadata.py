@@ -21,7 +21,7 @@ from holdfast.coordination.rebuild import FoundDir, Plan
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.storage import topic_configs
-from holdfast.storage.files import OsFiles
+from holdfast.storage.files import LockFile, OsFiles
 
 _FILE = re.compile(r"broker-[1-9][0-9]*\.properties")
 MAX_SHOWN = 50
@@ -145,12 +145,15 @@ def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
 @_DATA_DIR
 @_CONFIG
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
-@click.option("--force", "forced", is_flag=True, help="Do it although a good copy is left.")
+@click.option(
+    "--force", "forced", is_flag=True, help="Do it although a good copy is left, or a directory cannot be read."
+)
 def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, forced: bool) -> None:
     """Rebuild the metadata from the log directories, when every copy of it is gone. The cluster must be stopped."""
     place, files = _place(data_dir, configs), OsFiles()
+    locks: list[LockFile] = []
     try:
-        locks = inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
+        locks += inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
         report = _look(place)
         good = [copy for copy in report.good if copy.contents is not None and not copy.contents.is_empty]
         if good and not forced:
@@ -165,12 +168,17 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
         if not execute:
             click.echo("Nothing was changed: --execute does it.")
             return
+        if wanted.unreadable and not forced:
+            raise click.ClickException(
+                f"{', '.join(wanted.unreadable)} cannot be read: bring it back, or lose what only it holds with --force"
+            )
         readable = [each.path for each in found]
         made = rebuild.execute(files, wanted, place.copies(), readable, _now_ms())
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
-    for lock in locks:
-        lock.close()
+    finally:
+        for lock in locks:
+            lock.close()
     for path, why in made.failed.items():
         click.echo(f"{path}: not written: {why}")
     click.echo(

@@ -35,7 +35,7 @@ from holdfast.metadata.records import (
 from holdfast.model.errors import CorruptRecordError, HoldfastError, KafkaStorageError
 from holdfast.model.fates import LogEnd
 from holdfast.model.types import BrokerId, Offset, TopicPartition
-from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
+from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage import checkpoints, incarnation, partition_metadata, topic_configs
 from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.files import FileSystem
@@ -54,7 +54,7 @@ PRODUCER_ID_MARGIN: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundReplica:
-    """One copy of a partition. ``end``: how far its log goes, by its last whole batch."""
+    """One copy of a partition. ``end``: how far its log goes, by its last batch that is whole and has its CRC."""
 
     topic_partition: TopicPartition
     topic_id: UUID | None
@@ -76,6 +76,8 @@ class FoundDir:
     replicas: tuple[FoundReplica, ...] = ()
     configs: TopicConfigs | None = None
     note: Note | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Directories of replicas in it that could not be read, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,8 @@ class Plan:
     partitions: Mapping[TopicPartition, tuple[PartitionRecord, LogEnd]]
     records: tuple[MetadataRecord, ...]
     doubts: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """Directories that it was made without: there may be more in them than in what was read."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -101,11 +105,14 @@ def survey(files: FileSystem, broker_id: BrokerId, path: str) -> FoundDir:
     if directory_id is not None:
         noted = incarnation.read(files, path, partition_metadata.decode_uuid(directory_id))
     clean_epoch = checkpoints.read_clean_shutdown(files, f"{path}/{checkpoints.CLEAN_SHUTDOWN}")[1]
-    replicas = []
+    replicas, unreadable = [], {}
     for name in sorted(files.listdir(path)):
         _, kind, tp = classify(name)
         if kind is NameKind.REPLICA and tp is not None and files.is_dir(f"{path}/{name}"):
-            replicas.append(_replica(files, broker_id, f"{path}/{name}", tp))
+            try:
+                replicas.append(_replica(files, broker_id, f"{path}/{name}", tp))
+            except (OSError, HoldfastError, ValueError) as e:
+                unreadable[f"{path}/{name}"] = str(e)
     return FoundDir(
         path=path,
         broker_id=broker_id,
@@ -114,6 +121,7 @@ def survey(files: FileSystem, broker_id: BrokerId, path: str) -> FoundDir:
         replicas=tuple(replicas),
         configs=topic_configs.read(files, path),
         note=notes.newest(files, path),
+        unreadable=unreadable,
     )
 
 
@@ -149,18 +157,22 @@ def _replica(files: FileSystem, broker_id: BrokerId, path: str, tp: TopicPartiti
 
 
 def _headers(files: FileSystem, path: str) -> Iterator[BatchHeader]:
-    """Of the batches that are there in full, by their lengths. The records are not read."""
+    """Of the batches up to the first that is not whole, has not its CRC, or goes back: there a broker cuts the log too
+    when it recovers it. Reads the whole segment, one batch at a time. Only asked for the last segment that has a batch:
+    those before it would be every byte of every log, and damage there is found by the broker."""
     handle = files.open(path, readonly=True)
     try:
-        position, size = 0, handle.size()
+        position, size, offset = 0, handle.size(), 0
         while position + HEADER_SIZE <= size:
             try:
                 header = parse_header(handle.pread(HEADER_SIZE, position))
             except CorruptRecordError:
                 return
-            position += header.size
-            if position > size:
+            if position + header.size > size or header.base_offset < offset or header.next_offset <= header.base_offset:
                 return
+            if not crc_ok(handle.pread(header.size, position), 0, header):
+                return
+            position, offset = position + header.size, header.next_offset
             yield header
     finally:
         handle.close()
@@ -171,6 +183,7 @@ def _headers(files: FileSystem, path: str) -> Iterator[BatchHeader]:
 
 def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str]) -> Plan:
     """The metadata that these directories add up to. KafkaStorageError when they are not of one cluster."""
+    unreadable = {**unreadable, **{path: why for each in found for path, why in each.unreadable.items()}}
     doubts = [f"{path} cannot be read: what only it holds is not rebuilt ({why})" for path, why in unreadable.items()]
     clusters = sorted({each.cluster_id for each in found if each.cluster_id is not None})
     if len(clusters) != 1:
@@ -178,7 +191,8 @@ def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str]) -> Plan:
     replicas = [replica for each in found for replica in each.replicas]
     ids, more = _topic_ids(replicas)
     doubts += more
-    partitions = _partitions([r for r in replicas if r.topic_id == ids.get(r.topic_partition.topic)], ids)
+    known_ids = [r for r in replicas if r.topic_id is not None]
+    partitions = _partitions([r for r in known_ids if r.topic_id == ids[r.topic_partition.topic]], ids)
     for topic in sorted(ids):
         numbers = sorted(tp.partition for tp in partitions if tp.topic == topic)
         missing = sorted(set(range(numbers[-1] + 1)) - set(numbers))
@@ -193,7 +207,7 @@ def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str]) -> Plan:
     offset = max(known, 0) + EPOCH_MARGIN + len(records)
     return Plan(
         cluster_id=clusters[0], epoch=epoch + EPOCH_MARGIN, offset=offset, partitions=partitions, records=records,
-        doubts=tuple(doubts),
+        doubts=tuple(doubts), unreadable=tuple(unreadable),
     )  # fmt: skip
 
 
