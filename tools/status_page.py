@@ -16,8 +16,8 @@ from holdfast.protocol.apis import INTERNAL, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
-IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F)(_?)(\d+)(?=_|$)", re.IGNORECASE)
-AS_WRITTEN = ("C", "F")
+IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F|A|D)(_?)(\d+)(?=_|$)", re.IGNORECASE)
+AS_WRITTEN = ("C", "F", "A", "D")
 """C2 is a decision, C-2 (``test_C_2_...``) was found by running clients."""
 STATES = ("done", "partly", "not")
 LONGEST_LIST = 3
