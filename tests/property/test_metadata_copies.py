@@ -4,7 +4,7 @@ What each can reach breaks and is mended by itself; one witness of three always 
 commit, probe and are killed, also in the middle of what the other one does: between two of its file operations. Then: a
 commit that returned is in what every later claim loads, whoever made it: no two of different claims count apart.
 
-Not shown: nothing hangs here, and no claim begins in the middle of another claim.
+Not shown: nothing hangs here, and no claim begins in the middle of another claim that has a copy in common with it.
 """
 
 from __future__ import annotations
@@ -242,6 +242,14 @@ def test_A5_a_claim_between_any_two_operations_of_the_other(views: tuple[set[str
             *(Action(broker=broker, what="commit") for broker in (1, 2, 1, 2)),
         ]
         judged(views, actions).end()
+
+
+def test_A5_of_two_claims_at_once_in_different_copies_one_gives_up() -> None:
+    """Both would have the same epoch: the witness that both reach keeps the note of the first."""
+    for after in range(DEEPEST):
+        actions = [Action(broker=1, what="claim", after=after, between=Action(broker=2, what="claim"))]
+        actions += [Action(broker=broker, what="commit") for broker in (1, 2, 1, 2)]
+        judged(({COPIES[0]}, {COPIES[1]}), actions).end()
 
 
 def test_the_runs_get_somewhere() -> None:

@@ -304,6 +304,9 @@ class Copies:
 
         jobs = {("note", path): partial(self._tell, path, note) for path in witnesses}
         answers = self._ask(jobs, patience_s=WITNESS_PATIENCE_S, limit_s=WITNESS_PATIENCE_S)
+        for answer in answers.values():
+            if isinstance(answer.error, FencedControllerError):
+                raise answer.error
         told = _values(answers)
         if any(epoch > self._epoch for epoch in told.values()):
             raise FencedControllerError(f"Controller epoch {self._epoch} is over: a witness is of another")
@@ -316,7 +319,10 @@ class Copies:
         """Keep it in a witness; the newest epoch that this knows of."""
         if not self._files.is_dir(path):
             raise FileNotFoundError(path)
-        notes.write(self._files, path, note)
+        kept = notes.of_epoch(self._files, path, note.epoch)
+        if kept is not None and kept.broker_id != note.broker_id:
+            raise FencedControllerError(f"Controller epoch {note.epoch} is another broker's: {path}")
+        notes.write(self._files, path, note, first=kept is None)
         return notes.epochs(self._files, path)[-1]
 
     def _tell_late(self, path: str) -> None:
@@ -327,6 +333,8 @@ class Copies:
             self._telling[path] = (note.order, self._lanes.begin(("note", path), lambda: self._tell(path, note)))
         elif telling.answer is None:
             self._telling[path] = (order, telling)
+        elif isinstance(telling.answer.error, FencedControllerError):
+            raise telling.answer.error
         elif telling.answer.error is None and order == note.order:
             self._uninformed.discard(path)
 

@@ -142,6 +142,13 @@ def write(files: FileSystem, directory: str, note: Note, *, first: bool = False)
         files.write_atomic(path, note.encoded())
 
 
+def of_epoch(files: FileSystem, directory: str, epoch: ControllerEpoch) -> Note | None:
+    """The note of one epoch; None when there is none, or none that is whole."""
+    with contextlib.suppress(ValueError, FileNotFoundError):
+        return decode_note(files.read_bytes(_path(directory, epoch)))
+    return None
+
+
 def all_notes(files: FileSystem, directory: str) -> list[Note]:
     """Every note of one directory that is whole."""
     found = []
