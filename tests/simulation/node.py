@@ -200,6 +200,8 @@ class Node:
                 "log.dirs": f"/n{self.broker_id}/d0,/n{self.broker_id}/d1",
                 "metadata.log.dirs": "/c/store,/c/store-2",
                 "metadata.witness.dirs": "/c/w",
+                # Records carry the client's time, which begins in 1970: by age they would all be due at once.
+                "log.retention.ms": "-1",
                 **self._properties,
             }
         )
