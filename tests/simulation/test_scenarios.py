@@ -32,9 +32,9 @@ class Story(Simulation):
         await self._tell(self)
 
     async def until(self, condition: Callable[[], bool], within_s: float = 30.0) -> None:
-        """Wait in virtual time."""
+        """Wait in virtual time. While nobody reigns, nothing that is asked of the reign is so."""
         deadline = self.loop.time() + within_s
-        while not condition():
+        while self._reign() is None or not condition():
             if self.loop.time() > deadline:
                 raise Violation(f"not within {within_s:g} s")
             await asyncio.sleep(0.05)
