@@ -32,9 +32,18 @@ class Story(Simulation):
         await self._tell(self)
 
     async def until(self, condition: Callable[[], bool], within_s: float = 30.0) -> None:
-        """Wait in virtual time. While nobody reigns, nothing that is asked of the reign is so."""
+        """Wait in virtual time. While nobody reigns, what is asked of the reign is not so."""
         deadline = self.loop.time() + within_s
-        while self._reign() is None or not condition():
+
+        def holds() -> bool:
+            try:
+                return condition()
+            except AttributeError:
+                if self._reign() is None:
+                    return False
+                raise
+
+        while not holds():
             if self.loop.time() > deadline:
                 raise Violation(f"not within {within_s:g} s")
             await asyncio.sleep(0.05)

@@ -25,7 +25,7 @@ def taken_offline(root: Path, metadata: dict[str, str]) -> tuple[str | None, dic
         async with asyncio.timeout(START_S):
             await broker.start()
         try:
-            await broker.disks.offline(str(first))
+            await broker.disks.offline(str(first), force=True)
             refusal = None
         except InvalidRequestError as e:
             refusal = str(e)
