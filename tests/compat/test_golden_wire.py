@@ -69,6 +69,8 @@ TABLE = [
         "not built: transactions; a partition is never part of one, and trying again does not help"),
     Row("produce: mixed good, unknown topic, same partition twice", "responses.partition_responses", ..., ...,
         "both batches are appended and answered, there the second replaces the first"),
+    Row("produce: null records", "", "no answer", "connection closed by broker",
+        "decision: a connection that is never answered would keep what it sent (D9)"),
     # -- fetch
     *(
         Row(f"fetch: not leader v1{version}", f"responses.partitions.{field}", ..., ours, NO_FOLLOWER_READS)
