@@ -235,8 +235,10 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(broker=BROKERS)
     def a_broker_is_forgotten(self, broker: int) -> None:
+        """One that was stopped; a live one is refused and stays (K1066-16)."""
+        registered = self.image.brokers.get(broker)
         self.handle(events.UnregisterBroker(broker_id=broker))
-        assert broker not in self.image.brokers
+        assert (broker in self.image.brokers) == (registered is not None and not registered.fenced)
 
     @rule(
         topic=TOPICS,
