@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.storage.files import FileLock, FileSystem, OsFiles
+from holdfast.storage.file_locks import FileLock
+from holdfast.storage.files import FileSystem, OsFiles
 from tests.simulation.disk import RoutedFiles, SimDisk, WouldBlock
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.storage import file_locks
 from holdfast.storage import files as module
 from holdfast.storage.files import OsFiles
 
@@ -85,7 +86,7 @@ def test_a_lock_that_the_disk_refuses_is_an_error(tmp_path: Path, monkeypatch: p
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "dead")
 
-    monkeypatch.setattr(module.fcntl, "flock", fail)
+    monkeypatch.setattr(file_locks.fcntl, "flock", fail)
     with pytest.raises(OSError, match="dead"):
         OsFiles().lock(str(tmp_path / "l"))
 

@@ -22,7 +22,8 @@ import errno
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from holdfast.storage.files import Buffer, DiskSpace, FileHandle, FileLock, FileSystem
+from holdfast.storage.file_locks import FileLock
+from holdfast.storage.files import Buffer, DiskSpace, FileHandle, FileSystem
 from tests.simulation.contents import DirContents, FileContents, error
 from tests.simulation.device import CrashNow, Device, Life, Node, ProcessGone, SimLock, TornWrite, WouldBlock
 

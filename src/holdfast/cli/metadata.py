@@ -21,7 +21,8 @@ from holdfast.coordination.rebuild import FoundDir, Plan
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.storage import topic_configs
-from holdfast.storage.files import LockFile, OsFiles
+from holdfast.storage.file_locks import LockFile
+from holdfast.storage.files import OsFiles
 
 _FILE = re.compile(r"broker-[1-9][0-9]*\.properties")
 MAX_SHOWN = 50

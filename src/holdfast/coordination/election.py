@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.coordination.lanes import Lanes
-from holdfast.storage.files import FileSystem, LockFile
+from holdfast.storage.file_locks import LockFile
+from holdfast.storage.files import FileSystem
 
 log = logging.getLogger(__name__)
 

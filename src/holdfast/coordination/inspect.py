@@ -14,7 +14,8 @@ from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
 from holdfast.coordination.metadata_log import Contents
 from holdfast.coordination.notes import Note, Seen
 from holdfast.model.errors import HoldfastError, KafkaStorageError
-from holdfast.storage.files import FileSystem, LockFile
+from holdfast.storage.file_locks import LockFile
+from holdfast.storage.files import FileSystem
 
 LIMIT_S: Final = 10.0
 """How long a directory may take to be read."""

@@ -4,29 +4,40 @@ Owns what the files say, so that one that would not change is not written. Every
 directory's own thread.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.model.errors import CheckpointError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, remembered
 from holdfast.storage.dir_load import LoadedDir
 from holdfast.storage.files import DiskSpace
+from holdfast.storage.future_log import FutureLog
+from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.remembered import Note
 
-if TYPE_CHECKING:
-    from holdfast.storage.log_manager import LogManager
+
+class Checkpointed(Protocol):
+    """The tables of logs that the files speak of."""
+
+    dirs: list[LogDir]
+    futures: dict[TopicPartition, FutureLog]
+    high_watermarks: dict[TopicPartition, Offset]
+
+    def logs_in(self, directory: LogDir) -> list[Log]: ...
+
+    def held_by(self, directory: LogDir) -> dict[TopicPartition, int]: ...
+
+    def submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None: ...
 
 
 class CheckpointWriter:
     """See the module's docstring. On the loop, but where it says otherwise."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
+    def __init__(self, logs: Checkpointed) -> None:
+        self._logs = logs
         self._written: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
         """Path -> file -> what it says: each directory's is changed on its own thread alone."""
         self._queued: dict[str, dict[str, dict[TopicPartition, Offset]]] = {}
@@ -58,20 +69,20 @@ class CheckpointWriter:
 
     def write_all(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
         """Write the files of each directory whose contents changed."""
-        for directory in self._manager.dirs:
+        for directory in self._logs.dirs:
             if directory.is_online:
                 self._queued[directory.path] = values = self.values(directory, high_watermarks)
-                self._manager.submit_quietly(directory, partial(self.write, directory, values))
+                self._logs.submit_quietly(directory, partial(self.write, directory, values))
 
     def write_notes(self, now_ms: TimestampMs) -> None:
         """Have every directory remember what all of them hold, where that has changed (remembered.py)."""
-        dirs = self._manager.dirs
-        note = Note(written_ms=now_ms, directories={d.path: self._manager.held_by(d) for d in dirs})
+        dirs = self._logs.dirs
+        note = Note(written_ms=now_ms, directories={d.path: self._logs.held_by(d) for d in dirs})
         for directory in dirs if len(dirs) > 1 else ():
             before = self._notes.get(directory.path)
             if directory.is_online and (before is None or not note.says_as_much_as(before)):
                 self._notes[directory.path] = note
-                self._manager.submit_quietly(directory, partial(_write_note, directory, note))
+                self._logs.submit_quietly(directory, partial(_write_note, directory, note))
 
     def values(
         self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
@@ -80,15 +91,15 @@ class CheckpointWriter:
         recovery_points: dict[TopicPartition, Offset] = {}
         starts: dict[TopicPartition, Offset] = {}
         marks: dict[TopicPartition, Offset] = {}
-        for each in self._manager.logs_in(directory):
+        for each in self._logs.logs_in(directory):
             tp, view = each.topic_partition, each.view
             recovery_points[tp] = each.recovery_point
             if view.start_offset > view.segments[0].base_offset:
                 starts[tp] = view.start_offset
-            mark = high_watermarks.get(tp, self._manager.high_watermarks.get(tp))
+            mark = high_watermarks.get(tp, self._logs.high_watermarks.get(tp))
             if mark is not None:
                 marks[tp] = mark
-        for copy in list(self._manager.futures.values()):
+        for copy in list(self._logs.futures.values()):
             view = copy.view
             if copy.dir is directory and view.start_offset > view.segments[0].base_offset:
                 starts[copy.topic_partition] = view.start_offset
@@ -115,7 +126,7 @@ class CheckpointWriter:
 
     def write_recovery_points(self, directory: LogDir) -> None:
         """On the dir's thread: a log was cut below its recovery point."""
-        points = {each.topic_partition: each.recovery_point for each in self._manager.logs_in(directory)}
+        points = {each.topic_partition: each.recovery_point for each in self._logs.logs_in(directory)}
         self.write(directory, {checkpoints.RECOVERY_POINT: points})
 
     def rewrite_soon(self, directory: LogDir, tp: TopicPartition) -> None:
@@ -128,7 +139,7 @@ class CheckpointWriter:
         waits = path in self._stale
         self._stale.setdefault(path, {})[tp] = None
         if not waits:
-            self._manager.submit_quietly(directory, partial(self._rewrite, directory))
+            self._logs.submit_quietly(directory, partial(self._rewrite, directory))
 
     def _rewrite(self, directory: LogDir) -> None:
         """On the directory's thread, after what was queued to be written before."""

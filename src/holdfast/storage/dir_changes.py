@@ -34,7 +34,7 @@ def _stays(_: TopicPartition) -> bool:
 
 def release(logs: LogManager, directory: LogDir) -> None:
     """Give back every file of a dir that is offline, so that it can be unmounted. Later, if its thread hangs."""
-    mine = [*logs.logs_in(directory), *logs.deleted_in(directory)]
+    mine = [*logs.logs_in(directory), *logs.deletions.of_dir(directory)]
 
     def give_back() -> None:
         for each in mine:
@@ -137,7 +137,7 @@ def _supersede(logs: LogManager, kept: Log, going: Log, now_ms: TimestampMs) -> 
         logs.submit_quietly(going.dir, partial(set_aside, going, logs.new_id().hex, why))
         return
     log.warning("%s: there is a newer copy in %s: removed", going.path, kept.dir.path)
-    logs.retire(going, now_ms)
+    logs.deletions.retire(going, now_ms)
 
 
 def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: TimestampMs, gives_way: GivesWay) -> None:
@@ -172,7 +172,7 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
         logs.standings.broken(tp, failed)
     logs.put_dir(old, found)
     for empty in given_way:
-        logs.retire(empty, now_ms)
+        logs.deletions.retire(empty, now_ms)
     for kept, going in superseded:
         _supersede(logs, kept, going, now_ms)
 

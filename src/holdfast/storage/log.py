@@ -1,4 +1,4 @@
-"""One partition's log: append, read, roll, truncate, retain, delete.
+"""One partition's log: append, roll, truncate, retain, delete. Reading it is readable_log.py.
 
 Owns the segments of one partition, its leader epochs, producer states and start offset. Never decides who leads
 or what is committed. Reads no clock: every method that needs the time is told.
@@ -12,19 +12,19 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import KafkaStorageError, LogAppendError, LogReadError, OffsetOutOfRangeError
+from holdfast.model.errors import KafkaStorageError, LogAppendError, OffsetOutOfRangeError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.batch import BatchHeader
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import Guard, LogDir, Suspect
-from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
-from holdfast.storage.log_view import AppendInfo, FileSlice, LogView, read_view
+from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
+from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
 from holdfast.storage.segment import SNAPSHOT, ColdRead, Segment
@@ -36,26 +36,18 @@ __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 log = logging.getLogger(__name__)
 
 
-class Log:
+class Log(ReadableLog):
     """One replica on one disk. See the module for who may call what."""
 
     __slots__ = (
-        "_guards",
         "_metadata_is_synced",
-        "_segments",
         "_snapshot_offset",
         "config",
         "cuts",
-        "dir",
-        "epochs",
-        "failure",
         "last_flush_ms",
-        "path",
         "producers",
         "recovery_point",
         "topic_id",
-        "topic_partition",
-        "view",
     )
 
     def __init__(
@@ -67,28 +59,18 @@ class Log:
         config: LogConfig,
         parts: LogParts,
     ) -> None:
-        self.dir = directory
-        self.path = path
-        self.topic_partition = topic_partition
+        segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
+        super().__init__(directory, path, topic_partition, segments, parts.epochs)
         self.topic_id = topic_id
-        self.failure: KafkaStorageError | None = None
-        """Why it is not used any more though its directory works (K18-03)."""
-        self._guards: dict[type[KafkaStorageError], Guard] = {}
         self.config = config
-        self.epochs = parts.epochs
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
         self.cuts: list[tuple[Offset, bool]] | None = None
         """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
-        self._segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
         self._metadata_is_synced = parts.clean
-        self.view: LogView
         self._publish(parts.start_offset, parts.end_offset)
-
-    def __repr__(self) -> str:
-        return f"Log({self.path!r}, {self.view.start_offset}..{self.view.end_offset})"
 
     @classmethod
     def open(
@@ -138,18 +120,6 @@ class Log:
                     log_start_offset=log_start_offset,
                 )
         return cls(directory, path, topic_partition, topic_id, config, parts)
-
-    @property
-    def is_online(self) -> bool:
-        """It and its directory work."""
-        return self.failure is None and self.dir.failure is None
-
-    def guard(self, error: type[KafkaStorageError] = KafkaStorageError) -> AbstractContextManager[None]:
-        """As LogDir.guard, for work on this log's files: if it alone is to blame, only it goes offline."""
-        found = self._guards.get(error)
-        if found is None:
-            found = self._guards[error] = Guard(self.dir, error, self)
-        return found
 
     def release(self) -> None:
         """Give the files back as they are: the directory is offline."""
@@ -256,61 +226,6 @@ class Log:
         self.view = LogView(
             start_offset, end_offset, active.size, segments, self.epochs.latest, older_size + active.size
         )
-
-    # -- read ----------------------------------------------------------------------------------------------
-
-    def read(
-        self,
-        offset: Offset,
-        max_bytes: int,
-        limit_offset: Offset,
-        *,
-        min_one: bool = True,
-        blocking: bool = False,
-    ) -> FileSlice | None:
-        """Whole batches from the one with ``offset`` on, all before ``limit_offset``; None if there are none.
-
-        The first batch comes even if it is larger than ``max_bytes``, if ``min_one``. On the loop ColdRead says
-        that the disk must be asked: repeat with ``blocking`` on the dir's queue. OffsetOutOfRangeError outside
-        of start..end.
-        """
-        view = self.view
-        if offset < view.start_offset or offset > view.end_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.topic_partition}: offset {offset}: expected {view.start_offset} to {view.end_offset}"
-            )
-        if not blocking:
-            failure = self.dir.failure or self.failure
-            if failure is not None:
-                raise LogReadError(f"{self.topic_partition} in log dir {self.dir.path} is offline: {failure}")
-            try:
-                return read_view(self, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=True)
-            except OSError as e:
-                raise self.dir.suspect(e, LogReadError, self) from e
-            except IndexError:  # a truncation on the disk's thread changed an index under us
-                raise ColdRead from None
-        with self.guard(LogReadError):
-            found = read_view(self, view, offset, max_bytes, limit_offset, min_one=min_one, nowait=False)
-            self._segments.touch(view.segment_for(offset))
-            return found
-
-    def epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Where ``epoch`` ends in this log, by the largest known epoch not above it (KIP-101, KIP-279)."""
-        return self.epochs.end_offset(epoch, self.view.end_offset)
-
-    def epoch_at(self, offset: Offset) -> LeaderEpoch | None:
-        """The epoch that wrote ``offset``."""
-        return self.epochs.epoch_at(offset)
-
-    def offset_for_timestamp(self, timestamp: TimestampMs) -> TimestampOffset | None:
-        """The first record that is not older than ``timestamp``; blocking."""
-        with self.guard(LogReadError):
-            return first_at_or_after(self.view, timestamp, self._segments.touch)
-
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp; blocking."""
-        with self.guard(LogReadError):
-            return newest(self.view, self._segments.touch)
 
     # -- roll, flush, close --------------------------------------------------------------------------------
 

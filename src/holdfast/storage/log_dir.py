@@ -33,7 +33,8 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
 from holdfast.storage.dir_state import DIRECTORY, DirNews, DirState, Health
-from holdfast.storage.files import DiskSpace, FileLock, FileSystem, make_durably
+from holdfast.storage.file_locks import FileLock
+from holdfast.storage.files import DiskSpace, FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
 
 log = logging.getLogger(__name__)

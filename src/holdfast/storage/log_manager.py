@@ -1,10 +1,10 @@
 """JBOD: which log is on which dir; loading after a start, deleting, what a move changes.
 
-Owns the table of all logs of a broker; making new ones is new_replicas.py's, the checkpoint files are
-checkpoint_writer.py's, what is done every few seconds upkeep.py's. Lives on the event loop: every method returns at
-once, work on files is submitted to the queue of the dir it concerns, and callbacks run on the loop. Never waits for one
-dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster but what it is told. The name is
-Kafka's.
+Owns the table of all logs of a broker. Making new ones is new_replicas.py's, the end of those that go deletions.py's,
+the checkpoint files are checkpoint_writer.py's, what is done every few seconds upkeep.py's: each says by a Protocol
+which of the tables it uses. Lives on the event loop: every method returns at once, work on files is submitted to the
+queue of the dir it concerns, and callbacks run on the loop. Never waits for one dir on behalf of another. Decides
+nothing about leaders; knows nothing of the cluster but what it is told. The name is Kafka's.
 
 A log on a dir that went offline stays in the table: its replica is offline, not unknown, until the dir or another one
 takes its place (dir_changes.py).
@@ -26,6 +26,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import checkpoints, remembered
 from holdfast.storage.checkpoint_writer import CheckpointWriter
+from holdfast.storage.deletions import Deletions
 from holdfast.storage.dir_load import (
     FailedReplica,
     FoundFuture,
@@ -36,7 +37,7 @@ from holdfast.storage.dir_load import (
     settle_twins,
 )
 from holdfast.storage.files import DiskSpace
-from holdfast.storage.future_log import FutureLog, forget_origin, leave
+from holdfast.storage.future_log import FutureLog
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -91,7 +92,7 @@ class LogManager:
         self.new = NewReplicas(self, placement)
         self.checkpoints = CheckpointWriter(self)
         self.counts: dict[str, int] = {d.path: 0 for d in dirs}
-        self._deleted: list[tuple[TimestampMs, Log]] = []
+        self.deletions = Deletions(new_id, self.submit_quietly)
         self.futures: dict[TopicPartition, FutureLog] = {}
         """Copies that are being made, by moves."""
         self.found_futures: list[FoundFuture] = []
@@ -105,7 +106,6 @@ class LogManager:
         self._loading: set[LogDir] = set()
         self._found: list[LoadedDir] = []
         self._started: Callable[[], None] = lambda: None
-        self._deleting: dict[TopicPartition, LogDir] = {}
         self._remembered: dict[LogDir, Sizes] = {}
         """Bytes of what the dirs held that could not be read at the start, as far as the others know."""
         self.standings = Standings(self._is_away)
@@ -186,7 +186,7 @@ class LogManager:
         self.past.adopt(one.history() for one in found)
         for going, kept, was_moved in twins:
             if was_moved:
-                self.moved_away(going, kept, now_ms)
+                self.deletions.moved_away(going, kept, now_ms)
             else:
                 why = f"{kept.path} was made while {going.dir.path} was away"
                 self.submit_quietly(going.dir, partial(set_aside, going, self._new_id().hex, why))
@@ -306,10 +306,6 @@ class LogManager:
         found = self.table.get(tp)
         return found is not None and not found.dir.is_online
 
-    def deleted_in(self, directory: LogDir) -> list[Log]:
-        """The logs of one dir that wait for their removal."""
-        return [each for _, each in self._deleted if each.dir is directory]
-
     def new_id(self) -> UUID:
         """A random id."""
         return self._new_id()
@@ -340,20 +336,11 @@ class LogManager:
         for each in copies:
             if each is not right:
                 log.warning("%s is of an earlier topic of that name: removed", each.path)
-                self.retire(each, now_ms)
+                self.deletions.retire(each, now_ms)
 
     def leave_aside(self, tp: TopicPartition, failed: FailedReplica) -> None:
         """Of a replica that is served from another dir: its name must not be found again at the next start."""
         self.submit_quietly(failed.dir, partial(set_path_aside, failed.dir, tp, failed.path, self._new_id().hex))
-
-    def retire(self, superseded: Log, now_ms: TimestampMs) -> None:
-        """Remove a log that is in no table: later, like one that was deleted."""
-
-        def renamed(_: str | None, error: HoldfastError | None) -> None:
-            if error is None:
-                self._deleted.append((now_ms, superseded))
-
-        superseded.dir.queue.submit(partial(superseded.rename_for_delete, self._new_id().hex), renamed)
 
     def dir_of(self, tp: TopicPartition) -> str | None:
         """Path of the dir that a log is on."""
@@ -370,7 +357,7 @@ class LogManager:
             new.cordoned = old.cordoned
             self._remembered.pop(old, None)
             self.dirs[self.dirs.index(old)] = new
-            self._deleted = [(when, each) for when, each in self._deleted if each.dir is not old]
+            self.deletions.forget_dir(old)
         marks = found.checkpoints.get(checkpoints.HIGH_WATERMARK, {})
         self.high_watermarks.update({tp: mark for tp, mark in marks.items() if tp in found.logs})
         self._take_stock(found)
@@ -378,7 +365,7 @@ class LogManager:
     def drop_dir(self, directory: LogDir) -> None:
         """The dir is no more of this broker."""
         self.dirs.remove(directory)
-        self._deleted = [(when, each) for when, each in self._deleted if each.dir is not directory]
+        self.deletions.forget_dir(directory)
         self.found_futures = [f for f in self.found_futures if f.directory is not directory]
         self.counts.pop(directory.path, None)
         self._remembered.pop(directory, None)
@@ -419,20 +406,17 @@ class LogManager:
         self.high_watermarks.pop(tp, None)
         self.counts[directory.path] -= 1
         self.on_deleted(tp)
-        self._deleting[tp] = directory
 
-        def renamed(_: str | None, error: HoldfastError | None) -> None:
-            self._deleting.pop(tp, None)
+        def renamed(error: HoldfastError | None) -> None:
             if error is None:
-                self._deleted.append((now_ms, going))
                 self.checkpoints.rewrite_soon(directory, tp)
             done(error)
 
-        directory.queue.submit(partial(going.rename_for_delete, self._new_id().hex), renamed)
+        self.deletions.delete(going, now_ms, renamed)
 
     def waits_on(self, tp: TopicPartition) -> LogDir | None:
         """The dir whose thread is to make or to delete a log of ``tp`` now."""
-        return self.new.making_on(tp) or self._deleting.get(tp)
+        return self.new.making_on(tp) or self.deletions.waits_on(tp)
 
     # -- moves ---------------------------------------------------------------------------------------------
 
@@ -454,27 +438,9 @@ class LogManager:
         self.futures.pop(tp, None)
         self.counts[old.dir.path] -= 1
         self.counts[new.dir.path] += 1
-        self.moved_away(old, new, now_ms)
-
-    def moved_away(self, old: Log, kept: Log, now_ms: TimestampMs) -> None:
-        """The directory of the old log goes, and then the mark in the other one that tells the two apart."""
-
-        def left(_: str | None, error: HoldfastError | None) -> None:
-            if error is None:
-                self._deleted.append((now_ms, old))
-                self.submit_quietly(kept.dir, partial(forget_origin, kept))
-            else:
-                log.warning("%s stays: %s; the next start removes it", old.path, error)
-
-        old.dir.queue.submit(partial(leave, old, self._new_id().hex), left)
+        self.deletions.moved_away(old, new, now_ms)
 
     # -- for upkeep.py ---------------------------------------------------------------------------------------
-
-    def take_due(self, now_ms: TimestampMs) -> list[Log]:
-        """Deleted replicas whose files may go by now; they are told once."""
-        due = [(when, each) for when, each in self._deleted if now_ms - when >= each.config.file_delete_delay_ms]
-        self._deleted = [d for d in self._deleted if d not in due]
-        return [each for _, each in due]
 
     def submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None:
         """Work that nobody waits for: its failure is the dir's, and told by the dir."""

@@ -6,26 +6,25 @@ One whose directory does not answer is made on another one (``elsewhere``). What
 answers at last is too late, and removed.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, InconsistentTopicIdError, KafkaStorageError
-from holdfast.model.types import TimestampMs, TopicId, TopicPartition
+from holdfast.model.types import Offset, TimestampMs, TopicId, TopicPartition
+from holdfast.storage.checkpoint_writer import CheckpointWriter
+from holdfast.storage.deletions import Deletions
 from holdfast.storage.dir_load import FoundFuture, Unloaded
 from holdfast.storage.dir_state import DirState
+from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import note_origin, promote
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
-
-if TYPE_CHECKING:
-    from holdfast.storage.log_manager import LogManager
+from holdfast.storage.standings import Standings
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +62,31 @@ class _Making:
     """The directory that did not answer."""
 
 
+class Hosting(Protocol):
+    """The tables that a new log is put into, and what says where it may be."""
+
+    dirs: list[LogDir]
+    table: dict[TopicPartition, Log]
+    counts: dict[str, int]
+    found_futures: list[FoundFuture]
+    switching: dict[TopicPartition, list[Callable[[], None]]]
+    high_watermarks: dict[TopicPartition, Offset]
+    standings: Standings
+    checkpoints: CheckpointWriter
+    deletions: Deletions
+
+    def logs_in(self, directory: LogDir) -> list[Log]: ...
+
+    def space_of(self, directory: LogDir) -> DiskSpace | None: ...
+
+    def remove_future(self, found: FoundFuture) -> None: ...
+
+
 class NewReplicas:
     """See the module's docstring. On the loop."""
 
-    def __init__(self, manager: LogManager, placement: Placement) -> None:
-        self._manager = manager
+    def __init__(self, logs: Hosting, placement: Placement) -> None:
+        self._logs = logs
         self.placement = placement
         self._making: dict[TopicPartition, _Making] = {}
         self._late: dict[TopicPartition, set[LogDir]] = {}
@@ -89,11 +108,11 @@ class NewReplicas:
         (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
         is there belongs to an earlier topic of that name.
         """
-        if tp in self._manager.switching:
+        if tp in self._logs.switching:
             again = partial(self.create, tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
-            self._manager.switching[tp].append(again)
+            self._logs.switching[tp].append(again)
             return
-        existing, failed = self._manager.table.get(tp), self._manager.standings.failed.get(tp)
+        existing, failed = self._logs.table.get(tp), self._logs.standings.failed.get(tp)
         if failed is not None:
             done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
             return
@@ -103,41 +122,41 @@ class NewReplicas:
         if tp in self._making:
             self._making[tp].waiting.append(done)
             return
-        standings = self._manager.standings
-        wished = next((d for d in self._manager.dirs if d.path == standings.wish_of(tp)), None)
+        standings = self._logs.standings
+        wished = next((d for d in self._logs.dirs if d.path == standings.wish_of(tp)), None)
         if wished is not None and not wished.is_online:
             if is_new:
                 standings.refused(tp)
             done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
             return
         is_known_lost = standings.fate(tp) is not None  # back, and on none of the directories
-        if not is_new and not is_known_lost and not all(d.is_online for d in self._manager.dirs):
-            offline = ", ".join(d.path for d in self._manager.dirs if not d.is_online)
+        if not is_new and not is_known_lost and not all(d.is_online for d in self._logs.dirs):
+            offline = ", ".join(d.path for d in self._logs.dirs if not d.is_online)
             done(None, KafkaStorageError(f"replica {tp} is not here and may be on an offline log dir: {offline}"))
             return
         usable = self._places(tp)
-        if not usable and (mute := [d.path for d in self._manager.dirs if d.is_online and not d.answers]):
+        if not usable and (mute := [d.path for d in self._logs.dirs if d.is_online and not d.answers]):
             standings.refused(tp)
             done(None, KafkaStorageError(f"replica {tp}: these log dirs do not answer: {', '.join(mute)}"))
             return
-        self._manager.high_watermarks.pop(tp, None)
+        self._logs.high_watermarks.pop(tp, None)
         preferred = standings.wish_of(tp)
         standings.forget_wish(tp)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._making[tp] = _Making(topic_id=topic_id, config=config, now_ms=now_ms, waiting=[done], dirs=usable)
-        abandoned = [f for f in self._manager.found_futures if f.topic_partition == tp]
-        self._manager.found_futures = [f for f in self._manager.found_futures if f.topic_partition != tp]
+        abandoned = [f for f in self._logs.found_futures if f.topic_partition == tp]
+        self._logs.found_futures = [f for f in self._logs.found_futures if f.topic_partition != tp]
         go_on = partial(self._create_next, tp)
         self._promote(abandoned, tp, topic_id, config, now_ms, go_on, is_new=is_new)
 
     def _places(self, tp: TopicPartition) -> list[LogDir]:
         late = self._late.get(tp, ())
-        return [d for d in self._manager.dirs if d.answers and not d.cordoned and d not in late]
+        return [d for d in self._logs.dirs if d.answers and not d.cordoned and d not in late]
 
     def has_place(self, tp: TopicPartition) -> bool:
         """Whether a directory takes a replica now that was refused."""
-        wished = self._manager.standings.wish_of(tp)
-        if not any(d.path == wished for d in self._manager.dirs):
+        wished = self._logs.standings.wish_of(tp)
+        if not any(d.path == wished for d in self._logs.dirs):
             wished = None
         return any(wished in (None, d.path) for d in self._places(tp))
 
@@ -171,8 +190,8 @@ class NewReplicas:
     def _give_up(self, tp: TopicPartition, making: _Making) -> None:
         assert making.on is not None, "the caller looked"
         self._late.setdefault(tp, set()).add(making.on)
-        if making.attempt and making.on.path in self._manager.counts:
-            self._manager.counts[making.on.path] -= 1
+        if making.attempt and making.on.path in self._logs.counts:
+            self._logs.counts[making.on.path] -= 1
 
     def _too_late(self, tp: TopicPartition, directory: LogDir, made: Log | None, now_ms: TimestampMs) -> None:
         late = self._late.get(tp)
@@ -183,11 +202,11 @@ class NewReplicas:
         if made is None:
             return
         log.warning("%s was made too late: removed", made.path)
-        kept = self._manager.table.get(tp)
+        kept = self._logs.table.get(tp)
         if kept is not None and kept.dir is not directory:
-            self._manager.moved_away(made, kept, now_ms)
+            self._logs.deletions.moved_away(made, kept, now_ms)
         else:
-            self._manager.retire(made, now_ms)
+            self._logs.deletions.retire(made, now_ms)
 
     def _promote(
         self,
@@ -204,7 +223,7 @@ class NewReplicas:
         copy of a move whose log is gone (KAFKA-16082). Its loss shows by the checkpoints (incarnation.py)."""
         usable = [f for f in abandoned if f.directory.is_online]
         for each in usable[0 if is_new else 1 :]:
-            self._manager.remove_future(each)
+            self._logs.remove_future(each)
         if is_new or not usable:
             else_()
             return
@@ -218,7 +237,7 @@ class NewReplicas:
             if made is None:
                 else_()
                 return
-            self._manager.counts[found.directory.path] += 1
+            self._logs.counts[found.directory.path] += 1
             self._created(tp, made, None)
 
         work = partial(promote, found.directory, found.path, tp, topic_id, config, now_ms)
@@ -227,19 +246,19 @@ class NewReplicas:
     def _rank(self, directory: LogDir, tp: TopicPartition) -> tuple[float, ...]:
         """Where a new replica goes: the least first. A slow dir comes late, as does one on which it has failed, a full
         one last."""
-        is_full = _LAST.get(directory.state, 0.0) + float(self._manager.standings.avoids(tp, directory.path))
-        count = float(self._manager.counts[directory.path])
+        is_full = _LAST.get(directory.state, 0.0) + float(self._logs.standings.avoids(tp, directory.path))
+        count = float(self._logs.counts[directory.path])
         if self.placement is Placement.TOPIC:
-            here = self._manager.logs_in(directory)
+            here = self._logs.logs_in(directory)
             same = sum(each.topic_partition.topic == tp.topic for each in here)
             return is_full, float(same), count
-        space = self._manager.space_of(directory)
+        space = self._logs.space_of(directory)
         if self.placement is Placement.SPACE and space is not None and space.total:
             return is_full, -round(space.usable / space.total, 2), count
         return is_full, count
 
     def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
-        self._manager.standings.used(existing.topic_partition)
+        self._logs.standings.used(existing.topic_partition)
         if not existing.is_online:
             failure = existing.failure or f"log dir {existing.dir.path} is offline: {existing.dir.failure}"
             done(None, KafkaStorageError(str(failure)))
@@ -264,16 +283,16 @@ class NewReplicas:
         making = self._making[tp]
         making.dirs = [d for d in making.dirs if not d.cordoned]  # also one that was cordoned since
         if not making.dirs:
-            if any(d.is_online and d.cordoned for d in self._manager.dirs):
-                self._manager.standings.refused(tp)  # there is a place once it is not
+            if any(d.is_online and d.cordoned for d in self._logs.dirs):
+                self._logs.standings.refused(tp)  # there is a place once it is not
             self._created(tp, None, KafkaStorageError(f"replica {tp}: no log dir is online, not cordoned and able"))
             return
         directory = making.on = making.dirs.pop(0)
         making.attempt += 1
         attempt, now_ms = making.attempt, making.now_ms
         # Before it is made: one that is gone may have left its offsets.
-        self._manager.checkpoints.rewrite_soon(directory, tp)
-        self._manager.counts[directory.path] += 1
+        self._logs.checkpoints.rewrite_soon(directory, tp)
+        self._logs.counts[directory.path] += 1
 
         def opened(made: Log | None, error: HoldfastError | None) -> None:
             if self._making.get(tp) is not making or making.attempt != attempt:
@@ -282,7 +301,7 @@ class NewReplicas:
             if made is not None:
                 self._created(tp, made, None)
                 return
-            self._manager.counts[directory.path] -= 1
+            self._logs.counts[directory.path] -= 1
             log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
             self._create_next(tp)
 
@@ -301,7 +320,7 @@ class NewReplicas:
 
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         if made is not None:
-            self._manager.table[tp] = made
-            self._manager.standings.made(tp)
+            self._logs.table[tp] = made
+            self._logs.standings.made(tp)
         for done in self._making.pop(tp).waiting:
             done(made, error)

@@ -4,21 +4,19 @@ Each piece runs on its directory's own thread, a number of logs at a time, so th
 for any of it: an error of one log is that log's, and keeps no other from its turn.
 """
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, StorageError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.storage.deletions import Deletions
+from holdfast.storage.future_log import FutureLog
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
+from holdfast.storage.removal import Removals
 from holdfast.storage.topic_configs import RECOVERED
-
-if TYPE_CHECKING:
-    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +24,28 @@ _LOGS_PER_JOB = 100
 """Logs that one piece of work looks at: appends to the dir wait for no more than that."""
 
 
+class Kept(Protocol):
+    """The tables of logs that something is due for."""
+
+    dirs: list[LogDir]
+    futures: dict[TopicPartition, FutureLog]
+    deletions: Deletions
+    removals: Removals
+
+    def get(self, tp: TopicPartition) -> Log | None: ...
+
+    def logs(self) -> Iterable[Log]: ...
+
+    def logs_in(self, directory: LogDir) -> list[Log]: ...
+
+    def submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None: ...
+
+
 class Upkeep:
     """See the module's docstring. On the loop."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
+    def __init__(self, logs: Kept) -> None:
+        self._logs = logs
         self._syncing: set[Log] = set()
         """Logs whose rolled segments are being synced aside."""
 
@@ -65,7 +80,7 @@ class Upkeep:
             flush_one,
             lambda each: (each.has_rolled and each.dir.sync_queue is None) or each.config.flush_ms < never,
         )
-        for each in self._manager.logs():
+        for each in self._logs.logs():
             queue = each.dir.sync_queue
             if queue is not None and each.has_rolled and each.dir.is_online and each not in self._syncing:
                 self._syncing.add(each)
@@ -77,8 +92,8 @@ class Upkeep:
 
         def synced(_: None, error: HoldfastError | None) -> None:
             self._syncing.discard(each)
-            if error is None and self._manager.get(each.topic_partition) is each:
-                self._manager.submit_quietly(each.dir, partial(each.flush_rolled, segments))
+            if error is None and self._logs.get(each.topic_partition) is each:
+                self._logs.submit_quietly(each.dir, partial(each.flush_rolled, segments))
 
         queue.submit(partial(each.sync_batches, segments), synced)
 
@@ -92,11 +107,11 @@ class Upkeep:
 
     def purge(self, now_ms: TimestampMs) -> None:
         """Remove what was retired or deleted long enough ago: piece by piece, in the background."""
-        for each in self._manager.take_due(now_ms):
+        for each in self._logs.deletions.take_due(now_ms):
             each.dir.queue.submit(each.release, partial(self._remove, each.dir, [each.path]))
-        copies: list[Log] = list(self._manager.futures.values())
-        for directory in self._manager.dirs:
-            logs = [*self._manager.logs_in(directory), *(each for each in copies if each.dir is directory)]
+        copies: list[Log] = list(self._logs.futures.values())
+        for directory in self._logs.dirs:
+            logs = [*self._logs.logs_in(directory), *(each for each in copies if each.dir is directory)]
             retiring = [each for each in logs if each.has_retired and each.failure is None]
             if directory.is_online and retiring:
                 due: list[str] = []
@@ -105,7 +120,7 @@ class Upkeep:
 
     def _remove(self, directory: LogDir, paths: list[str], _: None, error: HoldfastError | None) -> None:
         if error is None:
-            self._manager.removals.add(directory, paths)
+            self._logs.removals.add(directory, paths)
 
     def expire_producers(self, now_ms: TimestampMs, after_ms: int) -> None:
         """Forget idempotent producers that were silent for long."""
@@ -113,12 +128,12 @@ class Upkeep:
 
     def _for_each_log(self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True) -> None:
         """Run ``work`` on each log of the online dirs, a number of them at a time."""
-        for directory in self._manager.dirs:
+        for directory in self._logs.dirs:
             if not directory.is_online:
                 continue
-            logs = [each for each in self._manager.logs_in(directory) if each.failure is None and wanted(each)]
+            logs = [each for each in self._logs.logs_in(directory) if each.failure is None and wanted(each)]
             for i in range(0, len(logs), _LOGS_PER_JOB):
-                self._manager.submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
+                self._logs.submit_quietly(directory, partial(_for_all, work, logs[i : i + _LOGS_PER_JOB]))
 
 
 def _take_retired(logs: list[Log], now_ms: TimestampMs, due: list[str]) -> None:
