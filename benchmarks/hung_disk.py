@@ -256,6 +256,7 @@ def run(args: argparse.Namespace) -> dict[str, float]:
         lost = sum(len(acked - recorder.seen[n]) for n, acked in recorder.acked.items())
         lost = unread(cluster, recorder) if lost else 0
     show(recorder, before, windows)
+    print(*(f"error: {each}" for each in recorder.errors[:20]), sep="\n")
     return figures(recorder, before, windows) | {
         "restart_s": served, "whole_after_thaw_s": whole_s, "new_on_hung": new, "lost": lost,
         "errors": len(recorder.errors),

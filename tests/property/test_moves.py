@@ -159,8 +159,8 @@ class Run:
         machine.settle()
         for _ in range(LIVES):
             power = self.live()
-            # A disk that died in a sync may have forgotten what it was about, as one that lost its power.
-            forgot = power or any(not d.is_online for d in machine.dirs)
+            # A disk that died in a sync may have forgotten what it was about, as one that lost its power: the log on it.
+            forgot = power or not machine.log.dir.is_online
             flushed, first = machine.log.recovery_point, machine.log.view.segments[0].base_offset
             self.switches += machine.moves.switches
             self.told.append("power loss" if power else "kill")
