@@ -465,7 +465,10 @@ class Log(ReadableLog):
             self._segments.sync_names()
             self._snapshot_offset = None
             self.producers.clear(offset)
+            lowered = offset < self.view.start_offset
             self._publish(offset, offset)
+            if lowered and self.dir.on_log_start_lowered is not None:
+                self.dir.on_log_start_lowered()
         self.recovery_point = offset
         with self.guard():
             self.epochs.write_ahead()

@@ -121,8 +121,8 @@ class LogDir:
     work that nobody waits for (loading groups, cutting and removing files, reading a copy again); without one it is
     ``queue``. The lanes share the disk and nothing else: work of the background changes no log.
     ``cordoned``: takes no new replicas (KIP-1066); it is beside ``health``, which does not end it. ``clock``: wall
-    clock, milliseconds. ``on_recovery_points_lowered`` is log_manager's: a log was cut
-    below what the recovery point checkpoint says.
+    clock, milliseconds. ``on_recovery_points_lowered`` and ``on_log_start_lowered`` are
+    log_manager's: a log was cut below what a checkpoint says.
     """
 
     def __init__(
@@ -147,6 +147,7 @@ class LogDir:
         self.on_full = on_full
         self.on_log_failed = on_log_failed
         self.on_recovery_points_lowered: Callable[[], None] | None = None
+        self.on_log_start_lowered: Callable[[], None] | None = None
         self.cordoned = False
         self.failure: KafkaStorageError | None = None
         """Why it is not used; None while it is, however badly it does."""

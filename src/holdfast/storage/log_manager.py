@@ -112,6 +112,7 @@ class LogManager:
         self.past = Past(dirs, boot_id)
         for directory in dirs:
             directory.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, directory)
+            directory.on_log_start_lowered = partial(self.checkpoints.note_starts, directory)
 
     # -- start and stop ------------------------------------------------------------------------------------
 
@@ -351,6 +352,7 @@ class LogManager:
         """A dir that was loaded takes the place of one, or is one more."""
         new = found.directory
         new.on_recovery_points_lowered = partial(self.checkpoints.write_recovery_points, new)
+        new.on_log_start_lowered = partial(self.checkpoints.note_starts, new)
         if old is None:
             self.dirs.append(new)
         else:

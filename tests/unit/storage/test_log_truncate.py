@@ -135,6 +135,17 @@ def test_truncation_lowers_the_recovery_point_and_says_so(log):
     assert told == [10, 5]
 
 
+def test_a_log_that_starts_again_before_its_start_says_so(log):
+    """What is appended there would be cut off by the start that the checkpoint remembers."""
+    told = []
+    log.dir.on_log_start_lowered = lambda: told.append(log.view.start_offset)
+    log.delete_records_before(20)
+    log.truncate_fully_and_start_at(22, NOW_MS)
+    assert told == []
+    log.truncate_fully_and_start_at(5, NOW_MS)
+    assert told == [5]
+
+
 def test_truncate_fully(log, open_log, batch):
     log.truncate_fully_and_start_at(100, NOW_MS)
     assert (log.view.start_offset, log.view.end_offset, log.view.size) == (100, 100, 0)
