@@ -159,7 +159,7 @@ class Run:
         machine.settle()
         for _ in range(LIVES):
             power = self.live()
-            # A disk that died in a sync may have forgotten what it was about, as one that lost its power: the log on it.
+            # A disk that died in a sync may have forgotten the end of the log on it, as one that lost its power.
             forgot = power or not machine.log.dir.is_online
             flushed, first = machine.log.recovery_point, machine.log.view.segments[0].base_offset
             self.switches += machine.moves.switches
