@@ -167,14 +167,16 @@ class Member(Reader):
             consumer.close()
 
     def _committed(self, error: Any, places: Sequence[Any]) -> None:
+        """With an error, too: the answer may be lost, and not the commit."""
         for place in places:
-            if error is None and place.error is None and place.offset >= 0:
-                self._recorder.committed((place.topic, place.partition), place.offset)
+            if place.offset >= 0:
+                kept = error is None and place.error is None
+                self._recorder.committed((place.topic, place.partition), place.offset, kept=kept)
 
     def _assigned(self, consumer: Any, places: Sequence[Any]) -> None:
-        """Where the group says it is, no member may have been told to be further."""
+        """Where the group says it is, no member may have been told to be further: ``tests/checks/commits.py``."""
         self.rebalances += 1
-        kept = self._recorder.commits()
+        told = self._recorder.commits()
         try:
             found = consumer.committed(list(places), timeout=30)
         except KafkaException as error:
@@ -185,10 +187,8 @@ class Member(Reader):
         for place in places:
             key = (place.topic, place.partition)
             offset = known.get(key)
-            if offset is not None and max(0, offset) < kept.get(key, 0):
-                self._recorder.found(
-                    "forgotten", f"the group is at {offset} of {key[0]}-{key[1]}, and {kept[key]} was kept before"
-                )
+            if offset is not None:
+                self._recorder.group_is_at(key, max(0, offset), told)
             start = None if offset is None else max(0, offset)
             self._recorder.starts_at(self.number, key, start)
             starts.append(TopicPartition(*key) if start is None else TopicPartition(*key, start))

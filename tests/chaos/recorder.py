@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from tests.checks.commits import Commits
 from tests.checks.ledger import Ledger, Verdict, pack
 from tests.checks.linearizability import Violation
 
@@ -84,7 +85,8 @@ class Recorder:
         self._file = (directory / "ledger.bin").open("wb", buffering=1 << 20)
         self._places: dict[Place, int] = {}
         self._last_ack: dict[Place, int] = {}
-        self._commits: dict[Place, int] = {}
+        self._commits: dict[Place, Commits] = defaultdict(Commits)
+        self._forgotten: set[str] = set()
         self.errors: dict[str, int] = defaultdict(int)
         """What clients were told that is no violation: text -> how often."""
 
@@ -155,15 +157,28 @@ class Recorder:
             self.ledger.end(place_name(place), high_watermark, began, now)
             self._write(b"E", 0, place, high_watermark, 0, began, now)
 
-    def committed(self, place: Place, offset: int) -> None:
-        """The group was told that its offset is kept."""
+    def committed(self, place: Place, offset: int, *, kept: bool) -> None:
+        """The group was told that its offset is kept, or of an error after which it may be."""
         with self._lock:
-            self._commits[place] = max(offset, self._commits.get(place, 0))
+            self._commits[place].told(offset, kept=kept)
 
     def commits(self) -> dict[Place, int]:
-        """The largest offsets that the group was told are kept."""
+        """How many commits the group was told of: to be asked before ``group_is_at``."""
         with self._lock:
-            return dict(self._commits)
+            return {place: commits.count for place, commits in self._commits.items()}
+
+    def group_is_at(self, place: Place, offset: int, commits: Mapping[Place, int]) -> None:
+        """What a member that asked for the group's offset was told; 0: there is none."""
+        with self._lock:
+            self._commits[place].answered(offset, commits.get(place, 0), time.monotonic_ns())
+
+    def _look_at_commits(self, now_ns: int | None) -> None:
+        for place, commits in self._commits.items():
+            for offset, kept in commits.wrong(now_ns):
+                text = f"the group is at {offset} of {place_name(place)}, and {kept} was kept before"
+                if text not in self._forgotten:
+                    self._forgotten.add(text)
+                    self.ledger.found("forgotten", text)
 
     def found(self, kind: str, text: str) -> None:
         """A violation that a client saw by itself."""
@@ -179,8 +194,9 @@ class Recorder:
     # -- what is wrong ------------------------------------------------------------------------------------------
 
     def violations(self) -> list[Violation]:
-        """Those that show at once."""
+        """Those that show at once, and commits that nothing has explained in time."""
         with self._lock:
+            self._look_at_commits(time.monotonic_ns())
             return self.ledger.so_far
 
     def undelivered(self) -> list[str]:
@@ -201,6 +217,7 @@ class Recorder:
     def verdict(self, logs: Mapping[str, Iterable[int | None]], wrong: list[str]) -> Verdict:
         """At the end, of everything; ``wrong`` fills while the logs are read."""
         with self._lock:
+            self._look_at_commits(None)
             return self.ledger.verdict(logs, more=wrong)
 
     # -- numbers -----------------------------------------------------------------------------------------------
