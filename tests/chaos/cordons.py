@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.chaos.brokers import LOG_DIRS, Brokers
-from tests.chaos.producers import QUIET
+from tests.chaos.producers import EAGER, QUIET
 
 Steps = Iterator[float]
 
@@ -78,10 +78,14 @@ def _replicas(path: Path) -> set[str]:
 
 
 class _Asking:
-    """One broker's cordons, asked of whoever answers."""
+    """One broker's cordons, asked of whoever answers.
+
+    By a new client each time, as a command is a new process: an AdminClient of librdkafka (2.16) that began while all
+    brokers were down waited for broker 1 for two minutes while it served everybody else.
+    """
 
     def __init__(self, brokers: Brokers, broker: int) -> None:
-        self._admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
+        self._settings = {"bootstrap.servers": brokers.bootstrap, **QUIET, **EAGER}
         self._broker = broker
 
     def until_set(self, value: str, found: Callable[[str, str], None]) -> Steps:
@@ -91,7 +95,8 @@ class _Asking:
         entry = ConfigEntry(KEY, value or None, incremental_operation=how)
         while time.monotonic() < limit:
             resource = ConfigResource(ResourceType.BROKER, str(self._broker), incremental_configs=[entry])
-            future = self._admin.incremental_alter_configs([resource], request_timeout=5)[resource]
+            admin = AdminClient(self._settings)
+            future = admin.incremental_alter_configs([resource], request_timeout=5)[resource]
             while not future.done():
                 yield LOOK_S
             try:
