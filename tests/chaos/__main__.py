@@ -22,7 +22,7 @@ from rich.console import Console  # noqa: E402
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: E402
 
 from holdfast.testing import DiskFaultUnavailable  # noqa: E402
-from tests.chaos import network, report, schedule  # noqa: E402
+from tests.chaos import cards, network, report, schedule  # noqa: E402
 from tests.chaos.disks import Disks  # noqa: E402
 from tests.chaos.launch import PLANTED  # noqa: E402
 from tests.chaos.recorder import Recorder  # noqa: E402
@@ -35,8 +35,9 @@ def main() -> int:
     pace = schedule.SHORT if options.short else schedule.FULL
     seconds = options.minutes * 60
     rounds = schedule.schedule(options.seed, seconds, pace)
+    plan = cards.shown(options.seed, rounds, (1, 2, 3), with_disks=options.disks)
     if options.plan:
-        print("\n".join(map(str, rounds)))
+        print("\n".join(plan))
         return 0
     if options.planted:
         os.environ[PLANTED] = options.planted
@@ -46,7 +47,7 @@ def main() -> int:
         return 2
     directory = Path(options.dir or ROOT / "chaos-results" / f"{time.strftime('%Y%m%d-%H%M%S')}-seed-{options.seed}")
     directory.mkdir(parents=True)
-    (directory / "schedule.txt").write_text("".join(f"{planned}\n" for planned in rounds))
+    (directory / "schedule.txt").write_text("".join(f"{line}\n" for line in plan))
     logging.basicConfig(
         filename=directory / "clients.log", level=logging.WARNING, format="[%(asctime)s] %(name)s: %(message)s"
     )

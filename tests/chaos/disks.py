@@ -73,6 +73,18 @@ def disk_faults(seed: int, rounds: int, every: float) -> tuple[DiskFault | None,
     )
 
 
+def disk_kinds(seed: int, brokers: Sequence[int]) -> list[str]:
+    """What each disk can do, for all directories of the first broker, of the second, and so on. Pure."""
+    rng = random.Random(f"kinds {seed}")
+    kinds = [kind for pair in rng.sample(KINDS, len(KINDS)) for kind in pair]
+    return [kinds[number % len(kinds)] for number in range(len(brokers) * LOG_DIRS)]
+
+
+def able(kind: str, *, others_may_go: bool) -> bool:
+    """Whether a disk of this kind may fail now."""
+    return not (others_may_go and kind in LOSES)
+
+
 def wrongly_offline(log: str, bad: Mapping[str, Sequence[tuple[float, float]]]) -> list[str]:
     """Lines of a broker's log that say of a directory that it is offline at a time when nothing was wrong with it."""
     wrong = []
@@ -95,15 +107,14 @@ class Disks:
         (self.scratch / mounts.ALSO).write_text(f"{directory}\n")  # unmounted by the next run if this one is killed
         self._images = directory / "disks"
         self._images.mkdir(parents=True)
-        rng = random.Random(f"kinds {seed}")
         self.all: list[tuple[int, str, Disk]] = []
         self.counts: Counter[str] = Counter()
         self.bad: dict[str, list[tuple[float, float]]] = {}
         """Path -> from when to when (wall clock) it may be told offline."""
-        kinds = [kind for pair in rng.sample(KINDS, len(KINDS)) for kind in pair]
+        kinds = iter(disk_kinds(seed, brokers))
         for broker in brokers:
             for number in range(1, LOG_DIRS + 1):
-                name = kinds[len(self.all) % len(kinds)]
+                name = next(kinds)
                 path = directory / "cluster" / f"broker-{broker}" / f"log-dir-{number}"
                 disk = FAULTS[name](path, self._images, user=self.user, size=512 << 20)
                 self.all.append((broker, name, disk))
@@ -133,8 +144,8 @@ class Disks:
     ) -> Steps:
         """Begins when it is first advanced; over when the directory is used again. ``others_may_go``: two or more
         brokers are killed in this round."""
-        able = [(b, n, d) for b, n, d in self.all if not (others_may_go and n in LOSES)]
-        broker, _, disk = able[fault.choice % len(able)]
+        fit = [(b, n, d) for b, n, d in self.all if able(n, others_may_go=others_may_go)]
+        broker, _, disk = fit[fault.choice % len(fit)]
         limit = time.monotonic() + START_S
         while not _serves(brokers, broker) and time.monotonic() < limit:
             yield LOOK_S

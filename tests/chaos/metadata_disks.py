@@ -42,6 +42,14 @@ class MetadataFault:
     after_s: float
     lasts_s: float
 
+    @property
+    def directory(self) -> str:
+        return DIRECTORIES[self.choice % 2]
+
+    @property
+    def kind(self) -> str:
+        return KINDS[self.choice // 2 % len(KINDS)]
+
     def __str__(self) -> str:
         return f"metadata #{self.choice}, after {self.after_s:.1f} s for {self.lasts_s:.1f} s"
 
@@ -89,8 +97,7 @@ class MetadataDisks:
 
     def steps(self, fault: MetadataFault, found: Callable[[str, str], None]) -> Steps:
         """Begins when it is first advanced; over when both copies are good again."""
-        path = self.paths[fault.choice % 2]
-        kind = KINDS[fault.choice // 2 % len(KINDS)]
+        path, kind = self._cluster / fault.directory, fault.kind
         yield from self._until_whole(found, "before a fault")
         if not self._are_good():
             return

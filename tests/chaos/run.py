@@ -24,11 +24,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos import replicas
 from tests.chaos.brokers import Brokers
-from tests.chaos.cordons import Cordon, cordons
+from tests.chaos.cards import Extras, extras, others_may_go
 from tests.chaos.cordons import steps as cordon_steps
-from tests.chaos.disks import DiskFault, Disks, disk_faults
+from tests.chaos.disks import Disks
 from tests.chaos.faults import Faults, Steps
-from tests.chaos.metadata_disks import MetadataDisks, MetadataFault, metadata_faults
+from tests.chaos.metadata_disks import MetadataDisks
 from tests.chaos.network import Network
 from tests.chaos.producers import EAGER, QUIET, AiokafkaLoad, ConfluentLoad, Load, all_ended
 from tests.chaos.readers import EndWatcher, Follower, Jumper, Member, Reader, ends_of
@@ -50,41 +50,6 @@ HEAL_S = 90
 FLUSH_S = 200
 READ_S = 120
 CALM_S = 1.0
-DISKS_IN = 0.7
-"""In which part of the rounds a disk fails too: every 30 s, where a round takes 20."""
-METADATA_IN = 0.35
-"""In which part of the rounds a directory of the metadata fails too."""
-CORDONS_IN = 0.6
-"""In which part of the rounds without a disk fault a directory is cordoned: a replica that lost its disk must find
-another one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extras:
-    """What happens in a round besides its faults, on runs with disks."""
-
-    disk: DiskFault | None
-    metadata: MetadataFault | None
-    cordon: Cordon | None
-
-    @property
-    def name(self) -> str:
-        parts = ("a disk", self.disk), ("the metadata", self.metadata), ("a cordon", self.cordon)
-        return "".join(f" + {name}" for name, part in parts if part is not None)
-
-
-def extras(seed: int, rounds: int, *, with_disks: bool) -> list[Extras]:
-    """For each round; nothing without disks. Pure."""
-    drawn = zip(
-        disk_faults(seed, rounds, DISKS_IN if with_disks else 0),
-        metadata_faults(seed, rounds, METADATA_IN if with_disks else 0),
-        cordons(seed, rounds, CORDONS_IN if with_disks else 0),
-        strict=True,
-    )
-    return [
-        Extras(disk=disk, metadata=metadata, cordon=cordon if disk is None else None)
-        for disk, metadata, cordon in drawn
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,8 +202,7 @@ class Run:
             steps = cordon_steps(besides.cordon, self.brokers, self._cordons, found)
             waiting.append((began + besides.cordon.after_s, len(waiting), steps))
         if disk is not None and self._disks is not None:
-            others_may_go = any(fault.kind.kills > 1 for fault in planned.faults) or len(planned.faults) > 1
-            steps = self._disks.steps(disk, self.brokers, found, others_may_go=others_may_go)
+            steps = self._disks.steps(disk, self.brokers, found, others_may_go=others_may_go(planned))
             waiting.append((began + disk.after_s, len(waiting), steps))
         heapq.heapify(waiting)
         while waiting:
