@@ -7,6 +7,7 @@ waits until nothing is under way. Errors that a client gives up with are told as
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -66,11 +67,16 @@ class ConfluentLoad(Load):
     ) -> None:
         super().__init__(recorder, number, topics, rate, seed)
         self._flush_s = flush_s
+        told = logging.getLogger(f"librdkafka {number}")
+        told.setLevel(logging.DEBUG)
         self._settings = {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "acks": "all",
             **QUIET,
+            "debug": "eos",  # why a producer begins a new epoch, after which records may be there twice: clients.log
+            "log_level": 7,
+            "logger": told,
             **settings,
         }
         self._producer = confluent_kafka.Producer(self._settings)

@@ -8,12 +8,19 @@ import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
+from kio.schema.offset_for_leader_epoch.v3.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i32, i64
@@ -49,20 +56,34 @@ def is_complete(brokers: Brokers) -> bool:
     return all(view is not None and len(view.brokers) == len(views) for view in views)
 
 
+def answer_of(address: tuple[str, int], api: int, request: Any, response: type[Any]) -> Any:
+    """What this broker answers of the only partition."""
+    body = io.BytesIO()
+    body.write(struct.pack(">hhih", api, request.__version__, 1, 4) + b"test")
+    entity_writer(type(request))(body, request)
+    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as file:
+        connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
+        (size,) = struct.unpack(">i", file.read(4))
+        answer, _ = entity_reader(response)(file.read(size), 4)
+    return answer.topics[0].partitions[0]
+
+
 def end_of(address: tuple[str, int], topic: str, partition: int) -> tuple[int, int]:
     """What this broker says: error code and end of the partition."""
     asked = ListOffsetsPartition(partition_index=i32(partition), current_leader_epoch=i32(-1), timestamp=i64(-1))
     topics = (ListOffsetsTopic(name=TopicName(topic), partitions=(asked,)),)
     request = ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=topics)
-    body = io.BytesIO()
-    body.write(struct.pack(">hhih", 2, 5, 1, 4) + b"test")
-    entity_writer(ListOffsetsRequest)(body, request)
-    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as file:
-        connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
-        (size,) = struct.unpack(">i", file.read(4))
-        response, _ = entity_reader(ListOffsetsResponse)(file.read(size), 4)
-    answer = response.topics[0].partitions[0]
+    answer = answer_of(address, 2, request, ListOffsetsResponse)
     return int(answer.error_code), int(answer.offset)
+
+
+def end_of_epoch(address: tuple[str, int], topic: str, partition: int, epoch: int) -> tuple[int, int]:
+    """What this broker says: error code, and where the epoch ends; -1 if it never was."""
+    asked = OffsetForLeaderPartition(partition=i32(partition), current_leader_epoch=i32(-1), leader_epoch=i32(epoch))
+    topics = (OffsetForLeaderTopic(topic=TopicName(topic), partitions=(asked,)),)
+    request = OffsetForLeaderEpochRequest(replica_id=BrokerId(-1), topics=topics)
+    answer = answer_of(address, 23, request, OffsetForLeaderEpochResponse)
+    return int(answer.error_code), int(answer.end_offset)
 
 
 def write(brokers: Brokers, by: tuple[int, ...], topic: str, partition: int) -> list[int]:
@@ -129,3 +150,28 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
     assert again is not None
     tells(again, 10)
     assert answers <= {(NOT_LEADER, -1), (0, 10)}, "it was counted as alive before it knew what was decided without it"
+
+
+def test_H_13_a_leader_that_was_given_up_does_not_say_that_a_later_epoch_never_was(
+    brokers: Brokers, topic: str
+) -> None:
+    """A consumer that has read what the next leader wrote would take that for a log that was cut, and go back."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
+    view, controller = in_sync(brokers, topic), brokers.controller()
+    assert controller is not None
+    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
+    assert old is not None
+    where = brokers.network.advertised(old)
+    assert end_of_epoch(where, topic, partition, 1000) == (0, -1), "it leads, and nobody has written in that epoch"
+    others = tuple(broker for broker in brokers.ids if broker != old)
+
+    def has_next_leader() -> bool:
+        views = [brokers.view(broker, [topic]) for broker in others]
+        return all(view is not None and view.partitions[topic, partition].leader in others for view in views)
+
+    brokers.network.cut(controller, old)
+    wait_for(has_next_leader, "the next leader", timeout_s=TIMEOUT_S)
+    assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]
+    assert end_of_epoch(where, topic, partition, 1000) == (NOT_LEADER, -1)
+    brokers.network.heal(controller, old)

@@ -5,7 +5,8 @@ tiered (-5, 9) and earliest pending upload (-6, 11); without tiered storage -5 a
 that a version does not know answers UNSUPPORTED_VERSION for that partition, as Kafka does.
 
 The end of a log includes every record that was acknowledged before it was asked for. So a leader that has not heard of
-its session in time, and may have been replaced, does not tell one (H-13).
+its session in time, and may have been replaced, does not tell one (H-13). Nor does it say of an epoch later than its
+own that it never was: whoever asks may have read what the next leader wrote.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from holdfast.model.errors import (
     UnsupportedVersionError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.replication.types import Isolation, OffsetResult, OffsetSpec
+from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, OffsetSpec
 
 _SINCE = {
     OffsetSpec.MAX_TIMESTAMP.value: 7,
@@ -91,6 +92,8 @@ async def handle_offset_for_leader_epoch(ctx: RequestContext, request: Any) -> A
             found = ctx.broker.replicas.offset_for_leader_epoch(
                 TopicPartition(topic.topic, p.partition), p.leader_epoch, current_leader_epoch=_wire_epoch(p)
             )
+            if isinstance(found, EpochEnd) and found.end_offset is None and not ctx.broker.membership.is_current:
+                found = NotLeaderOrFollowerError("the session is over: another broker may lead, in that epoch")
             answer: dict[str, Any] = {"partition": p.partition, "leader_epoch": -1, "end_offset": -1}
             if isinstance(found, HoldfastError):
                 answer["error_code"] = found
