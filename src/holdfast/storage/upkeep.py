@@ -56,7 +56,8 @@ class Upkeep:
 
         def retain_one(each: Log) -> None:
             if each.dir not in unconfirmed:
-                unconfirmed[each.dir] = each.dir.files.exists(f"{each.dir.path}/{RECOVERED}")
+                with each.dir.guard():
+                    unconfirmed[each.dir] = each.dir.files.exists(f"{each.dir.path}/{RECOVERED}")
                 if unconfirmed[each.dir]:
                     log.warning(
                         "%s: the metadata was rebuilt: retention deletes nothing before `holdfast metadata confirm`",

@@ -83,7 +83,18 @@ class FailingFiles(OsFiles):
         return FailingHandle(self, super().open(path, create=create, readonly=readonly))
 
 
-for _name in ("mkdir", "makedirs", "rename", "unlink", "rmtree", "listdir", "fsync_dir", "statvfs", "read_bytes"):
+for _name in (
+    "mkdir",
+    "makedirs",
+    "rename",
+    "unlink",
+    "rmtree",
+    "listdir",
+    "fsync_dir",
+    "statvfs",
+    "read_bytes",
+    "exists",
+):
 
     def _wrapped(self, path, *rest, _name=_name):
         self._check(_name, path)

@@ -634,6 +634,16 @@ def test_housekeeping_of_a_dead_dir_harms_no_other(broker, batch, files):
     assert ".kafka_cleanshutdown" in broker.names(1)
 
 
+def test_retention_that_finds_its_dir_dead_takes_it_offline(broker, batch, files):
+    """Chaos, seed 410001: a file in the place of the directory ended the work with an error that had no type."""
+    for i in range(4):
+        fill(broker.create(tp(i)), batch, 10)
+    files.fail("exists", "/d0/", errno.ENOTDIR)
+    files.fail_probes()
+    broker.logs.upkeep.retain(NOW_MS, {})
+    assert broker.offline == [broker.logs.dirs[0]]
+
+
 def test_close_that_fails_leaves_no_mark(broker, batch, monkeypatch):
     fill(broker.create(tp(0)), batch, 2)
 
