@@ -40,6 +40,7 @@ LOOK_S = 0.2
 START_S = 60
 REPAIR_S = 60
 SLACK_S = 3.0
+UNEXPECTED = re.compile("Traceback|unexpected error|never retrieved")
 OFFLINE = re.compile(r"(?m)^\[([\d-]+ [\d:]+),(\d+)\].* log dir (\S+) is offline: (.*)$")
 
 
@@ -200,7 +201,10 @@ class Disks:
         return wrongly_offline(log, self.bad)
 
     def explains(self, line: str) -> bool:
-        """Whether an error in a broker's log is about a disk that was bad then or is of such a disk."""
+        """Whether an error in a broker's log is about a disk that was bad then or is of such a disk. One that nobody
+        expected is not explained by a disk: whatever a disk says has a type by then."""
+        if UNEXPECTED.search(line):
+            return False
         bad = [*self.bad, *map(str, self.metadata.bad)]
         return any(path in line for path in bad)
 
