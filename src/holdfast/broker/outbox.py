@@ -15,11 +15,10 @@ from holdfast.model.errors import HoldfastError, NetworkError, UnknownServerErro
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
-from holdfast.replication.types import IsrOutcome, IsrProposal
+from holdfast.replication.types import Fetcher, IsrOutcome, IsrProposal
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
-    from holdfast.replication.follower import FetcherState
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class BrokerOutbox:
         if self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._send())
 
-    def fetcher_ready(self, fetcher: FetcherState) -> None:
+    def fetcher_ready(self, fetcher: Fetcher) -> None:
         self._broker.fetchers.ready(fetcher)
 
     def log_is_corrupt(self, tp: TopicPartition, error: HoldfastError) -> None:

@@ -26,11 +26,10 @@ from holdfast.protocol.fetch_codec import (
     decode_fetch_response,
     encode_fetch_request,
 )
-from holdfast.replication.types import FetchedPartition, FetchPlan
+from holdfast.replication.types import FetchedPartition, Fetcher, FetchPlan
 
 if TYPE_CHECKING:
     from holdfast.broker.app import Broker
-    from holdfast.replication.follower import FetcherState
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +44,9 @@ class ReplicaFetchers:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._links: dict[FetcherState, _Link] = {}
+        self._links: dict[Fetcher, _Link] = {}
 
-    def ready(self, fetcher: FetcherState) -> None:
+    def ready(self, fetcher: Fetcher) -> None:
         """``fetcher`` may have a plan to send."""
         link = self._links.get(fetcher)
         if link is None:
@@ -64,7 +63,7 @@ class ReplicaFetchers:
 class _Link:
     """One fetcher's connection: opened when there is a plan, closed when nothing is fetched any more."""
 
-    def __init__(self, broker: Broker, fetcher: FetcherState) -> None:
+    def __init__(self, broker: Broker, fetcher: Fetcher) -> None:
         self._broker = broker
         self._fetcher = fetcher
         self._connection: BrokerConnection | None = None

@@ -6,8 +6,9 @@ the high watermark, then answered, exactly once. Decides nothing about replicas;
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.model.errors import (
     HoldfastError,
@@ -15,12 +16,30 @@ from holdfast.model.errors import (
     NotLeaderOrFollowerError,
     RequestTimedOutError,
 )
+from holdfast.model.types import LeaderEpoch, TopicPartition
+from holdfast.replication.refused import RefusedBatches
+from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import ProduceResult, Role
 from holdfast.replication.waiters import Deadlines
 from holdfast.storage.log import AppendInfo, Log
 
-if TYPE_CHECKING:
-    from holdfast.replication.partition import Partition
+
+class AppendedTo(Protocol):
+    """The partition of an append, as far as the append has to know it."""
+
+    topic_partition: TopicPartition
+    leader_epoch: LeaderEpoch
+    role: Role
+    around: Surroundings
+    refused: RefusedBatches
+    appends: dict[AppendCall, None]
+    waiting: deque[AppendCall]
+
+    def not_leader(self) -> HoldfastError: ...
+
+    def appended(self, call: AppendCall, info: AppendInfo) -> None: ...
+
+    def disk_work_done(self) -> None: ...
 
 
 class AppendCall:
@@ -47,7 +66,7 @@ class AppendCall:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: AppendedTo,
         log: Log,
         batches: bytearray | memoryview,
         acks: int,

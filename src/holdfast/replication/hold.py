@@ -6,12 +6,31 @@ work of the disk, so a new role begins when it is over, with the log that there 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from holdfast.replication.partition import Partition
-    from holdfast.storage.log import Log
+from holdfast.model.types import BrokerId
+from holdfast.storage.log import Log
+
+
+class OfLog(Protocol):
+    """What reads or writes a log, and is to be given the other one."""
+
+    log: Log
+
+
+class HeldPartition(Protocol):
+    """The partition of a hold, as far as the hold has to know it."""
+
+    hold: Hold | None
+    log: Log | None
+    disk_works: int
+
+    @property
+    def entries(self) -> Mapping[BrokerId, OfLog]:
+        """Followers' fetch sessions that have it."""
+
+    def disk_work_done(self) -> None: ...
 
 
 class Hold:
@@ -20,7 +39,7 @@ class Hold:
 
     __slots__ = ("_kept", "_partition", "_quiet", "_resume")
 
-    def __init__(self, partition: Partition, quiet: Callable[[], None], resume: Callable[[], None]) -> None:
+    def __init__(self, partition: HeldPartition, quiet: Callable[[], None], resume: Callable[[], None]) -> None:
         self._partition = partition
         self._quiet: Callable[[], None] | None = quiet
         self._resume = resume

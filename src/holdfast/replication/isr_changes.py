@@ -5,21 +5,16 @@ one proposal per partition is under way at a time, and until its outcome is know
 both readings of the ISR (isr.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from holdfast.model.errors import HoldfastError, IneligibleReplicaError, OperationNotAttemptedError
 from holdfast.model.types import BrokerEpoch, BrokerId
 from holdfast.replication.isr import FollowerProgress
+from holdfast.replication.surroundings import Leading
 from holdfast.replication.types import IsrOutcome, IsrProposal, Role
 
-if TYPE_CHECKING:
-    from holdfast.replication.partition import Partition
 
-
-def maybe_expand(partition: Partition, follower: FollowerProgress, now_ms: int) -> None:
+def maybe_expand(partition: Leading, follower: FollowerProgress, now_ms: int) -> None:
     """Propose a follower once it has everything that is committed and everything from before our epoch."""
     start, end_offset, isr = partition.epoch_start, follower.end_offset, partition.isr
     if (
@@ -36,13 +31,13 @@ def maybe_expand(partition: Partition, follower: FollowerProgress, now_ms: int) 
         _propose(partition, (*isr.committed, follower.broker_id))
 
 
-def recovered(partition: Partition) -> None:
+def recovered(partition: Leading) -> None:
     """We lead after an unclean election. What we have is what there is: nothing is left to recover, say so."""
     if partition.isr.recovering and partition.isr.pending is None:
         _propose(partition, partition.isr.committed)
 
 
-def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
+def _propose(partition: Leading, members: tuple[BrokerId, ...]) -> None:
     followers = partition.followers
     proposal = IsrProposal(
         partition.topic_partition,
@@ -56,7 +51,7 @@ def _propose(partition: Partition, members: tuple[BrokerId, ...]) -> None:
     partition.around.outbox.alter_partition((proposal,))
 
 
-def expand_any(partition: Partition, now_ms: int) -> None:
+def expand_any(partition: Leading, now_ms: int) -> None:
     """Propose whoever may join. Only who is still connected and keeps up: what we know of others is old news."""
     limit = partition.around.settings.replica_lag_time_max_ms
     end_offset = None if partition.log is None else partition.log.view.end_offset
@@ -70,7 +65,7 @@ def expand_any(partition: Partition, now_ms: int) -> None:
             maybe_expand(partition, follower, now_ms)
 
 
-def on_result(partition: Partition, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int) -> None:
+def on_result(partition: Leading, proposal: IsrProposal, outcome: IsrOutcome | HoldfastError, now_ms: int) -> None:
     """What the controller made of a proposal. Answers to what is no longer pending are ignored."""
     isr = partition.isr
     if partition.role is not Role.LEADER or isr.pending != proposal:
@@ -90,7 +85,7 @@ def on_result(partition: Partition, proposal: IsrProposal, outcome: IsrOutcome |
         _retry_later(partition, now_ms)
 
 
-def _is_meant(partition: Partition, broker_id: BrokerId, epoch: BrokerEpoch | None) -> bool:
+def _is_meant(partition: Leading, broker_id: BrokerId, epoch: BrokerEpoch | None) -> bool:
     """A refused proposal was to add this broker, in the incarnation that still fetches."""
     follower = partition.followers.get(broker_id)
     return (
@@ -100,7 +95,7 @@ def _is_meant(partition: Partition, broker_id: BrokerId, epoch: BrokerEpoch | No
     )
 
 
-def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:
+def refused(partition: Leading, brokers: list[BrokerId], now_ms: int) -> None:
     """The controller does not want these in the ISR now: ask again in a while, not at once."""
     for broker_id in brokers:
         follower = partition.followers.get(broker_id)
@@ -112,7 +107,7 @@ def refused(partition: Partition, brokers: list[BrokerId], now_ms: int) -> None:
         _retry_later(partition, now_ms)
 
 
-def _ask_when_due(partition: Partition, now_ms: int) -> None:
+def _ask_when_due(partition: Leading, now_ms: int) -> None:
     """For those that were refused, when it is time to. With nothing under way only."""
     due = [f.refused_until_ms for f in partition.followers.values() if f.refused_until_ms > now_ms]
     if due and partition.isr.pending is None:
@@ -120,7 +115,7 @@ def _ask_when_due(partition: Partition, now_ms: int) -> None:
         partition.around.retrying[partition] = None
 
 
-def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) -> None:
+def welcome(partition: Leading, brokers: Collection[BrokerId], now_ms: int) -> None:
     """These are alive again: a refusal that was for their absence is no reason to wait any more."""
     refused_ones = [f for b, f in partition.followers.items() if b in brokers and f.refused_until_ms > now_ms]
     for follower in refused_ones:
@@ -130,12 +125,12 @@ def welcome(partition: Partition, brokers: Collection[BrokerId], now_ms: int) ->
         partition.isr.try_again_at(now_ms)
 
 
-def _retry_later(partition: Partition, now_ms: int) -> None:
+def _retry_later(partition: Leading, now_ms: int) -> None:
     partition.isr.try_again_at(now_ms + partition.around.settings.alter_partition_retry_ms)
     partition.around.retrying[partition] = None
 
 
-def changed(partition: Partition, now_ms: int) -> None:
+def changed(partition: Leading, now_ms: int) -> None:
     """The ISR is another one: the high watermark may be free to move, others may join."""
     partition.choose_hw_followers()
     for broker_id in partition.isr.committed:
@@ -151,7 +146,7 @@ def changed(partition: Partition, now_ms: int) -> None:
         expand_any(partition, now_ms)
 
 
-def retry(partition: Partition, now_ms: int) -> bool:
+def retry(partition: Leading, now_ms: int) -> bool:
     """Propose again what is due; True when nothing is left to be retried."""
     isr = partition.isr
     if partition.role is not Role.LEADER or isr.retry_at_ms is None:
@@ -170,7 +165,7 @@ def retry(partition: Partition, now_ms: int) -> bool:
     return isr.retry_at_ms is None
 
 
-def check_followers(partition: Partition, now_ms: int) -> bool:
+def check_followers(partition: Leading, now_ms: int) -> bool:
     """Drop members that have been behind for too long. True while somebody is behind or missing."""
     log, isr = partition.log, partition.isr
     if partition.role is not Role.LEADER or log is None:

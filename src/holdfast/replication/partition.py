@@ -1,8 +1,8 @@
 """One partition on this broker: its role, its high watermark, its in-sync replicas, and who waits for it.
 
-Owns the state of the replica; the bytes are the log's, the roles are the controller's. Changes on the loop only.
-Disk work goes through the queue of the log's directory and comes back later, when everything may be different:
-each completion checks the leader epoch that it was started in.
+Owns what a leader needs; what is so in any role is hosted_replica.py. The bytes are the log's, the roles are the
+controller's. Changes on the loop only. Disk work goes through the queue of the log's directory and comes back later,
+when everything may be different: each completion checks the leader epoch that it was started in.
 
     CREATING --(log made)--> FOLLOWER <--(LeaderAndIsr)--> LEADER        any --(disk died)--> OFFLINE
 
@@ -22,83 +22,74 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from holdfast.model.errors import (
-    FencedLeaderEpochError,
     HoldfastError,
-    KafkaStorageError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
-    OffsetOutOfRangeError,
-    UnknownLeaderEpochError,
 )
-from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TopicId, TopicPartition
 from holdfast.replication import isr_changes
 from holdfast.replication.append_call import AppendCall
+from holdfast.replication.hold import OfLog
+from holdfast.replication.hosted_replica import HostedReplica
 from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
-from holdfast.replication.transitions import REPLICA, Standing, Turn
+from holdfast.replication.transitions import REPLICA, Turn
 from holdfast.replication.types import PartitionState, ProduceResult, Role
 from holdfast.storage.log import AppendInfo, Log
-
-if TYPE_CHECKING:
-    from holdfast.replication.consumer_fetch import FetchWait
-    from holdfast.replication.hold import Hold
-    from holdfast.replication.session import SessionEntry
-
 
 JOINING_LAG_MS = 500
 """A replica outside of the ISR that has been behind for longer than this is not about to join it."""
 
 
-class Partition:
+class ConsumerWait(Protocol):
+    """A consumer's fetch that waits for news of the partition."""
+
+    def on_progress(self, partition: Partition) -> None:
+        """The high watermark has moved."""
+
+    def lost(self, partition: Partition, error: HoldfastError) -> None:
+        """The partition does not lead here any more."""
+
+
+class FollowerEntry(OfLog, Protocol):
+    """The partition in a follower's fetch session."""
+
+    def on_append(self, end_offset: Offset, now_ms: int) -> None:
+        """The log has grown."""
+
+    def high_watermark_moved(self) -> None:
+        """The next answer tells it."""
+
+    def start_moved(self) -> None:
+        """The log begins later."""
+
+    def lost(self, error: HoldfastError) -> None:
+        """The partition does not lead here any more, or not in this epoch."""
+
+
+class Partition(HostedReplica):
     """See the module's docstring."""
 
     __slots__ = (
         "appends",
-        "around",
         "consumer_waits",
         "deletions",
-        "disk_works",
         "entries",
-        "epoch_start",
         "followers",
-        "high_watermark",
-        "hold",
         "hw_followers",
-        "isr",
         "last_read",
-        "leader",
-        "leader_epoch",
-        "log",
-        "on_settled",
         "questioned",
         "reads",
         "refused",
-        "replicas",
-        "role",
-        "topic_id",
-        "topic_partition",
         "waiting",
     )
 
     def __init__(self, around: Surroundings, topic_partition: TopicPartition, topic_id: TopicId) -> None:
-        self.around = around
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.role = Role.CREATING
-        self.log: Log | None = None
-        self.leader: BrokerId | None = None
-        self.leader_epoch: LeaderEpoch = -1
-        """The epoch of the last order that was obeyed; below any real one before the first."""
-        self.replicas: tuple[BrokerId, ...] = ()
-        self.isr = IsrState((), -1)
-        self.high_watermark: Offset = 0
-        self.epoch_start: Offset | None = None
-        """Leader: where its epoch begins. None until the work of the role before is settled: no service yet."""
+        super().__init__(around, topic_partition, topic_id)
         self.followers: dict[BrokerId, FollowerProgress] = {}
         self.hw_followers: tuple[FollowerProgress, ...] = ()
         """The followers in the maximal ISR."""
@@ -106,59 +97,19 @@ class Partition:
         """Appends that the disk has not answered, in order."""
         self.waiting: deque[AppendCall] = deque()
         """Appends that wait for the high watermark, by ``required``."""
-        self.consumer_waits: dict[FetchWait, None] = {}
-        self.entries: dict[BrokerId, SessionEntry] = {}
+        self.consumer_waits: dict[ConsumerWait, None] = {}
+        self.entries: dict[BrokerId, FollowerEntry] = {}
         """Followers' fetch sessions that have this partition."""
         self.deletions: list[Callable[[], bool]] = []
         """DeleteRecords that wait for the followers; each tells if it is through."""
         self.refused = RefusedBatches()
-        self.disk_works = 0
-        self.on_settled: Callable[[], None] | None = None
         self.last_read: Offset | None = None
         self.reads = 0
         """How often consumers were sent what is at ``last_read``, in a row."""
         self.questioned: Offset | None = None
         """What was read again last, because somebody could not take it (question.py)."""
-        self.hold: Hold | None = None
-        """The log is about to be exchanged for its copy: nothing new is written to it."""
-
-    def __repr__(self) -> str:
-        return f"Partition({self.topic_partition} {self.role.value} epoch {self.leader_epoch})"
-
-    # -- disk work -----------------------------------------------------------------------------------------------
-
-    def disk_work_done(self) -> None:
-        """One piece of work that changes the log has come back."""
-        self.disk_works -= 1
-        assert self.disk_works >= 0, f"{self}: more work came back than was given"
-        if self.hold is not None:
-            self.hold.look()
-        if not self.disk_works and self.on_settled is not None:
-            go_on, self.on_settled = self.on_settled, None
-            go_on()
-
-    def when_settled(self, go_on: Callable[[], None]) -> None:
-        """Call when no work on the log is under way; replaces what was to be called before."""
-        if self.disk_works:
-            self.on_settled = go_on
-        else:
-            self.on_settled = None
-            go_on()
 
     # -- roles ---------------------------------------------------------------------------------------------------
-
-    @property
-    def standing(self) -> Standing:
-        """The role, and whether it is served in."""
-        return Standing((self.role, self.epoch_start is not None))
-
-    def attach(self, log: Log, high_watermark: Offset | None) -> None:
-        """The log is there. Its high watermark is the checkpointed one, as far as the log goes."""
-        standing = REPLICA.after(self.standing, Turn.LOG_MADE)
-        self.log = log
-        view = log.view
-        self.high_watermark = min(max(high_watermark or 0, view.start_offset), view.end_offset)
-        self.role = standing.role
 
     def become_leader(self, state: PartitionState, now_ms: int, opened: Callable[[], None]) -> None:
         """Lead from now on; ``opened`` is called when the partition can serve."""
@@ -232,11 +183,6 @@ class Partition:
         self.role = standing.role
         self.on_settled = None
 
-    def _take(self, state: PartitionState) -> None:
-        self.leader = state.leader
-        self.leader_epoch = state.leader_epoch
-        self.replicas = state.replicas
-
     def _leave_role(self, error: HoldfastError, state: PartitionState | None = None) -> None:
         """Whoever waits for the old role hears of its end, and who leads by ``state``; what the disk still does is
         told by its epoch."""
@@ -283,67 +229,6 @@ class Partition:
         """The ISR changed."""
         maximal = self.isr.maximal
         self.hw_followers = tuple(f for b, f in self.followers.items() if b in maximal)
-
-    # -- checks --------------------------------------------------------------------------------------------------
-
-    @property
-    def is_open(self) -> bool:
-        """It leads and serves."""
-        return self.epoch_start is not None
-
-    def not_leader(self) -> HoldfastError:
-        """What a client hears that should ask somebody else."""
-        return NotLeaderOrFollowerError(f"{self.topic_partition}: broker {self.around.broker_id} does not lead it")
-
-    def refusal(self, current_leader_epoch: LeaderEpoch | None = None) -> HoldfastError | None:
-        """Why a request for the leader cannot be served here; None when it can."""
-        if self.role is Role.OFFLINE:
-            return KafkaStorageError(f"{self.topic_partition}: its log directory is offline")
-        if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
-            if current_leader_epoch < self.leader_epoch:
-                return FencedLeaderEpochError(
-                    f"{self.topic_partition}: leader epoch {current_leader_epoch}: expected {self.leader_epoch}"
-                )
-            return UnknownLeaderEpochError(
-                f"{self.topic_partition}: leader epoch {current_leader_epoch}: {self.leader_epoch} is the newest here"
-            )
-        return None if self.epoch_start is not None else self.not_leader()
-
-    def has_enough_replicas(self, log: Log) -> bool:
-        """The stored ISR is large enough for acks=all: min.insync.replicas, but never more than there are (C23)."""
-        in_sync = len(self.isr.committed)
-        return in_sync >= log.config.min_insync_replicas or in_sync >= len(self.replicas)
-
-    def epoch_end(self, log: Log, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
-        """Where ``epoch`` ends in the leader's log, by the largest epoch not above it; None: no such epoch yet.
-
-        Our own epoch counts from ``epoch_start`` on, also while nothing has been written in it.
-        """
-        start = self.epoch_start
-        if start is None or epoch > self.leader_epoch:
-            return None
-        view = log.view
-        if epoch == self.leader_epoch:
-            return epoch, view.end_offset
-        latest = view.last_epoch
-        if latest is None:
-            return epoch, start
-        if epoch > latest:
-            return latest, start
-        return log.epoch_end_offset(epoch)
-
-    def divergence(
-        self, log: Log, last_fetched_epoch: LeaderEpoch, offset: Offset
-    ) -> tuple[LeaderEpoch, Offset] | None:
-        """Where a log that has ``last_fetched_epoch`` before ``offset`` must look for the common point with ours;
-        None when it agrees with ours so far. OffsetOutOfRangeError: its epoch is not known here."""
-        view = log.view
-        if last_fetched_epoch == view.last_epoch and offset <= view.end_offset:
-            return None
-        found = self.epoch_end(log, last_fetched_epoch)
-        if found is None:
-            raise OffsetOutOfRangeError(f"{self.topic_partition}: epoch {last_fetched_epoch} is not known here")
-        return found if found[0] < last_fetched_epoch or found[1] < offset else None
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -493,23 +378,6 @@ class Partition:
             ):
                 new = follower.end_offset
         return new
-
-    def follow_marks(self, high_watermark: Offset | None) -> None:
-        """The leader's high watermark, as far as our log goes (R-14)."""
-        log = self.log
-        if high_watermark is not None and log is not None:
-            end_offset = log.view.end_offset
-            if high_watermark > end_offset:
-                high_watermark = end_offset
-            if high_watermark > self.high_watermark:
-                self.high_watermark = high_watermark
-
-    def clamp_high_watermark(self) -> None:
-        """A follower's log was cut, or begins later: the high watermark stays within it."""
-        log = self.log
-        if log is not None:
-            view = log.view
-            self.high_watermark = max(min(self.high_watermark, view.end_offset), view.start_offset)
 
     # -- followers and the ISR -----------------------------------------------------------------------------------
 

@@ -10,15 +10,12 @@ controller's.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from holdfast.model.errors import CorruptRecordError, HoldfastError
 from holdfast.model.types import Offset
+from holdfast.replication.partition import Partition
 from holdfast.storage.examine import examine
-
-if TYPE_CHECKING:
-    from holdfast.replication.partition import Partition
-    from holdfast.storage.log import Log
+from holdfast.storage.log import Log
 
 OFTEN = 3
 """So many reads of the same offset by consumers, with none of another one between, are a sign of trouble."""

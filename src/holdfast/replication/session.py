@@ -301,7 +301,7 @@ class FollowerSession:
         other = partition.entries.get(self._replica_id)
         if other is not None:
             # Its follower must hear of it: it mentions the partition again, and gets it back.
-            other.session.lost(other, ReplicaNotAvailableError(f"{partition}: another session fetches it now"))
+            other.lost(ReplicaNotAvailableError(f"{partition}: another session fetches it now"))
         entry = self._entries[partition.topic_partition] = SessionEntry(self, partition, log, progress)
         partition.entries[self._replica_id] = entry
         return entry

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container
+from typing import Protocol
 
-from holdfast.model.types import BrokerId
+from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.throttle import Throttle
-from holdfast.replication.types import Outbox, ReplicationSettings
+from holdfast.replication.types import Outbox, ReplicationSettings, Role
 from holdfast.replication.waiters import Deadlines
+from holdfast.storage.log import Log
 
-if TYPE_CHECKING:
-    from holdfast.replication.partition import Partition
+
+class Leading(Protocol):
+    """A partition, as far as who changes its ISR has to know it (isr_changes.py)."""
+
+    topic_partition: TopicPartition
+    topic_id: TopicId
+    leader_epoch: LeaderEpoch
+    around: Surroundings
+    role: Role
+    log: Log | None
+    epoch_start: Offset | None
+    high_watermark: Offset
+    replicas: tuple[BrokerId, ...]
+    isr: IsrState
+    followers: dict[BrokerId, FollowerProgress]
+
+    @property
+    def entries(self) -> Container[BrokerId]:
+        """Followers that are connected."""
+
+    @property
+    def is_open(self) -> bool:
+        """It leads and serves."""
+
+    def choose_hw_followers(self) -> None: ...
+
+    def advance(self, now_ms: int) -> None: ...
+
+    def check_deletions(self) -> None: ...
 
 
 class Surroundings:
@@ -27,11 +56,11 @@ class Surroundings:
         self.outbox = outbox
         self.clock = clock
         self.deadlines = Deadlines()
-        self.watched: dict[Partition, None] = {}
+        self.watched: dict[Leading, None] = {}
         """Led partitions with a follower that may be behind; the only ones that a tick looks at."""
         self.sending = Throttle()
         """What leaders here may send to followers that are out of sync."""
         self.fetching = Throttle()
         """What followers here may fetch while they are out of sync."""
-        self.retrying: dict[Partition, None] = {}
+        self.retrying: dict[Leading, None] = {}
         """Led partitions that have something to propose again later."""

@@ -4,12 +4,10 @@ No behaviour. Values that are made once per request or partition of a request ar
 frozen dataclasses. Absence is None; nothing here knows wire codes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import (
@@ -22,10 +20,7 @@ from holdfast.model.types import (
     TopicId,
     TopicPartition,
 )
-
-if TYPE_CHECKING:
-    from holdfast.replication.follower import FetcherState
-    from holdfast.storage.log import FileSlice
+from holdfast.storage.log_view import FileSlice
 
 
 class Role(Enum):
@@ -218,13 +213,40 @@ class EpochEnd(NamedTuple):
     end_offset: Offset | None
 
 
+class Fetcher(Protocol):
+    """What the shell does for one source and one local directory: it sends the plans and brings the answers."""
+
+    @property
+    def source(self) -> BrokerId:
+        """The broker that is fetched from."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is fetched: no connection is needed."""
+
+    @property
+    def partitions(self) -> Iterable[TopicPartition]:
+        """Those that are fetched."""
+
+    def build(self, now_ms: int) -> FetchPlan | None:
+        """The next request, if there is one to send now."""
+
+    def on_response(
+        self, error: HoldfastError | None, session_id: int | None, fetched: Sequence[FetchedPartition], now_ms: int
+    ) -> None:
+        """The answer to the oldest plan that has none."""
+
+    def on_failure(self, error: HoldfastError, now_ms: int) -> None:
+        """The connection is gone, and no answer comes any more."""
+
+
 class Outbox(Protocol):
     """What replication asks of the shell. Calls come on the loop thread and must not call back synchronously."""
 
     def alter_partition(self, proposals: Sequence[IsrProposal]) -> None:
         """Send to the controller; each proposal's answer goes to LocalReplicas.alter_partition_result."""
 
-    def fetcher_ready(self, fetcher: FetcherState) -> None:
+    def fetcher_ready(self, fetcher: Fetcher) -> None:
         """``fetcher.build(now_ms)`` has something to send now (connect to ``fetcher.source`` if need be).
 
         May be called several times before the shell gets to it; build answers None when there is nothing.
