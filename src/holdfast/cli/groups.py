@@ -13,7 +13,8 @@ from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, sta
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import GroupView, OffsetSpec
-from holdfast.model.errors import GroupError, HoldfastError, NetworkError
+from holdfast.model.errors import HoldfastError, NetworkError
+from holdfast.model.group_errors import GroupError
 from holdfast.model.types import Offset, TopicPartition
 
 

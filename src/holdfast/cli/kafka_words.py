@@ -9,6 +9,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from holdfast.model import errors as e
+from holdfast.model import group_errors as g
 from holdfast.protocol.error_codes import code_of
 
 PACKAGE: Final = "org.apache.kafka.common.errors"
@@ -19,8 +20,8 @@ _CLASSES: Final[Mapping[type, str]] = {
     e.InvalidTopicError: "InvalidTopicException",
     e.ConfigError: "InvalidConfigurationException",
     e.InvalidReplicaAssignmentError: "InvalidReplicaAssignmentException",
-    e.NonEmptyGroupError: "GroupNotEmptyException",
-    e.GroupIdNotFoundError: "GroupIdNotFoundException",
+    g.NonEmptyGroupError: "GroupNotEmptyException",
+    g.GroupIdNotFoundError: "GroupIdNotFoundException",
     e.RequestTimedOutError: "TimeoutException",
     e.NetworkError: "DisconnectException",
     e.NotLeaderOrFollowerError: "NotLeaderOrFollowerException",
@@ -33,10 +34,10 @@ _CLASSES: Final[Mapping[type, str]] = {
     e.ClusterAuthorizationFailedError: "ClusterAuthorizationException",
 }
 _SAID: Final[Mapping[type, str]] = {
-    e.NonEmptyGroupError: "The group is not empty.",
-    e.GroupIdNotFoundError: "The group id does not exist.",
-    e.CoordinatorNotAvailableError: "The coordinator is not available.",
-    e.InvalidGroupIdError: "The group id is invalid.",
+    g.NonEmptyGroupError: "The group is not empty.",
+    g.GroupIdNotFoundError: "The group id does not exist.",
+    g.CoordinatorNotAvailableError: "The coordinator is not available.",
+    g.InvalidGroupIdError: "The group id is invalid.",
 }
 
 

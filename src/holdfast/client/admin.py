@@ -23,12 +23,8 @@ from holdfast.client.views import (
     NewTopic,
     ReplicaOnDisk,
 )
-from holdfast.model.errors import (
-    GroupIdNotFoundError,
-    HoldfastError,
-    UnknownServerError,
-    UnknownTopicOrPartitionError,
-)
+from holdfast.model.errors import HoldfastError, UnknownServerError, UnknownTopicOrPartitionError
+from holdfast.model.group_errors import GroupIdNotFoundError
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import error_of
 

@@ -28,10 +28,10 @@ from holdfast.client.group_translate import (
 )
 from holdfast.client.pool import raise_for
 from holdfast.groups.consumer_protocol import subscribed_topics
-from holdfast.model.errors import (
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group_errors import (
     FencedInstanceIdError,
     GroupError,
-    HoldfastError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
     MemberIdRequiredError,

@@ -38,12 +38,11 @@ from holdfast.groups.types import (
     SyncRequest,
     SyncResult,
 )
-from holdfast.model.errors import (
+from holdfast.model.errors import HoldfastError, InvalidRequestError
+from holdfast.model.group_errors import (
     CoordinatorLoadInProgressError,
     GroupIdNotFoundError,
-    HoldfastError,
     InvalidGroupIdError,
-    InvalidRequestError,
     NotCoordinatorError,
     RebalanceInProgressError,
 )

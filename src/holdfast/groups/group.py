@@ -28,7 +28,8 @@ from holdfast.groups.types import (
     SyncReply,
     SyncResult,
 )
-from holdfast.model.errors import FencedInstanceIdError, HoldfastError, UnknownMemberIdError
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group_errors import FencedInstanceIdError, UnknownMemberIdError
 from holdfast.model.types import TimestampMs, TopicPartition
 
 

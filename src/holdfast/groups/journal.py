@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast.groups.types import GroupLog
 from holdfast.model import errors as e
+from holdfast.model import group_errors as g
 from holdfast.model.types import TimestampMs
 from holdfast.records.record import Record, encode_batch
 
@@ -83,21 +84,21 @@ class Journal:
 
     def _outcome(self, error: e.HoldfastError | None) -> Written:
         if not self.is_open:
-            return Written(e.NotCoordinatorError("this broker no longer coordinates the group"), False)
+            return Written(g.NotCoordinatorError("this broker no longer coordinates the group"), False)
         match error:
             case None:
                 return Written(None, True)
             case e.RequestTimedOutError() | e.NotEnoughReplicasAfterAppendError():
-                return Written(e.CoordinatorNotAvailableError(str(error)), True)
+                return Written(g.CoordinatorNotAvailableError(str(error)), True)
             case (
                 e.UnknownTopicOrPartitionError()
                 | e.NotEnoughReplicasError()
                 | e.ReplicaNotAvailableError()
                 | e.LeaderNotAvailableError()
             ):
-                return Written(e.CoordinatorNotAvailableError(str(error)), False)
+                return Written(g.CoordinatorNotAvailableError(str(error)), False)
             case e.NotLeaderOrFollowerError() | e.StorageError():
-                return Written(e.NotCoordinatorError(str(error)), False)
+                return Written(g.NotCoordinatorError(str(error)), False)
             case e.MessageTooLargeError() | e.RecordListTooLargeError():
                 return Written(e.InvalidCommitOffsetSizeError(str(error)), False)
         return Written(e.UnknownServerError(str(error)), False)

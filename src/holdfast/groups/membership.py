@@ -26,13 +26,12 @@ from holdfast.groups.types import (
     SyncRequest,
     SyncResult,
 )
-from holdfast.model.errors import (
+from holdfast.model.errors import HoldfastError, InvalidSessionTimeoutError
+from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
-    HoldfastError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
     MemberIdRequiredError,
     RebalanceInProgressError,
     UnknownMemberIdError,

@@ -25,11 +25,11 @@ from holdfast.groups.types import (
     OffsetDeleteResult,
     OffsetToCommit,
 )
-from holdfast.model.errors import (
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
-    HoldfastError,
     IllegalGenerationError,
     NonEmptyGroupError,
     OffsetMetadataTooLargeError,

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from holdfast.model.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, HoldfastError
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group_errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
 
 MAX_WAITERS = 10_000
 

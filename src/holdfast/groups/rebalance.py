@@ -20,7 +20,8 @@ from holdfast.groups.offset_records import encode_group, encode_group_key
 from holdfast.groups.states import MAY_REBALANCE, GroupState
 from holdfast.groups.surroundings import Surroundings
 from holdfast.groups.types import JoinReply, JoinResult, MemberId, SyncResult
-from holdfast.model.errors import HoldfastError, RebalanceInProgressError, UnknownMemberIdError
+from holdfast.model.errors import HoldfastError
+from holdfast.model.group_errors import RebalanceInProgressError, UnknownMemberIdError
 from holdfast.model.types import TimestampMs
 
 Settle: TypeAlias = Callable[[Group, Written], None]

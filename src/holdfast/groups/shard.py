@@ -14,7 +14,7 @@ from holdfast.groups.settings import GroupSettings
 from holdfast.groups.states import GroupState
 from holdfast.groups.surroundings import Surroundings
 from holdfast.groups.types import GroupId, GroupLog
-from holdfast.model.errors import NotCoordinatorError
+from holdfast.model.group_errors import NotCoordinatorError
 from holdfast.model.types import LeaderEpoch, TimestampMs
 
 

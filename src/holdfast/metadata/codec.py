@@ -9,15 +9,28 @@ unknown key or version is CorruptRecordError: a log that is only half understood
 The wire's sentinels (leader -1 and -2, 0 / -1 / 1 of a registration change) end here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from struct import Struct
+from collections.abc import Callable, Mapping
 from struct import error as struct_error
 from typing import Any, Final
-from uuid import UUID
 
+from holdfast.metadata.codec_fields import (
+    I8,
+    I16,
+    I32,
+    I32_I64,
+    I64,
+    THREE_I32,
+    U16,
+    Reader,
+    Tagged,
+    int_array,
+    put_string,
+    put_tags,
+    put_uvarint,
+    uuid_array,
+)
 from holdfast.metadata.records import (
     NO_CHANGE,
-    UNASSIGNED_DIRECTORY,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -42,18 +55,8 @@ from holdfast.model.errors import CorruptRecordError
 FRAME_VERSION: Final = 1
 CLAIM_KEY: Final = 20_000
 _NO_LEADER, _NO_LEADER_CHANGE = -1, -2
-
-_I8, _I16, _U16, _I32, _I64 = Struct(">b"), Struct(">h"), Struct(">H"), Struct(">i"), Struct(">q")
-_I32_I64 = Struct(">iq")
 _CREATED = 10_000
 """A tagged field of our own, far from those that Kafka may come to use."""
-_THREE_I32 = Struct(">iii")
-_ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
-
-# What the directories of nearly every partition are; one tuple for all keeps an image small.
-_UNASSIGNED: Final = {UNASSIGNED_DIRECTORY.bytes * count: (UNASSIGNED_DIRECTORY,) * count for count in range(9)}
-
-Tagged = tuple[int, bytes]
 
 
 def encode_record(record: MetadataRecord) -> bytes:
@@ -66,7 +69,7 @@ def encode_record(record: MetadataRecord) -> bytes:
 def decode_record(data: bytes | bytearray | memoryview) -> MetadataRecord:
     """The record of a value; CorruptRecordError when it is not one."""
     try:
-        reader = _Reader(bytes(data))
+        reader = Reader(bytes(data))
         frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
         if frame != FRAME_VERSION:
             raise CorruptRecordError(f"Metadata record has frame version {frame}: expected {FRAME_VERSION}")
@@ -86,83 +89,43 @@ def decode_record(data: bytes | bytearray | memoryview) -> MetadataRecord:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-def _uvarint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append((value & 0x7F) | 0x80)
-        value >>= 7
-    out.append(value)
-
-
 def _head(out: bytearray, key: int, version: int) -> None:
     out.append(FRAME_VERSION)
-    _uvarint(out, key)
+    put_uvarint(out, key)
     out.append(version)
-
-
-def _string(out: bytearray, value: str | None) -> None:
-    if value is None:
-        out.append(0)
-        return
-    data = value.encode()
-    _uvarint(out, len(data) + 1)
-    out += data
-
-
-def _ints(values: Sequence[int]) -> bytes:
-    count = len(values)
-    if count < 17:
-        return bytes((count + 1,)) + _ARRAYS[count].pack(*values)
-    out = bytearray()
-    _uvarint(out, count + 1)
-    return bytes(out) + b"".join(_I32.pack(value) for value in values)
-
-
-def _uuids(values: Sequence[UUID]) -> bytes:
-    out = bytearray()
-    _uvarint(out, len(values) + 1)
-    return bytes(out) + b"".join(value.bytes for value in values)
-
-
-def _tags(out: bytearray, tagged: Sequence[Tagged]) -> None:
-    """Tagged fields; they come in the order of their tags."""
-    _uvarint(out, len(tagged))
-    for tag, data in tagged:
-        _uvarint(out, tag)
-        _uvarint(out, len(data))
-        out += data
 
 
 def _put_register(out: bytearray, r: RegisterBrokerRecord) -> None:
     _head(out, 0, 4)
-    out += _I32.pack(r.broker_id)
+    out += I32.pack(r.broker_id)
     out.append(0)  # never a migrating ZooKeeper broker
     out += r.incarnation_id.bytes
-    out += _I64.pack(r.broker_epoch)
-    _uvarint(out, len(r.endpoints) + 1)
+    out += I64.pack(r.broker_epoch)
+    put_uvarint(out, len(r.endpoints) + 1)
     for endpoint in r.endpoints:
-        _string(out, endpoint.name)
-        _string(out, endpoint.host)
-        out += _U16.pack(endpoint.port)
-        out += _I16.pack(endpoint.security_protocol)
+        put_string(out, endpoint.name)
+        put_string(out, endpoint.host)
+        out += U16.pack(endpoint.port)
+        out += I16.pack(endpoint.security_protocol)
         out.append(0)
-    _uvarint(out, len(r.features) + 1)
+    put_uvarint(out, len(r.features) + 1)
     for name, low, high in r.features:
-        _string(out, name)
-        out += _I16.pack(low) + _I16.pack(high)
+        put_string(out, name)
+        out += I16.pack(low) + I16.pack(high)
         out.append(0)
-    _string(out, r.rack)
+    put_string(out, r.rack)
     out += bytes((r.fenced, r.in_controlled_shutdown))
     tagged: list[Tagged] = []
     if r.log_dirs:
-        tagged.append((0, _uuids(r.log_dirs)))
+        tagged.append((0, uuid_array(r.log_dirs)))
     if r.cordoned:
-        tagged.append((1, _uuids(r.cordoned)))
-    _tags(out, tagged)
+        tagged.append((1, uuid_array(r.cordoned)))
+    put_tags(out, tagged)
 
 
 def _put_unregister(out: bytearray, r: UnregisterBrokerRecord) -> None:
     _head(out, 1, 0)
-    out += _I32_I64.pack(r.broker_id, r.broker_epoch)
+    out += I32_I64.pack(r.broker_id, r.broker_epoch)
     out.append(0)
 
 
@@ -170,24 +133,24 @@ def _put_registration_change(out: bytearray, r: BrokerRegistrationChangeRecord) 
     tagged: list[Tagged] = []
     version = 0
     if r.fenced is not None:
-        tagged.append((0, _I8.pack(1 if r.fenced else -1)))
+        tagged.append((0, I8.pack(1 if r.fenced else -1)))
     if r.in_controlled_shutdown is not None:
-        tagged.append((1, _I8.pack(1 if r.in_controlled_shutdown else -1)))
+        tagged.append((1, I8.pack(1 if r.in_controlled_shutdown else -1)))
         version = 1
     if r.log_dirs is not None:
-        tagged.append((2, _uuids(r.log_dirs)))
+        tagged.append((2, uuid_array(r.log_dirs)))
         version = 2
     if r.cordoned is not None:
-        tagged.append((3, _uuids(r.cordoned)))
+        tagged.append((3, uuid_array(r.cordoned)))
         version = 3
     _head(out, 17, version)
-    out += _I32_I64.pack(r.broker_id, r.broker_epoch)
-    _tags(out, tagged)
+    out += I32_I64.pack(r.broker_id, r.broker_epoch)
+    put_tags(out, tagged)
 
 
 def _put_topic(out: bytearray, r: TopicRecord) -> None:
     _head(out, 2, 0)
-    _string(out, r.name)
+    put_string(out, r.name)
     out += r.topic_id.bytes
     out.append(0)
 
@@ -200,64 +163,64 @@ def _put_remove_topic(out: bytearray, r: RemoveTopicRecord) -> None:
 
 def _put_partition(out: bytearray, r: PartitionRecord) -> None:
     _head(out, 3, 2)
-    out += _I32.pack(r.partition)
+    out += I32.pack(r.partition)
     out += r.topic_id.bytes
-    out += _ints(r.replicas) + _ints(r.isr) + _ints(r.removing) + _ints(r.adding)
-    out += _THREE_I32.pack(_NO_LEADER if r.leader is None else r.leader, r.leader_epoch, r.partition_epoch)
-    out += _uuids(r.directories)
+    out += int_array(r.replicas) + int_array(r.isr) + int_array(r.removing) + int_array(r.adding)
+    out += THREE_I32.pack(_NO_LEADER if r.leader is None else r.leader, r.leader_epoch, r.partition_epoch)
+    out += uuid_array(r.directories)
     tagged: list[Tagged] = []
     if r.recovery_state is not RecoveryState.RECOVERED:
-        tagged.append((0, _I8.pack(r.recovery_state)))
+        tagged.append((0, I8.pack(r.recovery_state)))
     if r.elr is not None:
-        tagged.append((1, _ints(r.elr)))
+        tagged.append((1, int_array(r.elr)))
     if r.last_known_elr is not None:
-        tagged.append((2, _ints(r.last_known_elr)))
+        tagged.append((2, int_array(r.last_known_elr)))
     if r.created >= 0:
-        tagged.append((_CREATED, _I64.pack(r.created)))
-    _tags(out, tagged)
+        tagged.append((_CREATED, I64.pack(r.created)))
+    put_tags(out, tagged)
 
 
 def _put_partition_change(out: bytearray, r: PartitionChangeRecord) -> None:
     tagged: list[Tagged] = []
     if r.isr is not None:
-        tagged.append((0, _ints(r.isr)))
+        tagged.append((0, int_array(r.isr)))
     if not isinstance(r.leader, NoChange):
-        tagged.append((1, _I32.pack(_NO_LEADER if r.leader is None else r.leader)))
+        tagged.append((1, I32.pack(_NO_LEADER if r.leader is None else r.leader)))
     for tag, values in ((2, r.replicas), (3, r.removing), (4, r.adding)):
         if values is not None:
-            tagged.append((tag, _ints(values)))
+            tagged.append((tag, int_array(values)))
     if r.recovery_state is not None:
-        tagged.append((5, _I8.pack(r.recovery_state)))
+        tagged.append((5, I8.pack(r.recovery_state)))
     for tag, values in ((6, r.elr), (7, r.last_known_elr)):
         if values is not None:
-            tagged.append((tag, _ints(values)))
+            tagged.append((tag, int_array(values)))
     if r.directories is not None:
-        tagged.append((8, _uuids(r.directories)))
+        tagged.append((8, uuid_array(r.directories)))
     _head(out, 5, 2)
-    out += _I32.pack(r.partition)
+    out += I32.pack(r.partition)
     out += r.topic_id.bytes
-    _tags(out, tagged)
+    put_tags(out, tagged)
 
 
 def _put_config(out: bytearray, r: ConfigRecord) -> None:
     _head(out, 4, 0)
-    out += _I8.pack(r.resource_type)
-    _string(out, r.resource_name)
-    _string(out, r.name)
-    _string(out, r.value)
+    out += I8.pack(r.resource_type)
+    put_string(out, r.resource_name)
+    put_string(out, r.name)
+    put_string(out, r.value)
     out.append(0)
 
 
 def _put_producer_ids(out: bytearray, r: ProducerIdsRecord) -> None:
     _head(out, 15, 0)
-    out += _I32_I64.pack(r.broker_id, r.broker_epoch) + _I64.pack(r.next_producer_id)
+    out += I32_I64.pack(r.broker_id, r.broker_epoch) + I64.pack(r.next_producer_id)
     out.append(0)
 
 
 def _put_feature_level(out: bytearray, r: FeatureLevelRecord) -> None:
     _head(out, 12, 0)
-    _string(out, r.name)
-    out += _I16.pack(r.level)
+    put_string(out, r.name)
+    out += I16.pack(r.level)
     out.append(0)
 
 
@@ -269,8 +232,8 @@ def _put_no_op(out: bytearray, r: NoOpRecord) -> None:
 def _put_begin(out: bytearray, r: BeginTransactionRecord) -> None:
     _head(out, 23, 0)
     name = bytearray()
-    _string(name, r.name)
-    _tags(out, [] if r.name is None else [(0, bytes(name))])
+    put_string(name, r.name)
+    put_tags(out, [] if r.name is None else [(0, bytes(name))])
 
 
 def _put_end(out: bytearray, r: EndTransactionRecord) -> None:
@@ -280,9 +243,9 @@ def _put_end(out: bytearray, r: EndTransactionRecord) -> None:
 
 def _put_claim(out: bytearray, r: ControllerClaimRecord) -> None:
     _head(out, CLAIM_KEY, 0)
-    out += _I32.pack(r.controller_epoch) + _I32.pack(r.broker_id)
-    _string(out, r.host)
-    out += _U16.pack(r.port)
+    out += I32.pack(r.controller_epoch) + I32.pack(r.broker_id)
+    put_string(out, r.host)
+    out += U16.pack(r.port)
     out.append(0)
 
 
@@ -307,87 +270,19 @@ _ENCODE: Final[Mapping[type, Callable[[bytearray, Any], None]]] = {
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """A position in one record; reads beyond its end raise IndexError or struct.error."""
-
-    __slots__ = ("data", "pos")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.pos = 0
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.data[self.pos]
-            self.pos += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-            if shift > 28:
-                raise ValueError("varint of more than 5 bytes")
-
-    def take(self, size: int) -> bytes:
-        end = self.pos + size
-        if end > len(self.data):
-            raise IndexError(f"{size} bytes wanted at byte {self.pos} of {len(self.data)}")
-        data = self.data[self.pos : end]
-        self.pos = end
-        return data
-
-    def number(self, kind: Struct) -> int:
-        value: int = kind.unpack_from(self.data, self.pos)[0]
-        self.pos += kind.size
-        return value
-
-    def uuid(self) -> UUID:
-        return UUID(bytes=self.take(16))
-
-    def nullable_string(self) -> str | None:
-        length = self.uvarint()
-        return None if length == 0 else self.take(length - 1).decode()
-
-    def string(self) -> str:
-        value = self.nullable_string()
-        if value is None:
-            raise ValueError("null where a string is expected")
-        return value
-
-    def ints(self) -> tuple[int, ...]:
-        count = max(0, self.uvarint() - 1)
-        if count < 17:
-            kind = _ARRAYS[count]
-            values: tuple[int, ...] = kind.unpack_from(self.data, self.pos)
-            self.pos += kind.size
-            return values
-        return tuple(value for (value,) in _I32.iter_unpack(self.take(4 * count)))
-
-    def uuids(self) -> tuple[UUID, ...]:
-        data = self.take(16 * max(0, self.uvarint() - 1))
-        shared = _UNASSIGNED.get(data)
-        if shared is not None:
-            return shared
-        return tuple(UUID(bytes=data[i : i + 16]) for i in range(0, len(data), 16))
-
-    def tags(self) -> dict[int, "_Reader"]:
-        """The tagged fields, each with a reader of its own."""
-        return {self.uvarint(): _Reader(self.take(self.uvarint())) for _ in range(self.uvarint())}
-
-
-def _get_register(r: _Reader) -> RegisterBrokerRecord:
-    broker_id = r.number(_I32)
+def _get_register(r: Reader) -> RegisterBrokerRecord:
+    broker_id = r.number(I32)
     r.take(1)
-    incarnation_id, broker_epoch = r.uuid(), r.number(_I64)
+    incarnation_id, broker_epoch = r.uuid(), r.number(I64)
     endpoints = []
     for _ in range(r.uvarint() - 1):
         endpoints.append(
-            Endpoint(name=r.string(), host=r.string(), port=r.number(_U16), security_protocol=r.number(_I16))
+            Endpoint(name=r.string(), host=r.string(), port=r.number(U16), security_protocol=r.number(I16))
         )
         r.tags()
     features = []
     for _ in range(r.uvarint() - 1):
-        features.append((r.string(), r.number(_I16), r.number(_I16)))
+        features.append((r.string(), r.number(I16), r.number(I16)))
         r.tags()
     rack, fenced, draining, tags = r.nullable_string(), r.take(1), r.take(1), r.tags()
     return RegisterBrokerRecord(
@@ -404,42 +299,42 @@ def _get_register(r: _Reader) -> RegisterBrokerRecord:
     )
 
 
-def _get_unregister(r: _Reader) -> UnregisterBrokerRecord:
-    record = UnregisterBrokerRecord(broker_id=r.number(_I32), broker_epoch=r.number(_I64))
+def _get_unregister(r: Reader) -> UnregisterBrokerRecord:
+    record = UnregisterBrokerRecord(broker_id=r.number(I32), broker_epoch=r.number(I64))
     r.tags()
     return record
 
 
-def _get_registration_change(r: _Reader) -> BrokerRegistrationChangeRecord:
-    broker_id, broker_epoch, tags = r.number(_I32), r.number(_I64), r.tags()
+def _get_registration_change(r: Reader) -> BrokerRegistrationChangeRecord:
+    broker_id, broker_epoch, tags = r.number(I32), r.number(I64), r.tags()
     flags = {1: True, -1: False}
     return BrokerRegistrationChangeRecord(
         broker_id=broker_id,
         broker_epoch=broker_epoch,
-        fenced=flags.get(tags[0].number(_I8)) if 0 in tags else None,
-        in_controlled_shutdown=flags.get(tags[1].number(_I8)) if 1 in tags else None,
+        fenced=flags.get(tags[0].number(I8)) if 0 in tags else None,
+        in_controlled_shutdown=flags.get(tags[1].number(I8)) if 1 in tags else None,
         log_dirs=tags[2].uuids() if 2 in tags else None,
         cordoned=tags[3].uuids() if 3 in tags else None,
     )
 
 
-def _get_topic(r: _Reader) -> TopicRecord:
+def _get_topic(r: Reader) -> TopicRecord:
     record = TopicRecord(name=r.string(), topic_id=r.uuid())
     r.tags()
     return record
 
 
-def _get_remove_topic(r: _Reader) -> RemoveTopicRecord:
+def _get_remove_topic(r: Reader) -> RemoveTopicRecord:
     record = RemoveTopicRecord(topic_id=r.uuid())
     r.tags()
     return record
 
 
-def _get_partition(r: _Reader) -> PartitionRecord:
-    number, topic_id = r.number(_I32), r.uuid()
+def _get_partition(r: Reader) -> PartitionRecord:
+    number, topic_id = r.number(I32), r.uuid()
     replicas, isr, removing, adding = r.ints(), r.ints(), r.ints(), r.ints()
-    leader, leader_epoch, partition_epoch = _THREE_I32.unpack_from(r.data, r.pos)
-    r.pos += _THREE_I32.size
+    leader, leader_epoch, partition_epoch = THREE_I32.unpack_from(r.data, r.pos)
+    r.pos += THREE_I32.size
     directories, tags = r.uuids(), r.tags()
     return PartitionRecord(
         partition=number,
@@ -452,21 +347,21 @@ def _get_partition(r: _Reader) -> PartitionRecord:
         removing=removing,
         adding=adding,
         directories=directories,
-        recovery_state=RecoveryState(tags[0].number(_I8)) if 0 in tags else RecoveryState.RECOVERED,
+        recovery_state=RecoveryState(tags[0].number(I8)) if 0 in tags else RecoveryState.RECOVERED,
         elr=tags[1].ints() if 1 in tags else None,
         last_known_elr=tags[2].ints() if 2 in tags else None,
-        created=max(-1, tags[_CREATED].number(_I64)) if _CREATED in tags else -1,
+        created=max(-1, tags[_CREATED].number(I64)) if _CREATED in tags else -1,
     )
 
 
-def _get_partition_change(r: _Reader) -> PartitionChangeRecord:
-    number, topic_id, tags = r.number(_I32), r.uuid(), r.tags()
+def _get_partition_change(r: Reader) -> PartitionChangeRecord:
+    number, topic_id, tags = r.number(I32), r.uuid(), r.tags()
 
     def ints(tag: int) -> tuple[int, ...] | None:
         return tags[tag].ints() if tag in tags else None
 
-    leader = tags[1].number(_I32) if 1 in tags else _NO_LEADER_CHANGE
-    state = tags[5].number(_I8) if 5 in tags else None
+    leader = tags[1].number(I32) if 1 in tags else _NO_LEADER_CHANGE
+    state = tags[5].number(I8) if 5 in tags else None
     return PartitionChangeRecord(
         partition=number,
         topic_id=topic_id,
@@ -482,50 +377,50 @@ def _get_partition_change(r: _Reader) -> PartitionChangeRecord:
     )
 
 
-def _get_config(r: _Reader) -> ConfigRecord:
+def _get_config(r: Reader) -> ConfigRecord:
     record = ConfigRecord(
-        resource_type=r.number(_I8), resource_name=r.string(), name=r.string(), value=r.nullable_string()
+        resource_type=r.number(I8), resource_name=r.string(), name=r.string(), value=r.nullable_string()
     )
     r.tags()
     return record
 
 
-def _get_producer_ids(r: _Reader) -> ProducerIdsRecord:
-    record = ProducerIdsRecord(broker_id=r.number(_I32), broker_epoch=r.number(_I64), next_producer_id=r.number(_I64))
+def _get_producer_ids(r: Reader) -> ProducerIdsRecord:
+    record = ProducerIdsRecord(broker_id=r.number(I32), broker_epoch=r.number(I64), next_producer_id=r.number(I64))
     r.tags()
     return record
 
 
-def _get_feature_level(r: _Reader) -> FeatureLevelRecord:
-    record = FeatureLevelRecord(name=r.string(), level=r.number(_I16))
+def _get_feature_level(r: Reader) -> FeatureLevelRecord:
+    record = FeatureLevelRecord(name=r.string(), level=r.number(I16))
     r.tags()
     return record
 
 
-def _get_no_op(r: _Reader) -> NoOpRecord:
+def _get_no_op(r: Reader) -> NoOpRecord:
     r.tags()
     return NoOpRecord()
 
 
-def _get_begin(r: _Reader) -> BeginTransactionRecord:
+def _get_begin(r: Reader) -> BeginTransactionRecord:
     tags = r.tags()
     return BeginTransactionRecord(name=tags[0].nullable_string() if 0 in tags else None)
 
 
-def _get_end(r: _Reader) -> EndTransactionRecord:
+def _get_end(r: Reader) -> EndTransactionRecord:
     r.tags()
     return EndTransactionRecord()
 
 
-def _get_claim(r: _Reader) -> ControllerClaimRecord:
+def _get_claim(r: Reader) -> ControllerClaimRecord:
     record = ControllerClaimRecord(
-        controller_epoch=r.number(_I32), broker_id=r.number(_I32), host=r.string(), port=r.number(_U16)
+        controller_epoch=r.number(I32), broker_id=r.number(I32), host=r.string(), port=r.number(U16)
     )
     r.tags()
     return record
 
 
-_DECODE: Final[Mapping[tuple[int, int], Callable[[_Reader], MetadataRecord]]] = {
+_DECODE: Final[Mapping[tuple[int, int], Callable[[Reader], MetadataRecord]]] = {
     (0, 4): _get_register,
     (1, 0): _get_unregister,
     (2, 0): _get_topic,

@@ -1,7 +1,7 @@
 """One exhaustive table: error type <-> Kafka's number on the wire.
 
-Every class of model/errors.py has exactly one row (a family that is only a base has its nearest meaning),
-and a test holds it to that. Several of our types may share a number; ``_SHARED`` says which one an answer
+Every class of model/errors.py and group_errors.py has exactly one row (a family that is only a base has its nearest
+meaning), and a test holds it to that. Several of our types may share a number; ``_SHARED`` says which one an answer
 becomes.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.model import errors as e
+from holdfast.model import group_errors as g
 
 NONE: Final = 0
 UNKNOWN_SERVER_ERROR: Final = -1
@@ -26,22 +27,22 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.ReplicaNotAvailableError: 9,
     e.MessageTooLargeError: 10,
     e.StaleControllerEpochError: 11,
-    e.OffsetMetadataTooLargeError: 12,
+    g.OffsetMetadataTooLargeError: 12,
     e.NetworkError: 13,
-    e.CoordinatorLoadInProgressError: 14,
-    e.CoordinatorNotAvailableError: 15,
-    e.NotCoordinatorError: 16,
+    g.CoordinatorLoadInProgressError: 14,
+    g.CoordinatorNotAvailableError: 15,
+    g.NotCoordinatorError: 16,
     e.InvalidTopicError: 17,
     e.RecordListTooLargeError: 18,
     e.NotEnoughReplicasError: 19,
     e.NotEnoughReplicasAfterAppendError: 20,
     e.InvalidRequiredAcksError: 21,
-    e.IllegalGenerationError: 22,
-    e.InconsistentGroupProtocolError: 23,
-    e.InvalidGroupIdError: 24,
-    e.UnknownMemberIdError: 25,
+    g.IllegalGenerationError: 22,
+    g.InconsistentGroupProtocolError: 23,
+    g.InvalidGroupIdError: 24,
+    g.UnknownMemberIdError: 25,
     e.InvalidSessionTimeoutError: 26,
-    e.RebalanceInProgressError: 27,
+    g.RebalanceInProgressError: 27,
     e.InvalidCommitOffsetSizeError: 28,
     e.TopicAuthorizationFailedError: 29,
     e.GroupAuthorizationFailedError: 30,
@@ -81,8 +82,8 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.LogDirNotFoundError: 57,
     e.UnknownProducerIdError: 59,
     e.ReassignmentInProgressError: 60,
-    e.NonEmptyGroupError: 68,
-    e.GroupIdNotFoundError: 69,
+    g.NonEmptyGroupError: 68,
+    g.GroupIdNotFoundError: 69,
     e.FetchSessionIdNotFoundError: 70,
     e.InvalidFetchSessionEpochError: 71,
     e.TopicDeletionDisabledError: 73,
@@ -91,14 +92,14 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.UnsupportedCompressionTypeError: 76,
     e.StaleBrokerEpochError: 77,
     e.OffsetNotAvailableError: 78,
-    e.MemberIdRequiredError: 79,
+    g.MemberIdRequiredError: 79,
     e.PreferredLeaderNotAvailableError: 80,
-    e.GroupMaxSizeReachedError: 81,
-    e.FencedInstanceIdError: 82,
+    g.GroupMaxSizeReachedError: 81,
+    g.FencedInstanceIdError: 82,
     e.EligibleLeadersNotAvailableError: 83,
     e.ElectionNotNeededError: 84,
     e.NoReassignmentInProgressError: 85,
-    e.GroupSubscribedToTopicError: 86,
+    g.GroupSubscribedToTopicError: 86,
     e.InvalidRecordError: 87,
     e.RecordError: 87,
     e.UnstableOffsetCommitError: 88,
@@ -120,7 +121,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.RetriableError: -1,
     e.ReplicationError: -1,
     e.MetadataError: -1,
-    e.GroupError: -1,
+    g.GroupError: -1,
 }
 
 _SHARED: Final[Mapping[int, type[e.HoldfastError]]] = {

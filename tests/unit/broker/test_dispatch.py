@@ -22,7 +22,7 @@ from holdfast.broker.dispatch import HANDLERS, Dispatcher
 from holdfast.broker.exchange import BufferPool
 from holdfast.broker.handlers.entity import build
 from holdfast.broker.metadata_cache import MetadataCache
-from holdfast.model.errors import CoordinatorLoadInProgressError
+from holdfast.model.group_errors import CoordinatorLoadInProgressError
 from holdfast.protocol.apis import INTERNAL, SPOKEN, ApiKey, request_type
 from holdfast.protocol.framing import decode_response, encode_request, encode_request_raw, parse_response_header
 

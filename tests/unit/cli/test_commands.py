@@ -15,6 +15,7 @@ from holdfast.cli.kafka_words import exception_name, qualified, said
 from holdfast.cli.produce import InputError, split_line, unescape
 from holdfast.cli.topics import CommandError, parse_assignment
 from holdfast.model import errors as e
+from holdfast.model import group_errors as g
 
 NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
 
@@ -145,8 +146,8 @@ def test_separators_are_unescaped() -> None:
         (e.InvalidReplicationFactorError(), "InvalidReplicationFactorException"),
         (e.InvalidPartitionsError(), "InvalidPartitionsException"),
         (e.ConfigError(), "InvalidConfigurationException"),
-        (e.GroupIdNotFoundError(), "GroupIdNotFoundException"),
-        (e.NonEmptyGroupError(), "GroupNotEmptyException"),
+        (g.GroupIdNotFoundError(), "GroupIdNotFoundException"),
+        (g.NonEmptyGroupError(), "GroupNotEmptyException"),
         (e.UnknownTopicOrPartitionError(), "UnknownTopicOrPartitionException"),
         (e.NotEnoughReplicasError(), "NotEnoughReplicasException"),
         (e.LogAppendError(), "KafkaStorageException"),
@@ -158,8 +159,8 @@ def test_errors_have_kafkas_names(error: e.HoldfastError, name: str) -> None:
 
 
 def test_a_brokers_own_message_comes_first() -> None:
-    assert said(e.NonEmptyGroupError("mine")) == "mine"
-    assert said(e.NonEmptyGroupError()) == "The group is not empty."
+    assert said(g.NonEmptyGroupError("mine")) == "mine"
+    assert said(g.NonEmptyGroupError()) == "The group is not empty."
 
 
 def test_K112_100_C14_what_kip_112_struck_out_is_not_here() -> None:

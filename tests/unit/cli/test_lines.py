@@ -22,7 +22,7 @@ from holdfast.client.views import (
     PartitionView,
     TopicView,
 )
-from holdfast.model.errors import GroupIdNotFoundError, NonEmptyGroupError
+from holdfast.model.group_errors import GroupIdNotFoundError, NonEmptyGroupError
 from holdfast.model.types import TopicPartition
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden/cli/4.3.0"

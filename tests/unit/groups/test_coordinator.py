@@ -14,12 +14,12 @@ from holdfast.groups.settings import GroupSettings
 from holdfast.groups.states import GroupState
 from holdfast.groups.types import OffsetDeleteResult
 from holdfast.model.config import BrokerConfig
-from holdfast.model.errors import (
+from holdfast.model.errors import NotControllerError
+from holdfast.model.group_errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     InvalidGroupIdError,
-    NotControllerError,
     NotCoordinatorError,
     RebalanceInProgressError,
 )

@@ -8,20 +8,22 @@ import pytest
 
 from holdfast.groups.states import GroupState
 from holdfast.model.errors import (
+    InvalidCommitOffsetSizeError,
+    InvalidRequestError,
+    InvalidSessionTimeoutError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
+from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
-    InvalidCommitOffsetSizeError,
     InvalidGroupIdError,
-    InvalidRequestError,
-    InvalidSessionTimeoutError,
     MemberIdRequiredError,
-    MessageTooLargeError,
-    NotEnoughReplicasError,
     RebalanceInProgressError,
-    RequestTimedOutError,
     UnknownMemberIdError,
-    UnknownServerError,
 )
 
 

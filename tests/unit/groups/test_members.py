@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.groups.states import GroupState
-from holdfast.model.errors import (
+from holdfast.model.errors import NotEnoughReplicasError, RequestTimedOutError
+from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
     IllegalGenerationError,
     InconsistentGroupProtocolError,
-    NotEnoughReplicasError,
     RebalanceInProgressError,
-    RequestTimedOutError,
     UnknownMemberIdError,
 )
 

@@ -10,17 +10,19 @@ from holdfast.groups.offset_records import OffsetKey, decode_key
 from holdfast.groups.states import GroupState
 from holdfast.groups.types import CommittedOffset, OffsetDeleteResult, OffsetToCommit
 from holdfast.model.errors import (
+    HoldfastError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+)
+from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
     GroupSubscribedToTopicError,
-    HoldfastError,
     IllegalGenerationError,
     MemberIdRequiredError,
     NonEmptyGroupError,
     NotCoordinatorError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderOrFollowerError,
     OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     UnknownMemberIdError,

@@ -12,19 +12,17 @@ from holdfast.model.config import (
     KEYS,
     TOPIC_KEYS,
     BrokerConfig,
-    ConfigSource,
     ConfigType,
     Listener,
     LogConfig,
     UpdateMode,
-    describe_broker,
-    describe_topic,
     ineffective,
     parse_value,
     read_properties,
     validate_topic_config,
 )
 from holdfast.model.config_docs import configuration_markdown
+from holdfast.model.config_entries import ConfigSource, describe_broker, describe_topic
 from holdfast.model.config_keys import ConfigKey
 from holdfast.model.errors import ConfigError
 

@@ -3,10 +3,15 @@
 import pytest
 from kio.schema.errors import ErrorCode
 
-from holdfast.model import errors
+from holdfast.model import errors, group_errors
 from holdfast.protocol.error_codes import CODES, code_of, error_of
 
-ALL = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)]
+ALL = [
+    kind
+    for module in (errors, group_errors)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, errors.HoldfastError) and kind.__module__ == module.__name__
+]
 RENAMED = {
     errors.CorruptRecordError: "corrupt_message",
     errors.BrokerUnavailableError: "broker_not_available",

@@ -17,15 +17,8 @@ from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.topics import warn_of_compaction
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
-from holdfast.model.config import (
-    KEYS,
-    ConfigEntry,
-    ConfigSource,
-    ConfigType,
-    UpdateMode,
-    describe_broker,
-    describe_topic,
-)
+from holdfast.model.config import KEYS, ConfigType, UpdateMode
+from holdfast.model.config_entries import ConfigEntry, ConfigSource, describe_broker, describe_topic
 from holdfast.model.errors import (
     ConfigError,
     HoldfastError,

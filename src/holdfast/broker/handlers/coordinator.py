@@ -12,13 +12,8 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.groups.partitioning import partition_for
-from holdfast.model.errors import (
-    CoordinatorNotAvailableError,
-    HoldfastError,
-    InvalidGroupIdError,
-    InvalidRequestError,
-    TransactionalIdAuthorizationFailedError,
-)
+from holdfast.model.errors import HoldfastError, InvalidRequestError, TransactionalIdAuthorizationFailedError
+from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
 from holdfast.model.types import TopicPartition
 
 GROUP, TRANSACTION = 0, 1

@@ -33,12 +33,8 @@ from holdfast.groups.types import (
     SyncRequest,
     SyncResult,
 )
-from holdfast.model.errors import (
-    GroupIdNotFoundError,
-    HoldfastError,
-    UnknownTopicIdError,
-    UnknownTopicOrPartitionError,
-)
+from holdfast.model.errors import HoldfastError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from holdfast.model.group_errors import GroupIdNotFoundError
 from holdfast.model.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.controller import events
-from holdfast.model.config import NO_COMPACTION_WARNING, LogConfig, describe_topic
+from holdfast.model.config import NO_COMPACTION_WARNING, LogConfig
+from holdfast.model.config_entries import describe_topic
 from holdfast.model.errors import HoldfastError, InvalidRequestError, TopicDeletionDisabledError
 
 log = logging.getLogger(__name__)
