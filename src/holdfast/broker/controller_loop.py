@@ -25,7 +25,13 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
-from holdfast.controller.events import BrokerConnectionLost, ReplicaEnds, ReplicasOffline, ReplicasOnline
+from holdfast.controller.events import (
+    BrokerConnectionLost,
+    BrokerRegister,
+    ReplicaEnds,
+    ReplicasOffline,
+    ReplicasOnline,
+)
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import (
     HoldfastError,
@@ -176,6 +182,8 @@ class ControllerLoop:
 
     async def submit(self, event: Any) -> Any:
         """Decide, commit, tell; the decision's reply. Raises what the controller decided to refuse with."""
+        if isinstance(event, BrokerRegister):
+            await self._ask_the_one_before(event)
         if self._closed:
             raise NotControllerError("this broker is not the controller")
         if len(self._events) >= MAX_WAITING:  # not "ask another one": there is none, and everybody would ask at once
@@ -400,6 +408,13 @@ class ControllerLoop:
         task = asyncio.get_running_loop().create_task(self._probe(broker_id, broker_epoch))
         self._probes[broker_id] = task
         task.add_done_callback(lambda _: self._probes.pop(broker_id, None))
+
+    async def _ask_the_one_before(self, event: BrokerRegister) -> None:
+        """Before a broker is told that its id is in use at another address: a killed one is not heard of at once."""
+        known = self.image.brokers.get(event.broker_id)
+        elsewhere = known is not None and (known.host, known.port) != (event.host, event.port)
+        if known is not None and elsewhere and known.incarnation_id != event.incarnation_id and not known.fenced:
+            await self._probe(known.id, known.epoch)
 
     async def _probe(self, broker_id: int, broker_epoch: int) -> None:
         registered = self.image.brokers[broker_id]

@@ -15,7 +15,13 @@ from holdfast.broker.platform import Platform
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.store import Candidate, InMemoryStore
-from holdfast.model.errors import FencedControllerError, KafkaStorageError, NotControllerError, RequestTimedOutError
+from holdfast.model.errors import (
+    DuplicateBrokerRegistrationError,
+    FencedControllerError,
+    KafkaStorageError,
+    NotControllerError,
+    RequestTimedOutError,
+)
 from holdfast.protocol.apis import ApiKey
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
@@ -117,6 +123,30 @@ def test_a_decision_is_told_and_answered_once_it_is_durable() -> None:
             await one.loop.told_everybody(DEADLINE_S)
             assert one.topics_told(2)[-1] == ["t"]
             assert [t.topic_name for t in one.brokers[2].of(ApiKey.LEADER_AND_ISR)[-1].topic_states] == ["t"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("lives", [False, True])
+def test_a_killed_broker_registers_at_another_port_with_a_controller_that_is_new(lives: bool) -> None:
+    """Its old port refuses, and a controller that has only just begun asks there before it calls the id in use."""
+
+    async def check() -> None:
+        async with reign(3) as one:
+            one.loop.close()
+            moved = events.BrokerRegister(
+                broker_id=2, incarnation_id=UUID(int=22), host="127.0.0.1", port=one.brokers[3].port
+            )
+            if not lives:
+                one.brokers[2].close()
+            claim = one.store.claim(Candidate(broker_id=1, host="127.0.0.1", port=one.brokers[1].port))
+            one.loop = ControllerLoop(Surroundings(), one.store, one.thread, claim, one.store.load(claim))
+            one.loop.start()
+            if lives:
+                with pytest.raises(DuplicateBrokerRegistrationError):
+                    await one.loop.submit(moved)
+            else:
+                assert (await one.loop.submit(moved)).broker_epoch > one.epochs[2]
 
     asyncio.run(check())
 
