@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import os
+import platform
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -223,6 +226,47 @@ def test_A5_a_probe_notices_without_a_decision_and_the_copy_is_filled_again(
     machine.end(store)
     shutil.rmtree(machine.paths[1 - which])
     assert features(machine.store(2)) == {"before", "during", "after"}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_K18_04_no_broker_has_a_file_open_of_a_copy_that_was_left_out(machine: Machine, fault: str, which: int) -> None:
+    """Neither the one that reigns nor one that waits for its locks: the disk can be unmounted."""
+    store, other = machine.store(1), machine.store(2)
+    claim = store.claim(ONE)
+    store.commit(feature("before"), claim.epoch)
+    claims: list[Any] = []
+    waiting = threading.Thread(target=lambda: claims.append(other.claim(TWO)))
+    waiting.start()
+    wait_for(lambda: is_blocked(waiting), "that the other one waits for a lock")
+    machine.break_it(fault, which, machine.files_of(store), machine.files_of(other))
+    store.commit(feature("during"), claim.epoch)
+    if fault == "hang":
+        machine.files_of(store).mend()
+        machine.files_of(other).mend()
+    wait_for(lambda: not open_below(machine.paths[which]), "no open file in the copy that was left out")
+    assert open_below(machine.paths[1 - which])
+    store.commit(feature("after"), claim.epoch)
+    assert not claims
+    machine.end(store)
+    waiting.join(timeout=20)
+    assert [claim.candidate for claim in claims] == [TWO]
+    assert machine.names(1 - which) == {"before", "during", "after"}
+
+
+def is_blocked(thread: threading.Thread) -> bool:
+    """Whether it waits for a file lock in the kernel."""
+    waits = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
+    return waits[0] == {"x86_64": "73", "aarch64": "32"}[platform.machine()]
+
+
+def open_below(path: str) -> list[str]:
+    """Files that this process has open in a directory."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [target for target in found if target.startswith(f"{path}/")]
 
 
 def test_where_all_hang_decisions_wait_and_go_on(machine: Machine) -> None:

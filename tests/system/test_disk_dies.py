@@ -15,6 +15,7 @@ from kio.schema.types import TopicName
 
 from holdfast.testing import FAULTS, Cluster, mounts, wait_for
 from holdfast.testing.disks import EioDisk
+from holdfast.testing.processes import children, has_gone
 from holdfast.testing.users import NOBODY
 from tests.system.on_disks import (
     NOT_LEADER,
@@ -223,13 +224,18 @@ def test_H_23_both_metadata_directories_die_and_the_processes_end(name: str, top
                 create(cluster, f"{topic}-one", [[1, 2, 3]])
                 load.progress()
             assert set(cluster.live()) == {1, 2, 3}
+            helpers = {pid: children(pid) for pid in cluster.live().values()}
             second.fail()
             asking = AdminClient({"bootstrap.servers": cluster.bootstrap})
             asking.create_topics([NewTopic(f"{topic}-more", 1)])  # something to decide, and nobody to answer
-            wait_for(lambda: not cluster.live(), "the end of all that share the directories", timeout_s=TIMEOUT_S)
+            wait_for(
+                lambda: all(has_gone(pid, closers) for pid, closers in helpers.items()),
+                "the end of all that share the directories, and of all that they had open",
+                timeout_s=TIMEOUT_S,
+            )
             for broker in ALL:
                 assert "Shutdown broker because all metadata log dirs have failed" in log_of(cluster, broker)
-            assert "ended with exit code 1" in cluster.log_tail()
+            wait_for(lambda: cluster.log_tail(4000).count("ended with exit code 1") == 3, "that `up` says it of each")
             first.heal()
             second.heal()
             os.kill(cluster.pid, signal.SIGUSR1)

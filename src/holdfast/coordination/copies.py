@@ -63,12 +63,16 @@ class Copies:
         lanes: Lanes,
         patience_s: float,
         witnesses: Sequence[str],
+        let_go: Callable[[str], None] = lambda path: None,
     ) -> None:
+        """``let_go`` hears of every copy that is left out, once the note of it is written: nothing that others have
+        open there is of use any more."""
         self._all = {copy.path: copy for copy in copies}
         self._files = files
         self._lanes = lanes
         self._patience_s = patience_s
         self._own_witnesses = tuple(witnesses)
+        self._let_go = let_go
         self._cluster_id = ""
         self._broker_id: BrokerId = -1
         self._epoch: ControllerEpoch = 0
@@ -82,6 +86,8 @@ class Copies:
         """Of copies that are left out: nobody waits for these."""
         self._telling: dict[str, tuple[tuple[int, int], Background]] = {}
         """Witnesses that are told a note of this order."""
+        self._dropped: set[str] = set()
+        """Left out, and no note says so yet."""
         self._end_offset: Offset = 0
         self.left_out: dict[str, str] = {}
         """Path -> why."""
@@ -134,6 +140,7 @@ class Copies:
         verdict = notes.judge(list(self._all), seen, witnesses)
         self._broker_id, self._cluster_id = broker_id, cluster_id
         self._good, self._filling, self._number, self.left_out = {}, {}, 0, {}
+        self._dropped.clear()
         self._start_with(verdict, seen)
         known = [s.note.epoch for s in (*seen.values(), *witnesses.values()) if s.note is not None]
         self._epoch = 1 + max(self.least_epoch, *known, 0)
@@ -145,6 +152,7 @@ class Copies:
             if path not in self._good:
                 self.left_out.setdefault(path, "it is not complete")
                 log.warning("metadata copy %s is left out: %s", path, self.left_out[path])
+                self._close(path)
         return records, self._epoch
 
     def _start_with(self, verdict: Verdict, seen: Mapping[str, Seen]) -> None:
@@ -266,12 +274,18 @@ class Copies:
         self._number += 1
         self._write_note()
 
+    def _close(self, path: str) -> None:
+        """Have no file of it open, so that its disk can be unmounted. In turn: a write may hang there."""
+        self._lanes.begin(path, self._all[path].log.close)
+        self._let_go(path)
+
     def _drop(self, reasons: Mapping[str, str]) -> None:
         for path, why in reasons.items():
             copy = self._good.pop(path, None)
             if copy is not None:
                 copy.copy_id = None
                 self.left_out[path] = why
+                self._dropped.add(path)
                 log.error("metadata copy %s is left out: %s; decisions go on in %s", path, why, ", ".join(self._good))
 
     def _write_note(self, *, first: bool = False) -> None:
@@ -291,6 +305,8 @@ class Copies:
             self._drop(reasons)
             self._number, first = self._number + 1, False
         self._inform([voter.path for voter in self._voters if voter.path not in self._all], note)
+        while self._dropped:
+            self._close(self._dropped.pop())
 
     def _note(self) -> Note:
         copies = {copy.copy_id: path for path, copy in self._good.items() if copy.copy_id is not None}

@@ -1,8 +1,10 @@
 """Who is the controller: locks of the operating system, one in each copy of the metadata.
 
 Owns the open lock files. A lock is on an open descriptor: taking it is no I/O, so it works whatever the disk does. A
-candidate opens the lock files of all copies that it can, keeps them, and must have the locks of all of them at once.
-Who waits holds none. A file that was replaced under its name (a directory wiped and filled again) is opened anew.
+candidate opens the lock files of all copies that it can and must have the locks of all of them at once. Who waits holds
+none, and has only the file open that it waits for; who reigns has those of the good copies. So nobody keeps a file open
+in a copy that was left out, and its disk can be unmounted. A file that was replaced under its name (a directory wiped
+and filled again) is opened anew.
 
 This decides who tries. That two who hold different locks never both commit is not owed to the locks: see notes.py and
 decision 0009.
@@ -37,13 +39,16 @@ class Election:
     def open_all(self) -> None:
         """Open what is not open yet, or is not what the name stands for any more. A directory that does not answer
         keeps the file that was opened before."""
+        self._open(self._paths)
+
+    def _open(self, paths: Sequence[str]) -> None:
 
         def opened(path: str, old: LockFile | None) -> LockFile | None:
             if old is not None and self._files.inode(f"{path}/{FILE}") == old.inode:
                 return old
             return self._files.open_lock(f"{path}/{FILE}")
 
-        jobs = {path: partial(opened, path, self._locks.get(path)) for path in self._paths}
+        jobs = {path: partial(opened, path, self._locks.get(path)) for path in paths}
         for path, answer in self._lanes.ask(jobs, patience_s=self._patience_s, limit_s=self._patience_s).items():
             if answer.value is not None and answer.value is not self._locks.get(path):
                 old = self._locks.get(path)
@@ -66,6 +71,8 @@ class Election:
                     return
                 self._release()
             else:
+                for path in [path for path, lock in self._locks.items() if lock is not blocked]:
+                    self.let_go(path)
                 blocked.wait()  # and begin again, with this one
 
     def _take_free(self) -> LockFile | None:
@@ -78,9 +85,16 @@ class Election:
 
     def take_one(self, path: str) -> bool:
         """Of a copy that was filled while we reign: whether its lock is ours now."""
-        self.open_all()
+        self._open((path,))
         lock = self._locks.get(path)
         return lock is not None and lock.try_take()
+
+    def let_go(self, path: str) -> None:
+        """Of a copy that is left out: its lock is free at once, its file is closed without waiting for the disk."""
+        lock = self._locks.pop(path, None)
+        if lock is not None:
+            lock.release()
+            self._lanes.begin(("lock", path), lock.close)
 
     def _in_order(self) -> list[LockFile]:
         return [self._locks[path] for path in self._paths if path in self._locks]

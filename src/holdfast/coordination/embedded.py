@@ -85,8 +85,8 @@ class EmbeddedStore:
         """For what every broker asks while another thread of it may claim or commit."""
         self._each = {path: MetadataCopy(path, files, clock, new_id) for path in self._paths}
         watched = () if witness is None else witness.directories
-        self._copies = Copies(list(self._each.values()), files, self._lanes, patience_s, watched)
         self._election = Election(self._paths, files, self._readers, patience_s)
+        self._copies = Copies(list(self._each.values()), files, self._lanes, patience_s, watched, self._election.let_go)
         self._snapshot_bytes = snapshot_bytes
         self._mutex = threading.RLock()
         self._cluster_id: str | None = None
