@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import os
 import platform
@@ -441,6 +442,71 @@ def test_a_cluster_of_one_directory_is_taken_over_into_two(machine: Machine) -> 
     until_whole(machine, store, after.epoch)
     assert machine.names(0) == machine.names(1) == {"old", "new"}
     assert (Path(machine.paths[1]) / "cluster.id").read_text() == (Path(machine.paths[0]) / "cluster.id").read_text()
+
+
+def test_A5_a_log_whose_segments_have_no_epoch_in_their_names_is_read_and_gone_on_with(machine: Machine) -> None:
+    """What 0.1.0 left on the disks: a snapshot, and the segments of three claims."""
+    recorded = json.loads((Path(__file__).parents[1] / "golden/disk/holdfast-0.1.0/metadata.json").read_text())
+    places = {"metadata": "meta-1", "metadata-2": "meta-2", "log-1": "log-0", "log-2": "log-1"}
+    for name, data in recorded["files"].items():
+        directory, _, rest = name.partition("/")
+        path = machine.root / places[directory] / rest
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes.fromhex(data))
+    folders = [Path(path) / "__cluster_metadata-0" for path in machine.paths]
+    old = {path.name for path in folders[0].glob("*.log")}
+    assert old and all(name.removesuffix(".log").isdigit() for name in old)
+    expected = {f"f{n}" for n in range(1, recorded["features"] + 1)}
+    store = machine.store()
+    claim = store.claim(ONE)
+    loaded = store.load(claim)
+    image, _ = ClusterImage.empty("c").apply(loaded.records, loaded.base_offset)
+    assert set(image.features) == expected
+    image, _ = image.apply(feature("new"), store.commit(feature("new"), claim.epoch))
+    machine.end(store)
+    for folder in folders:
+        assert old < {path.name for path in folder.glob("*.log")}
+    second = machine.store(2)
+    again = second.claim(TWO)
+    loaded = second.load(again)
+    image, _ = ClusterImage.empty("c").apply(loaded.records, loaded.base_offset)
+    assert set(image.features) == {*expected, "new"}
+    second.snapshot(image, again.epoch)
+    for folder in folders:
+        assert [path.name for path in folder.glob("*.log")] == [f"{image.next_offset:020d}-{again.epoch:010d}.log"]
+    machine.end(second)
+    assert features(machine.store(3)) == {*expected, "new"}
+
+
+def test_A5_nothing_of_a_later_claim_is_removed(machine: Machine) -> None:
+    """By a claim that was overtaken and does not know yet; and once it could know, it removes nothing at all."""
+    first = machine.store(1)
+    claim = first.claim(ONE)
+    first.commit(feature("a"), claim.epoch)
+    log = first._each[machine.paths[0]].log
+    contents = log.read()
+    for path in machine.paths:
+        (Path(path) / "lock").unlink()
+    second = machine.store(2)
+    after = second.claim(TWO)
+    now = second.load(after)
+    image, _ = ClusterImage.empty("c").apply(now.records, now.base_offset)
+    image, _ = image.apply(feature("b"), second.commit(feature("b"), after.epoch))
+    second.snapshot(image, after.epoch)
+    second.commit(feature("c"), after.epoch)
+    folder = Path(machine.paths[0]) / "__cluster_metadata-0"
+    (folder / f"{99:020d}-{after.epoch:010d}.checkpoint.tmp").write_bytes(b"under way")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    log.begin(contents, claim.epoch)  # as if it had looked a moment before
+    assert before.items() <= {path.name: path.read_bytes() for path in folder.iterdir()}.items()
+    useless = folder / f"{99:020d}-{claim.epoch:010d}.log"
+    useless.touch()
+    with pytest.raises(FencedControllerError):
+        first._each[machine.paths[0]].begin(contents, claim.epoch)
+    assert useless.exists()
+    machine.end(first)
+    machine.end(second)
+    assert features(machine.store(3)) >= {"a", "b", "c"}
 
 
 def test_directories_of_two_clusters_are_refused(machine: Machine) -> None:

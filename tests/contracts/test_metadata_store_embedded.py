@@ -58,8 +58,8 @@ def store(directory: str) -> Iterator[EmbeddedStore]:
     made.close()
 
 
-def log_file(directory: str, base: int = 0) -> Path:
-    return Path(directory) / "__cluster_metadata-0" / f"{base:020d}.log"
+def log_file(directory: str, base: int = 0, epoch: int = 1) -> Path:
+    return Path(directory) / "__cluster_metadata-0" / f"{base:020d}-{epoch:010d}.log"
 
 
 def start(directory: str, broker: int) -> subprocess.Popen[str]:
@@ -155,7 +155,7 @@ def test_a_snapshot_replaces_the_log(directory: str) -> None:
     store.snapshot(image, claim.epoch)
     names = sorted(os.listdir(f"{directory}/__cluster_metadata-0"))
     base = image.next_offset
-    assert names == [f"{base:020d}-0000000001.checkpoint", f"{base:020d}.log"]
+    assert names == [f"{base:020d}-0000000001.checkpoint", f"{base:020d}-0000000001.log"]
     assert not store.wants_snapshot
     store.resign()
     loaded = store.load(store.claim(ONE))
@@ -171,11 +171,11 @@ def test_a_snapshot_that_did_not_get_whole_is_not_used(directory: str, store: Em
     store.resign()
     folder = log_file(directory).parent
     # As a crash leaves it: the next segment is there, the snapshot is not.
-    (folder / "00000000000000000002.log").write_bytes(b"")
+    (folder / "00000000000000000002-0000000001.log").write_bytes(b"")
     loaded = store.load(store.claim(ONE))
     assert loaded.end_offset == 3
     # A segment for each claim, which begins with the batch before it; of the second there is none.
-    assert sorted(os.listdir(folder)) == ["00000000000000000000.log", "00000000000000000001.log"]
+    assert sorted(os.listdir(folder)) == [log_file(directory).name, log_file(directory, 1, 2).name]
 
 
 def test_snapshots_that_cannot_be_read_are_not_an_empty_cluster(directory: str, store: EmbeddedStore) -> None:

@@ -224,7 +224,7 @@ class Copies:
             missing = best.after(contents.end_offset, contents.last_epoch)
             if missing is None:
                 raise KafkaStorageError(f"it ends at {contents.end_offset}, which is no part of the others")
-            copy.log.begin(contents)
+            copy.begin(contents, self._epoch)
             copy.append(missing, self._epoch)
 
         jobs = {p: partial(ready, self._all[p], contents) for p, contents in found.items()}
@@ -394,9 +394,11 @@ class Copies:
         sources = self._ask({p: c.log.read for p, c in self._good.items()}, limit_s=READ_PATIENCE_S)
         contents = next((c for c in _values(sources).values() if c.end_offset == self._end_offset), None)
         if contents is not None:
-            cluster_id, registered = self._cluster_id, dict(self._registered)
+            cluster_id, registered, epoch = self._cluster_id, dict(self._registered), self._epoch
             log.warning("metadata copy %s works: it is filled up to offset %d", path, contents.end_offset)
-            self._filling[path] = _Filling(self._lanes.begin(path, lambda: copy.fill(contents, cluster_id, registered)))
+            self._filling[path] = _Filling(
+                self._lanes.begin(path, lambda: copy.fill(contents, cluster_id, registered, epoch))
+            )
 
     def _take_back(self, path: str, filling: _Filling, take_lock: Callable[[str], bool]) -> None:
         """A copy was filled: what was committed meanwhile, then the note that names it, then it is good."""

@@ -130,20 +130,30 @@ class MetadataCopy:
         self.copy_id = copy_id
         return copy_id
 
-    def fill(self, contents: Contents, cluster_id: str, witnesses: Mapping[BrokerId, Sequence[str]]) -> str:
-        """Hold ``contents`` and nothing of before, in new files; the new id, written last."""
+    def fill(
+        self,
+        contents: Contents,
+        cluster_id: str,
+        witnesses: Mapping[BrokerId, Sequence[str]],
+        epoch: ControllerEpoch,
+    ) -> str:
+        """Hold ``contents`` and nothing of before, in new files of the reign of ``epoch``; the new id, written last."""
         files = self._files
         self.copy_id = None
         make_durably(files, self.path)
         files.unlink(f"{self.path}/copy.id")
         files.fsync_dir(self.path)
         files.write_atomic(f"{self.path}/cluster.id", f"{cluster_id}\n".encode())
-        self.log.replace(contents)
+        self.log.replace(contents, epoch)
         for broker_id, directories in witnesses.items():
             self.register(broker_id, directories)
         return self.name()
 
     # -- the log -----------------------------------------------------------------------------------------------
+
+    def begin(self, contents: Contents, epoch: ControllerEpoch) -> None:
+        """As MetadataLog.begin, while this is the copy of that reign."""
+        self.log.begin(contents, epoch, lambda: notes.confirm(self._files, self.path, epoch))
 
     def append(self, batches: Sequence[Batch], epoch: ControllerEpoch) -> None:
         """Write and sync; then look whether this is still the copy of that reign: if another broker has claimed since,

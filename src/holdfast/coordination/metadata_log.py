@@ -1,16 +1,19 @@
-"""One copy of the metadata log on disk: segments and snapshots in a directory, under Kafka's names and in its format.
+"""One copy of the metadata log on disk: segments and snapshots in a directory, in Kafka's format.
 
-    00000000000000000000.log                     batches of metadata records, one a commit
+    00000000000000000000-0000000001.log          batches of metadata records, one a commit, by the claim of epoch 1
     00000000000000004711-0000000003.checkpoint   a snapshot: everything before offset 4711, taken in epoch 3
-    00000000000000004711.log                     what was committed since
+    00000000000000004711-0000000003.log          what was committed since
+    00000000000000000000.log                     a segment of before 0.2, whose name had no epoch: read, never made
 
 Owns the files; only the holder of the claim may have one open. What ``append`` returned for is synced. Knows nothing
-of claims and of other copies; epochs are just written down.
+of claims and of other copies but that a claim has an epoch of its own.
 
-Every recovery begins a segment that is a new file. A write of an earlier process that hung in the kernel may land when
-the disk answers again: in a file that nobody appends to any more. Reading takes, of several batches at one offset, the
-one of the highest epoch, and ends where there is none: so what landed late, or was written by a controller that had
-lost its claim, is not taken for a decision.
+Every claim begins a segment that is a new file, under a name that no other claim has. A write or a rename of an earlier
+process that hung in the kernel may land when the disk answers again: in a file that nobody appends to any more, under
+the name of its own claim. Reading takes, of several batches at one offset, the one in the segment of the latest claim,
+and ends where there is none: so what landed late, or was written by a controller that had lost its claim, is not taken
+for a decision. A claim's segment begins with the last batch that it found, the only one that may not have counted yet:
+so it says what the claim took for decided. A claim never removes files of a later one.
 
 A write or a flush that failed is never tried again (H-28): the system may have dropped what it could not write and
 call the next flush a success. The log takes nothing more until it is recovered. Recovery may find in memory the batch
@@ -36,9 +39,12 @@ SNAPSHOT_BATCH = 1000
 """Records in one batch of a snapshot."""
 MAX_SEGMENTS = 50
 """Each recovery adds one; with more a snapshot is wanted, which leaves one."""
-_SEGMENT = re.compile(r"(\d{20})\.log")
+_SEGMENT = re.compile(r"(\d{20})(?:-(\d{10}))?\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_ANY = re.compile(r"\d{20}(?:-(\d{10}))?\.(?:log|checkpoint)(?:\.tmp)?")
 _TEMPORARY = ".tmp"
+Confirm = Callable[[], None]
+"""Raises when the claim is lost, or the directory is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,8 @@ class MetadataLog:
         self._files = files
         self._clock = clock
         self._segment: FileHandle | None = None
+        self._epoch: ControllerEpoch = 0
+        """Of the claim that appends here."""
         self._position = 0
         self._tail = 0
         self._segments = 0
@@ -120,10 +128,13 @@ class MetadataLog:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def recover(self) -> list[MetadataRecord]:
-        """Every record, and a new segment to append to."""
+        """Every record, and a new segment to append to, of an epoch above all that are here."""
         contents = self.read()
         records = contents.records()
-        self.begin(contents)
+        epochs = (
+            int(found[1] or 0) for name in self._files.listdir(self._directory) if (found := _ANY.fullmatch(name))
+        )
+        self.begin(contents, 1 + max((contents.last_epoch, *epochs)))
         return records
 
     def read(self) -> Contents:
@@ -136,15 +147,16 @@ class MetadataLog:
     def _read(self) -> Contents:
         names = self._files.listdir(self._directory)
         best: dict[Offset, Batch] = {}
-        for base, path in sorted(self._segment_paths(names)):
-            data = self._files.read_bytes(path)
+        claims: dict[Offset, tuple[ControllerEpoch, ControllerEpoch]] = {}
+        for base, claim, name in sorted(_segments(names)):
+            data = self._files.read_bytes(f"{self._directory}/{name}")
             end = base
             for batch in _whole_batches(data, base):
-                other = best.get(batch.base_offset)
-                if other is None or batch.epoch >= other.epoch:
-                    best[batch.base_offset] = batch
+                rank = (claim, batch.epoch)
+                if rank >= claims.get(batch.base_offset, rank):
+                    best[batch.base_offset], claims[batch.base_offset] = batch, rank
                 end = batch.next_offset
-            log.debug("%s: %d bytes, whole to offset %d", path, len(data), end)
+            log.debug("%s/%s: %d bytes, whole to offset %d", self._directory, name, len(data), end)
         base, epoch, snapshot = self._newest_snapshot(names, best)
         batches: list[Batch] = []
         offset, last_epoch = base, -1
@@ -152,11 +164,6 @@ class MetadataLog:
             batches.append(found)
             offset, last_epoch = found.next_offset, found.epoch
         return Contents(base=base, snapshot_epoch=epoch, snapshot=snapshot, batches=tuple(batches))
-
-    def _segment_paths(self, names: Iterable[str]) -> Iterator[tuple[Offset, str]]:
-        for name in names:
-            if match := _SEGMENT.fullmatch(name):
-                yield int(match[1]), f"{self._directory}/{name}"
 
     def _newest_snapshot(self, names: Iterable[str], best: Mapping[Offset, Batch]) -> tuple[Offset, int, bytes]:
         found = sorted((m for name in names if (m := _SNAPSHOT.fullmatch(name))), key=lambda m: m[0], reverse=True)
@@ -176,15 +183,17 @@ class MetadataLog:
 
     # -- writing -----------------------------------------------------------------------------------------------
 
-    def begin(self, contents: Contents) -> None:
-        """Be ready to append to ``contents``, which this directory holds: in a segment that is a new file."""
+    def begin(self, contents: Contents, epoch: ControllerEpoch, confirm: Confirm | None = None) -> None:
+        """Be ready to append to ``contents``, which this directory holds, as the claim of ``epoch``: in a segment that
+        is a new file. ``confirm`` is called before anything is removed and raises when the claim is lost."""
         self.close()
+        self._epoch = epoch
         last = contents.batches[-1:]
         base = last[0].base_offset if last else contents.base
         try:
             names = self._files.listdir(self._directory)
             self._open_segment(base, last[0].data if last else b"")
-            self._remove_useless(names, base, contents)
+            self._remove_useless(names, base, contents, confirm)
         except OSError as e:
             self.close()
             raise KafkaStorageError(f"Metadata log {self._directory} cannot be written: {e}") from e
@@ -192,9 +201,10 @@ class MetadataLog:
         self._tail = sum(len(batch.data) for batch in contents.batches)
         self._failure = None
 
-    def replace(self, contents: Contents) -> None:
-        """Hold ``contents`` and nothing else, in files that are all new."""
+    def replace(self, contents: Contents, epoch: ControllerEpoch) -> None:
+        """Hold ``contents`` and nothing else, in files that are all new, and append as the claim of ``epoch``."""
         self.close()
+        self._epoch = epoch
         try:
             self._files.rmtree(self._directory)
             self._files.makedirs(self._directory)
@@ -211,7 +221,7 @@ class MetadataLog:
         self._failure = None
 
     def _open_segment(self, base: Offset, data: bytes) -> None:
-        """A new file under the name of the segment; one of that name before it is nobody's any more."""
+        """A new file under the name of the segment; one of that name before it is our own, without a commit."""
         path = self._path(base)
         self._files.unlink(path + _TEMPORARY)
         segment = self._files.open(path + _TEMPORARY, create=True)
@@ -242,12 +252,12 @@ class MetadataLog:
         return batch.base_offset
 
     def snapshot(
-        self, records: Iterable[MetadataRecord], epoch: ControllerEpoch, confirm: Callable[[], None] | None = None
+        self, records: Iterable[MetadataRecord], epoch: ControllerEpoch, confirm: Confirm | None = None
     ) -> None:
         """Keep ``records`` in place of everything so far; appending goes on in a new segment. After an error as after
         one of ``append``: the snapshot may count already, and what came after it in the old segment would not.
 
-        ``confirm`` is called before anything is removed and raises when the claim is lost."""
+        ``confirm``: as for ``begin``."""
         old = self._writable()
         data, base = encode_snapshot(records, epoch, self._clock()), self.end_offset
         try:
@@ -255,9 +265,10 @@ class MetadataLog:
             old.close()
             self._files.write_atomic(f"{self._directory}/{base:020d}-{epoch:010d}.checkpoint", data)
             if confirm is not None:
-                confirm()
+                confirm()  # also where nothing is removed: else this snapshot is not one of that claim
             self._tail = 0
-            self._remove_useless(self._files.listdir(self._directory), base, Contents(base=base, snapshot_epoch=epoch))
+            names = self._files.listdir(self._directory)
+            self._remove_useless(names, base, Contents(base=base, snapshot_epoch=epoch), confirm)
         except OSError as e:
             raise self._failed(f"Metadata snapshot in {self._directory}: {e}") from e
 
@@ -279,23 +290,42 @@ class MetadataLog:
             self._segment = None
 
     def _path(self, base: Offset) -> str:
-        return f"{self._directory}/{base:020d}.log"
+        return f"{self._directory}/{base:020d}-{self._epoch:010d}.log"
 
-    def _remove_useless(self, names: Iterable[str], newest: Offset, contents: Contents) -> None:
+    def _remove_useless(
+        self, names: Iterable[str], newest: Offset, contents: Contents, confirm: Confirm | None
+    ) -> None:
         """Snapshots but the one that counts, segments that lie wholly before it, and what never got whole: segments
-        after the one that is appended to, files under a name for a while."""
-        bases = sorted({*(base for base, _ in self._segment_paths(names)), newest})
+        after the one that is appended to, files under a name for a while. Nothing of a later claim: whoever made it
+        may have decided what we have not read."""
+        segments = {name: base for base, _, name in _segments(names)}
+        bases = {*segments.values(), newest}
         first = max((base for base in bases if base <= contents.base), default=0)
-        self._segments = sum(first <= base <= newest for base in bases)
+        self._segments = 1 + sum(first <= base <= newest for base in segments.values())
+        useless = []
         for name in names:
-            segment, snapshot = _SEGMENT.fullmatch(name), _SNAPSHOT.fullmatch(name)
-            useless = name.endswith(_TEMPORARY)
-            if segment:
-                useless = not first <= int(segment[1]) <= newest
+            found, snapshot = _ANY.fullmatch(name), _SNAPSHOT.fullmatch(name)
+            if found is not None and int(found[1] or 0) > self._epoch:
+                continue
+            if name in segments:
+                wanted = first <= segments[name] <= newest
             elif snapshot:
-                useless = (int(snapshot[1]), int(snapshot[2])) != (contents.base, contents.snapshot_epoch)
-            if useless:
-                self._files.unlink(f"{self._directory}/{name}")
+                wanted = (int(snapshot[1]), int(snapshot[2])) == (contents.base, contents.snapshot_epoch)
+            else:
+                wanted = not name.endswith(_TEMPORARY)
+            if not wanted:
+                useless.append(name)
+        if useless and confirm is not None:
+            confirm()
+        for name in useless:
+            self._files.unlink(f"{self._directory}/{name}")
+
+
+def _segments(names: Iterable[str]) -> Iterator[tuple[Offset, ControllerEpoch, str]]:
+    """Offset and claim of each segment, and its name; epoch 0: its name has none."""
+    for name in names:
+        if match := _SEGMENT.fullmatch(name):
+            yield int(match[1]), int(match[2] or 0), name
 
 
 def _whole_batches(data: bytes, offset: Offset) -> Iterator[Batch]:

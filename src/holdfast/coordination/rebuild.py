@@ -314,7 +314,7 @@ def execute(
         try:
             copy.prepare()
             files.rmtree(posixpath.join(copy.path, notes.DIRECTORY))
-            ids[copy.fill(contents, wanted.cluster_id, {})] = copy.path
+            ids[copy.fill(contents, wanted.cluster_id, {}, wanted.epoch)] = copy.path
             copy.log.close()
             made.copies.append(copy.path)
         except (OSError, HoldfastError) as e:

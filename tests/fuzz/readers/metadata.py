@@ -115,13 +115,15 @@ def _records_corpus() -> list[bytes]:
 
 
 def directory_of(data: bytes) -> MemoryFiles:
-    """Segments and snapshots, the n-th of each with the n-th base offset; kinds 2 to 7 are snapshots as well."""
+    """Segments and snapshots, the n-th of each with the n-th base offset; kind 2 is a segment whose name has an epoch,
+    kinds 3 to 7 are snapshots as well."""
     files = MemoryFiles()
     bases = (0, 4, 8, 19)
     segments = snapshots = 0
     for kind, content in archive.unpack(data):
-        if kind == 0:
-            files.contents[f"/m/{bases[segments & 3]:020d}.log"] = bytearray(content)
+        if kind in (0, 2):
+            claim = f"-{segments & 1:010d}" if kind else ""
+            files.contents[f"/m/{bases[segments & 3]:020d}{claim}.log"] = bytearray(content)
             segments += 1
         else:
             base, epoch = bases[snapshots & 3], snapshots & 1
