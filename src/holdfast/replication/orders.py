@@ -396,10 +396,11 @@ class Orders:
     def remove_strays(
         self, is_hosted: Callable[[TopicPartition], bool], controller_epoch: ControllerEpoch, now_ms: int
     ) -> None:
-        """See LocalReplicas.remove_strays. What is not ours by its partition.metadata is left alone."""
+        """See LocalReplicas.remove_strays. What no partition.metadata calls ours is left alone, but for torn ones."""
         if self._stale(controller_epoch) is not None or self._resigned:
             return
-        ours = {each.topic_partition for each in self._logs.logs() if each.topic_id is not None}
+        logs = self._logs.logs()
+        ours = {e.topic_partition for e in logs if e.topic_id is not None or (e.is_torn and not e.view.size)}
         for tp in sorted(ours.union(self.partitions)):
             if not is_hosted(tp):
                 log.warning("%s: the cluster does not have it here any more: deleted", tp)

@@ -44,6 +44,7 @@ class Log(ReadableLog):
         "_snapshot_offset",
         "config",
         "cuts",
+        "is_torn",
         "last_flush_ms",
         "producers",
         "recovery_point",
@@ -62,6 +63,8 @@ class Log(ReadableLog):
         segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
         super().__init__(directory, path, topic_partition, segments, parts.epochs)
         self.topic_id = topic_id
+        self.is_torn = False
+        """Its partition.metadata is there and says nothing: a crash took it before anything of the log was synced."""
         self.config = config
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
@@ -92,7 +95,7 @@ class Log(ReadableLog):
         """
         path = f"{directory.path}/{topic_partition}"
         files = directory.files
-        is_new = True
+        is_new, is_torn = True, False
         with directory.guard():
             try:
                 files.mkdir(path)
@@ -110,6 +113,7 @@ class Log(ReadableLog):
                     raise
             else:
                 topic_id = partition_metadata.check(files, path, topic_id)
+                is_torn = topic_id is None and files.exists(f"{path}/{partition_metadata.FILE_NAME}")
                 parts = load_parts(
                     files,
                     path,
@@ -119,7 +123,9 @@ class Log(ReadableLog):
                     recovery_point=recovery_point,
                     log_start_offset=log_start_offset,
                 )
-        return cls(directory, path, topic_partition, topic_id, config, parts)
+        log = cls(directory, path, topic_partition, topic_id, config, parts)
+        log.is_torn = is_torn
+        return log
 
     def release(self) -> None:
         """Give the files back as they are: the directory is offline."""

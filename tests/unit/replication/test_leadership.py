@@ -629,6 +629,20 @@ def test_C19_what_was_deleted_while_a_broker_was_away_is_deleted_when_it_is_back
     assert foreign.is_dir()
 
 
+def test_C19_what_was_deleted_meanwhile_is_deleted_though_a_dead_disk_lost_which_topic_it_was_of(cluster: Any) -> None:
+    """Chaos, seed 510001: partition.metadata was empty when the disk was back; the replica stayed for ever."""
+    cluster.create(1)
+    metadata = Path(cluster[1].log().path) / "partition.metadata"
+    cluster[1].kill()
+    metadata.write_bytes(b"")
+    cluster[1].start()
+    cluster[1].replicas.remove_strays(lambda tp: True, controller_epoch=1, now_ms=cluster.now_ms)
+    assert cluster[1].logs.get(TP) is not None
+    cluster[1].replicas.remove_strays(lambda tp: False, controller_epoch=1, now_ms=cluster.now_ms)
+    assert cluster[1].logs.get(TP) is None
+    assert not metadata.exists()
+
+
 def test_a_log_that_comes_after_the_broker_has_resigned_is_not_served(cluster: Any) -> None:
     queue = cluster[1].queues[0]
     queue.inline = False
