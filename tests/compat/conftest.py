@@ -21,7 +21,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.protocol.apis import INTERNAL, SPOKEN, request_type
 from holdfast.protocol.framing import (
     decode_request,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.client.connection import BrokerConnection
 from holdfast.protocol import interbroker
 from holdfast.protocol.apis import ApiKey, request_type

@@ -13,7 +13,7 @@ Owns that choice. Which directories are absent is storage/incarnation.py's to kn
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker.last_copies import named
 from holdfast.model.errors import InvalidRequestError, KafkaStorageError
@@ -22,15 +22,36 @@ from holdfast.model.types import TopicPartition
 from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.types import BrokerId
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
+
+
+class MakesDirs(Protocol):
+    """Who makes a LogDir."""
+
+    def make(self, path: str) -> LogDir: ...
+
+
+class AbsentDirsHost(Protocol):
+    """What the absent directories ask of the broker."""
+
+    broker_id: BrokerId
+    logs: LogManager
+    metadata: MetadataCache
+    membership: Membership
+
+    @property
+    def disks(self) -> MakesDirs: ...
 
 
 class AbsentDirs:
     """See the module's docstring. On the loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: AbsentDirsHost) -> None:
         self._broker = broker
         self._found: list[LogDir] = []
 

@@ -50,6 +50,7 @@ from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore, Witness
+from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.metadata.store import Candidate
 from holdfast.model.config import BrokerConfig, LogConfig, ineffective, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -75,7 +76,30 @@ SUSPICION_S = 1.0
 
 
 class Broker:
-    """One node. Attributes are the parts that handlers work with."""
+    """One node. Attributes are its parts; each of these says by a Protocol of its own what it uses of the others."""
+
+    # Made by ``start``, in this order.
+    store: EmbeddedStore
+    reigns: Reigns
+    cluster_id: str
+    cordons: Cordons
+    disks: Disks
+    logs: LogManager
+    absent: AbsentDirs
+    topic_creation: TopicCreation
+    fetchers: ReplicaFetchers
+    producer_ids: ProducerIdShell
+    groups_shell: GroupShell
+    groups: GroupCoordinator
+    replicas: LocalReplicas
+    moves: Moves
+    topic_notes: TopicNotes
+    housekeeping: Housekeeping
+    dispatcher: Dispatcher
+    admission: Admission
+    server: Server
+    metrics: MetricsServer | None
+    membership: Membership
 
     def __init__(self, config: BrokerConfig, platform: Platform | None = None) -> None:
         self.config = config

@@ -16,14 +16,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from holdfast.model.config import ALL_DIRS, CORDONED_LOG_DIRS, absolute_path, cordoned_entries
 from holdfast.model.errors import ConfigError, InvalidRequestError
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +35,32 @@ TELL_TIMEOUT_S = 5.0
 """How long a change waits for the controller to hear of it; there may be none."""
 
 
+class FillsPlaces(Protocol):
+    """Who makes the replicas that had no place."""
+
+    def there_is_a_place(self) -> None: ...
+
+
+class CordonsHost(Protocol):
+    """What the cordons ask of the broker."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    logs: LogManager
+    metadata: MetadataCache
+    membership: Membership
+
+    @property
+    def told_epoch(self) -> int: ...
+
+    @property
+    def disks(self) -> FillsPlaces: ...
+
+
 class Cordons:
     """See the module's docstring. Everything on the loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CordonsHost) -> None:
         self._broker = broker
         self._coming: frozenset[str] = frozenset()
         """Paths that are about to be cordoned: the controller knows first."""

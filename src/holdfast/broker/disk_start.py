@@ -10,19 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.platform import Platform
     from holdfast.storage.log_dir import LogDir
+    from holdfast.storage.log_manager import LogManager
 
 PATIENCE_S = 2.0
 LOOK_S = 0.25
 
 
-async def load_logs(broker: Broker) -> None:
+class LoadsLogs(Protocol):
+    """What loading the directories asks of the broker."""
+
+    logs: LogManager
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+
+    def now_ms(self) -> int: ...
+
+
+async def load_logs(broker: LoadsLogs) -> None:
     """Load all log directories but those that do not answer. Raises what keeps the broker from starting."""
     logs, mono = broker.logs, broker.platform.monotonic_s
     asked: dict[LogDir, float] = {}

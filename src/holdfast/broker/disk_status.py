@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.types import DirectoryId, TopicPartition
 from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.moves import Moves
+    from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
+
+
+class StatusHost(Protocol):
+    """What a directory's status is read from."""
+
+    logs: LogManager
+    replicas: LocalReplicas
+    moves: Moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +53,7 @@ class DiskStatus:
     device: int = -1
 
 
-def status_of(broker: Broker, directory: LogDir, probe_ms: float | None) -> DiskStatus:
+def status_of(broker: StatusHost, directory: LogDir, probe_ms: float | None) -> DiskStatus:
     """One directory, its replicas and the copies on it."""
     logs, replicas = broker.logs, broker.replicas
     health = directory.health

@@ -18,13 +18,13 @@ import posixpath
 from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
-from holdfast.broker.disk_status import DiskStatus, status_of
+from holdfast.broker.disk_status import DiskStatus, StatusHost, status_of
 from holdfast.broker.last_copies import refuse_last_copies
-from holdfast.broker.new_dirs import look_before
-from holdfast.broker.properties_file import keep_log_dirs
+from holdfast.broker.new_dirs import LooksBefore, look_before
+from holdfast.broker.properties_file import KeepsLogDirs, keep_log_dirs
 from holdfast.broker.turns import TurnsToTell
 from holdfast.model.config import absolute_path
 from holdfast.model.errors import (
@@ -44,7 +44,17 @@ from holdfast.storage.log_dir import LogDir
 from holdfast.storage.standings import ReplicaState
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.absent_dirs import AbsentDirs
+    from holdfast.broker.cordons import Cordons
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.moves import Moves
+    from holdfast.broker.platform import Platform, WorkThread
+    from holdfast.broker.server import Server
+    from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +67,40 @@ _RETURNS_KEPT = 16
 _BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
 
 
+class DisksHost(StatusHost, LooksBefore, KeepsLogDirs, Protocol):
+    """What the log directories ask of the broker."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+    logs: LogManager
+    replicas: LocalReplicas
+    metadata: MetadataCache
+    membership: Membership
+    server: Server
+    moves: Moves
+    cordons: Cordons
+    absent: AbsentDirs
+
+    def now_ms(self) -> int: ...
+
+    @property
+    def told_epoch(self) -> int: ...
+
+    def thread(self, name: str) -> WorkThread: ...
+
+    def end_threads(self, log_dir: LogDir) -> None: ...
+
+    def fatal(self, reason: str) -> None: ...
+
+    def hosts(self, tp: TopicPartition) -> bool: ...
+
+
 class Disks:
     """See the module's docstring. Everything on the loop, but the callbacks of LogDir."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: DisksHost) -> None:
         self._broker = broker
         self._turns = TurnsToTell()
         self._next_turns: dict[TopicPartition, ReplicaTurn] = {}

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.admission import ORDERS
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
-from holdfast.broker.handlers.base import Handler, RequestContext, error_response
+from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import ApiKey, is_spoken
 from holdfast.protocol.framing import decode_request, encode_response
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
     from holdfast.broker.exchange import Exchange
 
 log = logging.getLogger(__name__)
@@ -83,10 +82,14 @@ the loop per megabyte. Larger ones are refused, unless the controller sends them
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
 
 
+class DispatchHost(fetch_handler.FetchHost, produce_handler.ProduceHost, HandlersHost, Protocol):
+    """The broker, for all handlers."""
+
+
 class Dispatcher:
     """Calls handlers. Owns the set of running handler tasks of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: DispatchHost) -> None:
         self._broker = broker
         self._handlers: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}

@@ -6,13 +6,20 @@ Owns nothing: lays them over the properties file's, and tells the parts that kee
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import ConfigError
 from holdfast.replication.throttle import Side, throttled_partitions
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.cordons import Cordons
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.moves import Moves
+    from holdfast.broker.server import Server
+    from holdfast.model.config import BrokerConfig, LogConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 THROTTLES = {
     Side.LEADER: ("leader.replication.throttled.replicas", "leader.replication.throttled.rate"),
@@ -22,7 +29,24 @@ THROTTLES = {
 log = logging.getLogger(__name__)
 
 
-def apply(broker: Broker) -> None:
+class ConfiguredHost(Protocol):
+    """The broker whose configuration changes, and the parts that are told."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    metadata: MetadataCache
+    logs: LogManager
+    moves: Moves
+    cordons: Cordons
+    server: Server
+    replicas: LocalReplicas
+
+    def log_config(self, topic: str) -> LogConfig: ...
+
+    def now_ms(self) -> int: ...
+
+
+def apply(broker: ConfiguredHost) -> None:
     """Take over what the metadata says now; costs nothing when that is what it said before."""
     told = broker.metadata.broker_configs
     default, own = told.get(None, {}), told.get(broker.broker_id, {})
@@ -45,7 +69,7 @@ def apply(broker: Broker) -> None:
     limit_replication(broker)
 
 
-def limit_replication(broker: Broker) -> None:
+def limit_replication(broker: ConfiguredHost) -> None:
     """Both sides' throttles of replication (KIP-73), by the broker's rates and the topics' lists of replicas."""
     configs = broker.metadata.topic_configs
     for side in Side:

@@ -9,7 +9,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.model.errors import HoldfastError, LogReadError
 from holdfast.protocol.framing import RequestHeader
@@ -17,7 +17,6 @@ from holdfast.protocol.framing import RequestHeader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.broker.connection import Connection
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
 
@@ -64,12 +63,26 @@ def _is_viewed(buffer: bytearray) -> bool:
     return False
 
 
+class Answering(Protocol):
+    """The connection that a request came by."""
+
+    closed: bool
+    is_lasting: bool
+    peer: tuple[Any, ...]
+    pool: BufferPool
+    session: dict[str, Any]
+
+    def answered(self, exchange: Exchange) -> None: ...
+
+    def close(self, reason: str | None) -> None: ...
+
+
 class Exchange:
     """One request and, later, its answer. Handlers keep it and call ``finish`` exactly once."""
 
     __slots__ = ("_pooled", "answer", "body", "connection", "header", "hurry", "size")
 
-    def __init__(self, connection: Connection, header: RequestHeader, body: memoryview, size: int) -> None:
+    def __init__(self, connection: Answering, header: RequestHeader, body: memoryview, size: int) -> None:
         self.connection = connection
         self.header = header
         self.body = body

@@ -11,13 +11,14 @@ So this broker stays until no client has spoken to it for a while. It leads noth
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.replication.types import Role
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
     from holdfast.broker.connection import Connection
+    from holdfast.broker.server import Server
+    from holdfast.replication.local_replicas import LocalReplicas
 
 QUIET_S = 0.15
 """A client that has not spoken for that long has found its new leaders, or was not using the old one."""
@@ -26,7 +27,15 @@ LIMIT_S = 1.0
 STEP_S = 0.01
 
 
-async def clients_gone(broker: Broker) -> None:
+class FarewellHost(Protocol):
+    """What the wait for the clients looks at."""
+
+    loop: asyncio.AbstractEventLoop
+    replicas: LocalReplicas
+    server: Server
+
+
+async def clients_gone(broker: FarewellHost) -> None:
     """Return when this broker leads nothing and its clients have gone to others, or the time is up."""
     loop = broker.loop
     spoke_s = float("-inf")
@@ -45,5 +54,5 @@ def _is_client(connection: Connection) -> bool:
     return not connection.is_lasting and not connection.session.keys() & {"broker", "follower"}
 
 
-def _leads(broker: Broker) -> bool:
+def _leads(broker: FarewellHost) -> bool:
     return any(partition.role is Role.LEADER for partition in broker.replicas.partitions.values())

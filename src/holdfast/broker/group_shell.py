@@ -7,10 +7,10 @@ Owns which ``__consumer_offsets`` partitions are being loaded (group_loading.py)
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from holdfast.broker.group_loading import GroupLoad, GroupLoads
+from holdfast.broker.group_loading import GroupLoad, GroupLoads, LoadingHost
 from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.groups.group import Group
 from holdfast.groups.settings import GroupSettings
@@ -20,15 +20,27 @@ from holdfast.model.types import TopicPartition
 from holdfast.replication.types import ProduceResult
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.config import BrokerConfig
+    from holdfast.replication.local_replicas import LocalReplicas
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class GroupsHost(LoadingHost, Protocol):
+    """What the group coordinator's shell asks of the broker."""
+
+    config: BrokerConfig
+    metadata: MetadataCache
+    replicas: LocalReplicas
+
+    def now_ms(self) -> int: ...
 
 
 class GroupShell:
     """See the module's docstring; also the coordinator's GroupLog."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: GroupsHost) -> None:
         self._broker = broker
         self._places = GroupLoads()
         self._loads: dict[TopicPartition, GroupLoad] = {}

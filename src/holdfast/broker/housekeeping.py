@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.disks import Disks
+    from holdfast.broker.topic_notes import TopicNotes
+    from holdfast.model.config import BrokerConfig
+    from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +34,23 @@ SOON_MS = 1_000
 does not cost the same recovery again."""
 
 
+class HousekeepingHost(Protocol):
+    """Whose housekeeping it is."""
+
+    config: BrokerConfig
+    loop: asyncio.AbstractEventLoop
+    logs: LogManager
+    replicas: LocalReplicas
+    disks: Disks
+    topic_notes: TopicNotes
+
+    def now_ms(self) -> int: ...
+
+
 class Housekeeping:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: HousekeepingHost) -> None:
         self._broker = broker
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._closed = False

@@ -24,7 +24,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.client.connection import BrokerConnection
 from holdfast.model.errors import (
     BrokerIdNotRegisteredError,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.metadata.store import CopyState
 from holdfast.model.types import TopicPartition
@@ -22,11 +22,29 @@ from holdfast.replication.types import Role
 from holdfast.storage.dir_state import DirState
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.controller_loop import ControllerLoop
+    from holdfast.broker.disks import Disks
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.moves import Moves
+    from holdfast.broker.server import Server
+    from holdfast.coordination.embedded import EmbeddedStore
+    from holdfast.replication.local_replicas import LocalReplicas
 
 STATES: Final = tuple(state.value for state in DirState)
 _AT_ONCE = 500
 """Partitions looked at before the loop may do something else."""
+
+
+class MeasuredHost(Protocol):
+    """The parts that the numbers are of."""
+
+    replicas: LocalReplicas
+    metadata: MetadataCache
+    server: Server
+    disks: Disks
+    moves: Moves
+    store: EmbeddedStore
+    controller: ControllerLoop | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +96,7 @@ class Reading:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-async def read(broker: Broker) -> Reading:
+async def read(broker: MeasuredHost) -> Reading:
     """The numbers now. On the event loop; lets others run between pieces."""
     counts = dict.fromkeys(
         ("partitions", "leaders", "offline_replicas", "under_replicated", "under_min_isr", "at_min_isr"), 0
@@ -122,7 +140,7 @@ def _pieces(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield every[i : i + _AT_ONCE]
 
 
-def _dirs(broker: Broker) -> Iterator[DirReading]:
+def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
     for each in broker.disks.describe():
         yield DirReading(
             path=each.path,
@@ -135,7 +153,7 @@ def _dirs(broker: Broker) -> Iterator[DirReading]:
         )
 
 
-def _moves(broker: Broker) -> Iterator[MoveReading]:
+def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:
     for each in broker.moves.describe():
         yield MoveReading(
             topic_partition=each.topic_partition,

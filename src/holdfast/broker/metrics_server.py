@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker import metrics
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
-    from holdfast.broker.platform import WorkThread
+    from holdfast.broker.platform import Platform, WorkThread
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +31,17 @@ FRESH_S = 1.0
 BIND_RETRY_S = 1.0
 
 
+class ScrapedHost(metrics.MeasuredHost, Protocol):
+    """What the port of the metrics asks of the broker."""
+
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+
+
 class MetricsServer:
     """See the module's docstring. ``start`` and ``close`` on the loop."""
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(self, broker: ScrapedHost, host: str, port: int) -> None:
         self._broker = broker
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None

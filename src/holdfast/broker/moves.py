@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from holdfast.model.errors import (
     InvalidTopicError,
@@ -29,8 +29,13 @@ from holdfast.storage.dir_scan import FUTURE_SUFFIX
 from holdfast.storage.move import PIECE_BYTES, Move, MoveState, Standstill
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.platform import Platform
+    from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
     from holdfast.storage.log_dir import LogDir
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,22 @@ MAX_NAME: Final = 255
 CHECKPOINT_MS: Final = 200
 """After a switch: what the checkpoints say of the replica belongs to its new directory."""
 STOP_S: Final = 2.0
+
+
+class MovesHost(Protocol):
+    """What the moves ask of the broker."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+    logs: LogManager
+    replicas: LocalReplicas
+    metadata: MetadataCache
+
+    def now_ms(self) -> int: ...
+
+    def monotonic_ms(self) -> int: ...
 
 
 class MoveStatus(NamedTuple):
@@ -57,7 +78,7 @@ class MoveStatus(NamedTuple):
 class Moves:
     """See the module's docstring. The ``Around`` of every move."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: MovesHost) -> None:
         self._broker = broker
         self._moves: dict[TopicPartition, Move] = {}
         self._next: dict[TopicPartition, str] = {}

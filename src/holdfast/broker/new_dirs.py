@@ -5,20 +5,31 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.files import FileSystem
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.platform import Platform, WorkThread
 
 LOOK_TIMEOUT_S = 10.0
 LOST_AND_FOUND = "lost+found"
 
 
-async def look_before(broker: Broker, path: str) -> None:
+class LooksBefore(Protocol):
+    """What a look at a directory asks of the broker."""
+
+    loop: asyncio.AbstractEventLoop
+    platform: Platform
+
+    def thread(self, name: str) -> WorkThread: ...
+
+    def end_thread(self, thread: WorkThread) -> None: ...
+
+
+async def look_before(broker: LooksBefore, path: str) -> None:
     """InvalidRequestError when it is not there or holds what is not a broker's: an unmounted or a mistyped directory
     must not be made on the disk below it."""
     thread = broker.thread(f"look-{posixpath.basename(path)}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.model.errors import HoldfastError, NetworkError, UnknownServerError
 from holdfast.model.types import TopicPartition
@@ -18,7 +18,12 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.replication.types import Fetcher, IsrOutcome, IsrProposal
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.disks import Disks
+    from holdfast.broker.group_shell import GroupShell
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.replica_fetcher import ReplicaFetchers
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +32,23 @@ TIMEOUT_S = 10.0
 RESEND_S = 0.02
 
 
+class OutboxHost(Protocol):
+    """The parts that replication's wishes go to."""
+
+    broker_id: BrokerId
+    membership: Membership
+    replicas: LocalReplicas
+    fetchers: ReplicaFetchers
+    disks: Disks
+    groups_shell: GroupShell
+
+    def now_ms(self) -> int: ...
+
+
 class BrokerOutbox:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: OutboxHost) -> None:
         self._broker = broker
         self._waiting: list[IsrProposal] = []
         self._sender: asyncio.Task[None] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.groups.producer_ids import BlockReply, ProducerIdBlock, ProducerIds
 from holdfast.model.errors import HoldfastError
@@ -11,16 +11,24 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.membership import Membership
+    from holdfast.model.types import BrokerId
 
 ALLOCATE_VERSION = 0
 TIMEOUT_S = 5.0
 
 
+class ProducerIdsHost(Protocol):
+    """Who asks for producer ids."""
+
+    broker_id: BrokerId
+    membership: Membership
+
+
 class ProducerIdShell:
     """One per broker. Owns the tasks that ask."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ProducerIdsHost) -> None:
         self._broker = broker
         self._ids = ProducerIds(self._allocate)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -11,17 +11,26 @@ import logging
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.config import BrokerConfig, property_lines
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.absent_dirs import AbsentDirs
+    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 KEY = "log.dirs"
 METADATA_KEYS = ("metadata.log.dir", "metadata.log.dirs")
+
+
+class KeepsLogDirs(Protocol):
+    """Whose properties file it is."""
+
+    properties_path: str | None
+    absent: AbsentDirs
+    logs: LogManager
 
 
 def with_log_dirs(text: str, paths: Sequence[str]) -> str:
@@ -79,7 +88,7 @@ def oddities(text: str, config: BrokerConfig) -> list[str]:
     return found
 
 
-async def keep_log_dirs(broker: Broker) -> None:
+async def keep_log_dirs(broker: KeepsLogDirs) -> None:
     """So that the next start has the directories of now, where the file is ours. Those that are absent stay away."""
     if broker.properties_path is None:
         return

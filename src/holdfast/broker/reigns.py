@@ -15,15 +15,15 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.controller_loop import ControllerLoop, Host
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
     from holdfast.broker.platform import WorkThread
     from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, MetadataStore
+    from holdfast.model.config import BrokerConfig
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,18 @@ RESIGN_S = 2.0
 SOON_S = 0.05
 """Between two looks at a copy that is being filled."""
 _NOT_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+class ReignsHost(Host, Protocol):
+    """The broker that claims and reigns."""
+
+    config: BrokerConfig
+    controller: ControllerLoop | None
+    stopping: asyncio.Event
+
+    def thread(self, name: str) -> WorkThread: ...
+
+    def fatal(self, reason: str) -> None: ...
 
 
 async def in_thread(thread: WorkThread, work: Callable[[], Any]) -> Any:
@@ -49,7 +61,7 @@ async def in_thread(thread: WorkThread, work: Callable[[], Any]) -> Any:
 class Reigns:
     """All reigns of one process. ``broker.controller`` is the present one, or None."""
 
-    def __init__(self, broker: Broker, store: MetadataStore) -> None:
+    def __init__(self, broker: ReignsHost, store: MetadataStore) -> None:
         self._broker = broker
         self._store = store
         self._thread = broker.thread("metadata")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from holdfast.client.connection import BrokerConnection
@@ -29,7 +29,11 @@ from holdfast.protocol.fetch_codec import (
 from holdfast.replication.types import FetchedPartition, Fetcher, FetchPlan
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +43,24 @@ _FETCH = int(ApiKey.FETCH)
 _NO_ID = UUID(int=0)
 
 
+class FetchingHost(Protocol):
+    """What the fetch connections ask of the broker."""
+
+    broker_id: BrokerId
+    config: BrokerConfig
+    metadata: MetadataCache
+    membership: Membership
+    replicas: LocalReplicas
+
+    def now_ms(self) -> int: ...
+
+    def suspect(self, broker_id: BrokerId | None) -> None: ...
+
+
 class ReplicaFetchers:
     """All fetch connections of this broker; told by the outbox which fetchers have something to ask."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FetchingHost) -> None:
         self._broker = broker
         self._links: dict[Fetcher, _Link] = {}
 
@@ -63,7 +81,7 @@ class ReplicaFetchers:
 class _Link:
     """One fetcher's connection: opened when there is a plan, closed when nothing is fetched any more."""
 
-    def __init__(self, broker: Broker, fetcher: Fetcher) -> None:
+    def __init__(self, broker: FetchingHost, fetcher: Fetcher) -> None:
         self._broker = broker
         self._fetcher = fetcher
         self._connection: BrokerConnection | None = None

@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.config import BrokerConfig
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +27,19 @@ CREATE_TIMEOUT_S = 10.0
 MAX_UNDER_WAY = 1000
 
 
+class CreatingHost(Protocol):
+    """What the creation of topics asks of the broker."""
+
+    config: BrokerConfig
+    metadata: MetadataCache
+
+    async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any: ...
+
+
 class TopicCreation:
     """See the module's docstring."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: CreatingHost) -> None:
         self._broker = broker
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -8,7 +8,7 @@ directory.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import HoldfastError
 from holdfast.storage import topic_configs
@@ -17,16 +17,28 @@ from holdfast.storage.topic_configs import TopicConfigs
 if TYPE_CHECKING:
     import asyncio
 
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.storage.log_dir import LogDir
+    from holdfast.storage.log_manager import LogManager
 
 SOON_S = 0.2
+
+
+class NotesHost(Protocol):
+    """What the notes are of."""
+
+    loop: asyncio.AbstractEventLoop
+    logs: LogManager
+    metadata: MetadataCache
+
+    @property
+    def told(self) -> tuple[int, int]: ...
 
 
 class TopicNotes:
     """On the loop."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: NotesHost) -> None:
         self._broker = broker
         self._written: dict[LogDir, object] = {}
         """What each directory has, as it was found in the metadata; and what is being written."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.broker.connection import Connection
+from holdfast.broker.entity import build
 from holdfast.broker.exchange import Exchange
-from holdfast.broker.handlers.entity import build
 from holdfast.broker.server import Server
 from holdfast.protocol.apis import ApiKey, response_type
 from holdfast.protocol.framing import decode_request, encode_response

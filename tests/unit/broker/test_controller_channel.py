@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.broker.controller_channel import MAX_QUEUED, ControllerChannel
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.protocol.apis import ApiKey, request_type
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 

@@ -19,8 +19,8 @@ from kio.static.primitive import Records
 from holdfast.broker import dispatch
 from holdfast.broker.connection import Connection
 from holdfast.broker.dispatch import HANDLERS, Dispatcher
+from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool
-from holdfast.broker.handlers.entity import build
 from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.model.group_errors import CoordinatorLoadInProgressError
 from holdfast.protocol.apis import INTERNAL, SPOKEN, ApiKey, request_type

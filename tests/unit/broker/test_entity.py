@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from holdfast.broker.entity import build, error_code
 from holdfast.broker.handlers.base import error_response
-from holdfast.broker.handlers.entity import build, error_code
 from holdfast.model.errors import NotControllerError, UnknownTopicOrPartitionError
 from holdfast.protocol.apis import INTERNAL, SPOKEN, request_type, response_type
 from holdfast.protocol.framing import decode_response, encode_response, parse_response_header

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import request_type

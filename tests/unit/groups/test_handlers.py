@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from holdfast.broker.entity import build
 from holdfast.broker.handlers import groups as handlers
 from holdfast.broker.handlers.base import RequestContext
-from holdfast.broker.handlers.entity import build
 from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
 from holdfast.model.errors import NotEnoughReplicasError
 from holdfast.protocol.apis import request_type

@@ -10,26 +10,63 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from holdfast.broker.handlers.entity import build
+from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError, NotControllerError
 from holdfast.protocol.apis import response_type
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
-    from holdfast.broker.connection import Connection
+    from holdfast.broker.controller_loop import ControllerLoop
+    from holdfast.broker.cordons import Cordons
+    from holdfast.broker.disks import Disks
+    from holdfast.broker.exchange import Answering
+    from holdfast.broker.membership import Membership
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.moves import Moves
+    from holdfast.broker.producer_ids import ProducerIdShell
+    from holdfast.broker.topic_creation import TopicCreation
+    from holdfast.groups.coordinator import GroupCoordinator
+    from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerId
+    from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 
 T = TypeVar("T")
+
+
+class HandlersHost(Protocol):
+    """The parts of the broker that handlers work with."""
+
+    broker_id: BrokerId
+    cluster_id: str
+    config: BrokerConfig
+    controller: ControllerLoop | None
+    cordons: Cordons
+    disks: Disks
+    groups: GroupCoordinator
+    logs: LogManager
+    membership: Membership
+    metadata: MetadataCache
+    moves: Moves
+    producer_ids: ProducerIdShell
+    replicas: LocalReplicas
+    topic_creation: TopicCreation
+
+    def now_ms(self) -> int: ...
+
+    def monotonic_ms(self) -> int: ...
+
+    def apply_metadata(self, request: Any) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One request's surroundings."""
 
-    broker: Broker
-    connection: Connection
+    broker: HandlersHost
+    connection: Answering
     api_key: int
     version: int
     correlation_id: int
@@ -80,5 +117,5 @@ def error_response(api_key: int, version: int, error: HoldfastError) -> Any | No
 
 
 def respond(ctx: RequestContext, **values: Any) -> Any:
-    """The response of the request's API and version with these fields (handlers/entity.py)."""
+    """The response of the request's API and version with these fields (entity.py)."""
     return build(response_type(ctx.api_key, ctx.version), values)

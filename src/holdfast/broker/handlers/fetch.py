@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.broker.exchange import Exchange, SendSlice
-from holdfast.broker.handlers.leaders import endpoints, leader_of
+from holdfast.broker.handlers.leaders import KnowsLeaders, endpoints, leader_of
 from holdfast.model.errors import (
     FencedLeaderEpochError,
     FetchSessionIdNotFoundError,
@@ -31,8 +31,8 @@ from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_r
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
-    from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.replication.local_replicas import FetchWait, FollowerSession, LocalReplicas, SingleFetch
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +46,19 @@ _Answer: TypeAlias = FetchAnswer[bytes | SendSlice]
 _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
 
 
+class FetchHost(KnowsLeaders, Protocol):
+    """What a fetch asks of the broker."""
+
+    metadata: MetadataCache
+    replicas: LocalReplicas
+
+    def now_ms(self) -> int: ...
+
+
 class FetchHandler:
     """One per broker; what it keeps between requests stands in the connection's session."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: FetchHost) -> None:
         self._broker = broker
 
     def handle(self, exchange: Exchange) -> None:
@@ -116,7 +125,7 @@ class FetchHandler:
 
 
 def _queries(
-    broker: Broker, request: FetchData
+    broker: FetchHost, request: FetchData
 ) -> tuple[list[FetchPartitionQuery], list[tuple[str | UUID, int, TopicPartition | None]]]:
     """The partitions that we know, and the order of all that were asked for (None: topic id not known)."""
     queries: list[FetchPartitionQuery] = []
@@ -156,7 +165,7 @@ class FollowerFetches:
 
     def fetch(
         self,
-        broker: Broker,
+        broker: FetchHost,
         exchange: Exchange,
         request: FetchData,
         queries: Sequence[FetchPartitionQuery],
@@ -199,7 +208,7 @@ class _PendingFetch:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: FetchHost,
         exchange: Exchange,
         order: list[tuple[str | UUID, int, TopicPartition | None]],
         aborted: tuple[()] | None,
@@ -232,7 +241,7 @@ class _PendingFetch:
         _finish(self._broker, self._exchange, 0, topics, moved)
 
 
-def _finish(broker: Broker, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:
+def _finish(broker: FetchHost, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:
     nodes = endpoints(broker, moved) if moved else ()
     header = exchange.header
     exchange.finish(
@@ -241,7 +250,7 @@ def _finish(broker: Broker, exchange: Exchange, session_id: int, topics: _Topics
 
 
 def answer_of(
-    broker: Broker,
+    broker: FetchHost,
     version: int,
     result: FetchResult,
     moved: list[BrokerId],
@@ -275,7 +284,7 @@ def answer_of(
 
 
 def _error(
-    broker: Broker,
+    broker: FetchHost,
     version: int,
     result: FetchResult,
     error: HoldfastError,

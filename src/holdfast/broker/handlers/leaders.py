@@ -8,15 +8,24 @@ told so believes it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.replication.local_replicas import LocalReplicas
 
 
-def leader_of(broker: Broker, tp: TopicPartition) -> tuple[BrokerId, LeaderEpoch] | None:
+class KnowsLeaders(Protocol):
+    """Where the newest leader is looked up."""
+
+    broker_id: BrokerId
+    metadata: MetadataCache
+    replicas: LocalReplicas
+
+
+def leader_of(broker: KnowsLeaders, tp: TopicPartition) -> tuple[BrokerId, LeaderEpoch] | None:
     """The newest that this broker knows, if clients can be sent there; None: they must ask for metadata."""
     metadata, replica = broker.metadata, broker.replicas.partitions.get(tp)
     info = metadata.partition(tp)
@@ -32,7 +41,7 @@ def leader_of(broker: Broker, tp: TopicPartition) -> tuple[BrokerId, LeaderEpoch
     return leader, epoch
 
 
-def endpoints(broker: Broker, leaders: Iterable[BrokerId]) -> list[tuple[BrokerId, str, int, str | None]]:
+def endpoints(broker: KnowsLeaders, leaders: Iterable[BrokerId]) -> list[tuple[BrokerId, str, int, str | None]]:
     """Id, host, port and rack of the brokers that an answer names as leaders."""
     found = (broker.metadata.brokers[leader] for leader in dict.fromkeys(leaders))
     return [(b.id, b.host, b.port, b.rack) for b in found]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from holdfast.broker.exchange import Exchange
-from holdfast.broker.handlers.leaders import endpoints, leader_of
+from holdfast.broker.handlers.leaders import KnowsLeaders, endpoints, leader_of
 from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.model.errors import (
     HoldfastError,
@@ -34,7 +34,8 @@ from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
 
 if TYPE_CHECKING:
-    from holdfast.broker.app import Broker
+    from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.replication.local_replicas import LocalReplicas
     from holdfast.replication.types import ProduceResult
 
 log = logging.getLogger(__name__)
@@ -50,10 +51,19 @@ _COMPRESSION, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
 _WORTH_A_LOOK = _ZSTD | _TRANSACTIONAL
 
 
+class ProduceHost(KnowsLeaders, Protocol):
+    """What a produce request asks of the broker."""
+
+    metadata: MetadataCache
+    replicas: LocalReplicas
+
+    def now_ms(self) -> int: ...
+
+
 class ProduceHandler:
     """One per broker; keeps no state between requests."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ProduceHost) -> None:
         self._broker = broker
 
     def handle(self, exchange: Exchange) -> None:
@@ -137,7 +147,7 @@ class _PendingProduce:
 
     __slots__ = ("_acks", "_broker", "_exchange", "_left", "_places", "_started", "abandoned")
 
-    def __init__(self, broker: Broker, exchange: Exchange, acks: int) -> None:
+    def __init__(self, broker: ProduceHost, exchange: Exchange, acks: int) -> None:
         self._broker = broker
         self._exchange = exchange
         self._acks = acks
