@@ -224,7 +224,7 @@ def test_D5_a_directory_that_hangs_with_its_queue_full_is_noticed() -> None:
         node, index, _ = busy_dir(story)
         assert node.broker is not None
         directory = node.broker.logs.dirs[index]
-        await story.until(lambda: directory not in node.broker.disks._asked)  # type: ignore[union-attr]
+        await story.until(lambda: not node.broker.disks._probes.is_asked(directory))  # type: ignore[union-attr]
         node.hang_disk(index, 60.0)
         for _ in range(DEFAULT_LIMIT):
             directory.queue.submit(lambda: None, lambda *_: None)

@@ -1,4 +1,4 @@
-"""The composition root: one broker from its properties file to its last byte.
+"""The composition root: one broker from its configuration to its last byte. Its process is process.py.
 
 Owns the order of starting and stopping, and nothing that decides:
 
@@ -13,19 +13,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import gc
 import logging
 import os
-import resource
-import signal
 import socket
-import sys
 from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.admission import Admission
-from holdfast.broker.closer import Closer
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
@@ -34,7 +29,6 @@ from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.listening import when_free
-from holdfast.broker.log_lines import LogLines, configure_logging, start_writing
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
 from holdfast.broker.metrics_server import MetricsServer
@@ -42,7 +36,6 @@ from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
-from holdfast.broker.properties_file import oddities
 from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
@@ -52,8 +45,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.metadata.store import Candidate
-from holdfast.model.config import BrokerConfig, LogConfig, ineffective, read_properties
-from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
@@ -253,8 +245,8 @@ class Broker:
             on_lost=self.suspect,
             on_registered=self._registered,
             past=self.logs.past,
-            turns=self.disks.turns,
-            on_told=self.disks.told,
+            turns=self.disks.news.turns,
+            on_told=self.disks.news.told,
             directories=self.cordons,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
@@ -263,7 +255,7 @@ class Broker:
 
     def _registered(self) -> None:
         self.admission.registered()
-        self.disks.restate()
+        self.disks.news.restate()
 
     def _spawn(self, coroutine: Any) -> None:
         self._tasks.append(self.loop.create_task(coroutine))
@@ -321,7 +313,7 @@ class Broker:
             self.replicas.brokers_are_back(back, self.now_ms())
         for broker_id, seen in self.metadata.departed.items():
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
-        self.disks.metadata_changed()
+        self.disks.news.metadata_changed()
         self.absent.metadata_changed()
         self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
@@ -448,93 +440,3 @@ def _replication_settings(config: BrokerConfig) -> ReplicationSettings:
         replica_fetch_backoff_ms=config.int("replica.fetch.backoff.ms"),
         fetch_max_bytes=config.int("fetch.max.bytes"),
     )
-
-
-def _raise_file_limit() -> None:
-    """Every written log keeps a descriptor open: take what the system gives this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as e:
-            log.warning("open files stay limited to %d: %s", soft, e)
-
-
-def _tune_garbage_collection() -> None:
-    """What was made at start stays: the collector need not look at it again (measured at p99)."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
-
-
-async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None) -> int:
-    broker = Broker(config, Platform.real(closer))
-    broker.properties_path = own_file
-    if closer is not None:
-        closer.watch(broker.loop)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        broker.loop.add_signal_handler(number, broker.stopping.set)
-    starting = broker.loop.create_task(broker.start())
-    stopping = broker.loop.create_task(broker.stopping.wait())
-    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-    if starting.done():
-        starting.result()
-        log.info("broker %d serves", broker.broker_id)
-        _tune_garbage_collection()
-        if ready_fd is not None:
-            os.write(ready_fd, b"1")  # it stays open: its end is the news of our death
-    else:
-        starting.cancel()
-        if broker.exit_code or not hasattr(broker, "membership"):
-            return broker.exit_code
-    await stopping
-    await broker.stop()
-    return broker.exit_code
-
-
-def run_broker(
-    config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None, keep_log_dirs: bool = False
-) -> int:
-    """Run one node until SIGTERM or SIGINT; the process's exit code.
-
-    ``keep_log_dirs``: log.dirs of the file follow what is added and removed while the node runs.
-
-    ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
-    what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
-    loaded; otherwise it is started here.
-    """
-    lines: LogLines | None = None
-    try:
-        with open(config_path, encoding="utf-8") as file:
-            text = file.read()
-        config = BrokerConfig.parse(read_properties(text))
-        lines = configure_logging(config.node_id)
-        for line in oddities(text, config):
-            log.warning("%s: %s", config_path, line)
-        for line in ineffective(config):
-            log.warning("%s", line)
-        _raise_file_limit()
-        closer = closer or Closer.start()  # which needs a process without other threads
-        start_writing()
-        return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
-    except OSError as e:
-        _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
-    except UnicodeDecodeError as e:
-        _say(lines, f"holdfast broker: {config_path} is no text: {e}")
-    except (ConfigError, HoldfastError) as e:
-        logging.getLogger(__name__).critical("%s", e)
-        _say(lines, f"holdfast broker: {e}")
-    finally:
-        if closer is not None:
-            closer.end()
-        if lines is not None:
-            lines.flush()
-    return 1
-
-
-def _say(lines: LogLines | None, what: str) -> None:
-    """To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
-    if lines is None:
-        print(what, file=sys.stderr)
-    else:
-        lines.say(what)

@@ -1,8 +1,9 @@
 """The log directories of a running broker: their probes, their failures, and how they come back.
 
-Owns what is told to the controller of replicas whose disk fails, fills, hangs or is back (``turns``), the probes, and
-the operator's four wishes: offline, online, add, remove. The tables are the log manager's (storage/dir_changes.py), the
-roles the replicas'; what follows in the cluster is the controller's (controller/replicas.py).
+Owns what follows on this broker when a directory fails or is loaded again, and the operator's four wishes: offline,
+online, add, remove. What the controller hears of it is replica_news.py, the probes are disk_probes.py. The tables are
+the log manager's (storage/dir_changes.py), the roles the replicas'; what follows in the cluster is the controller's
+(controller/replicas.py).
 
     OSError > LogDir.judge > _failed: partitions stop, whoever waits is answered > heartbeat > others are elected
     online() > another LogDir, loaded > heartbeat: back, damaged > LeaderAndIsr > it follows, and joins the ISR
@@ -16,79 +17,50 @@ import asyncio
 import logging
 import posixpath
 from collections import deque
-from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.broker.dir_health import Pace, ProbeTimes
+from holdfast.broker.disk_probes import DiskProbes, ProbesHost
 from holdfast.broker.disk_status import DiskStatus, StatusHost, status_of
 from holdfast.broker.last_copies import refuse_last_copies
 from holdfast.broker.new_dirs import LooksBefore, look_before
 from holdfast.broker.properties_file import KeepsLogDirs, keep_log_dirs
-from holdfast.broker.turns import TurnsToTell
+from holdfast.broker.replica_news import NewsHost, ReplicaNews
 from holdfast.model.config import absolute_path
 from holdfast.model.errors import (
-    DiskQueueFullError,
     HoldfastError,
     InvalidRequestError,
     KafkaStorageError,
     LogDirNotFoundError,
 )
-from holdfast.model.fates import ReplicaFate, ReplicaTurn
+from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage import dir_changes
-from holdfast.storage.dir_state import DirNews, DirState
+from holdfast.storage.dir_state import DirState
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
-from holdfast.storage.standings import ReplicaState
 
 if TYPE_CHECKING:
-    from holdfast.broker.absent_dirs import AbsentDirs
     from holdfast.broker.cordons import Cordons
-    from holdfast.broker.membership import Membership
-    from holdfast.broker.metadata_cache import MetadataCache
-    from holdfast.broker.moves import Moves
-    from holdfast.broker.platform import Platform, WorkThread
     from holdfast.broker.server import Server
-    from holdfast.model.config import BrokerConfig
-    from holdfast.model.types import BrokerId
-    from holdfast.replication.local_replicas import LocalReplicas
-    from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
 
 LOAD_TIMEOUT_S = 60.0
 """How long a directory may take to be loaded when it comes back; one that hangs is left as it was."""
-_SOON_AFTER_S = 0.01
 _TAKE_S = 2.0
 """How long clients may take to receive what was read from a directory before it failed."""
 _RETURNS_KEPT = 16
-_BACK = {ReplicaFate.DAMAGED: ReplicaTurn.BACK_DAMAGED, ReplicaFate.LOST: ReplicaTurn.BACK_LOST}
 
 
-class DisksHost(StatusHost, LooksBefore, KeepsLogDirs, Protocol):
+class DisksHost(StatusHost, LooksBefore, KeepsLogDirs, ProbesHost, NewsHost, Protocol):
     """What the log directories ask of the broker."""
 
-    broker_id: BrokerId
-    config: BrokerConfig
-    loop: asyncio.AbstractEventLoop
-    platform: Platform
-    logs: LogManager
-    replicas: LocalReplicas
-    metadata: MetadataCache
-    membership: Membership
     server: Server
-    moves: Moves
     cordons: Cordons
-    absent: AbsentDirs
 
     def now_ms(self) -> int: ...
-
-    @property
-    def told_epoch(self) -> int: ...
-
-    def thread(self, name: str) -> WorkThread: ...
 
     def end_threads(self, log_dir: LogDir) -> None: ...
 
@@ -102,24 +74,10 @@ class Disks:
 
     def __init__(self, broker: DisksHost) -> None:
         self._broker = broker
-        self._turns = TurnsToTell()
-        self._next_turns: dict[TopicPartition, ReplicaTurn] = {}
-        """Of replicas that are back before the controller has heard that they failed."""
-        self._times: dict[LogDir, ProbeTimes] = {}
-        self._asked: dict[LogDir, float] = {}
-        """Probes under way: when they were queued, or refused as the queue was full, by the monotonic clock."""
-        self._refused: set[LogDir] = set()
-        """Those of them that were refused."""
+        self.news = ReplicaNews(broker)
+        self._probes = DiskProbes(broker, strain=self.news.strain, relieve=self.news.relieve)
         self._looking: set[LogDir] = set()
         """Directories that are awaited and have been asked."""
-        self._strained: set[TopicPartition] = set()
-        """Those of which the controller was told so, or will be."""
-        self._controller = -1
-        """Epoch of the controller that was told."""
-        self._doubted: dict[TopicPartition, KafkaStorageError] = {}
-        """A batch of their logs is damaged, though the disk works: what it is."""
-        self._returned: set[LogDir] = set()
-        """Back, and the controller has not heard yet what their replicas lack."""
         self._changing: set[str] = set()
         self._returning: deque[asyncio.Future[None]] = deque(maxlen=_RETURNS_KEPT)
         self._serves = False
@@ -150,6 +108,7 @@ class Disks:
     def serve(self) -> None:
         """The logs are loaded and the replicas are there: failures have consequences from now on."""
         self._serves = True
+        self.news.begin()
         for directory in self._broker.logs.dirs:
             if not directory.is_online:
                 dir_changes.release(self._broker.logs, directory)
@@ -169,7 +128,7 @@ class Disks:
         broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
         broker.logs.new.dir_failed(directory)
-        self._turns.update(dict.fromkeys(lost, ReplicaTurn.FAILED))
+        self.news.failed(lost)
         broker.membership.beat()
         dir_changes.release(broker.logs, directory)
         broker.loop.call_later(_TAKE_S, broker.server.let_go, directory)
@@ -194,177 +153,32 @@ class Disks:
             return
         broker.logs.past.failed(directory)  # what this directory has of it is not all that was written
         broker.replicas.log_failed(tp)
-        self._turns[tp] = ReplicaTurn.FAILED
+        self.news.failed((tp,))
         broker.membership.beat()
 
     def _filled(self, directory: LogDir, is_full: bool) -> None:
         if directory not in self._broker.logs.dirs:
             return
         if is_full:
-            self._strain(directory)
+            self.news.strain(directory)
         else:
             self._broker.logs.past.renew()
-            self._relieve()
-
-    def _strain(self, directory: LogDir) -> None:
-        """Others had better lead what is on a directory that is full or slow, and need not wait for it."""
-        broker, me, news = self._broker, self._broker.broker_id, False
-        if not self._serves:
-            return
-        for tp, partition in broker.replicas.partitions.items():
-            log_ = partition.log
-            if log_ is None or log_.dir is not directory or partition.role is Role.OFFLINE:
-                continue
-            info = broker.metadata.partition(tp)
-            if tp not in self._strained or (info is not None and me in info.isr and len(info.isr) > 1):
-                self._strained.add(tp)
-                if self._turns.get(tp) in (None, ReplicaTurn.STRAINED, ReplicaTurn.RELIEVED):
-                    self._turns[tp] = ReplicaTurn.STRAINED
-                    news = True
-        if news:
-            broker.membership.beat()
-
-    def _relieve(self) -> None:
-        """Say so of replicas that are strained no more: there is room again, or they have moved."""
-        broker, news = self._broker, False
-        for tp in list(self._strained):
-            partition = broker.replicas.partitions.get(tp)
-            if partition is not None and partition.log is not None and partition.log.dir.health.is_strained:
-                continue
-            if tp in self._doubted:
-                continue
-            self._strained.discard(tp)
-            if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
-                self._turns[tp] = ReplicaTurn.RELIEVED
-                news = True
-        if news:
-            broker.membership.beat()
-
-    def doubt(self, tp: TopicPartition, error: HoldfastError) -> None:
-        """A batch of its log is damaged, though its disk works (K18-03). Somebody else leads, and it leaves the ISR, if
-        there is anybody else in it; then it is made anew (``_judge_doubted``). The last one that has the records is
-        kept, and led with, as it is."""
-        if tp not in self._doubted:
-            log.error("%s is damaged, and is given up if others in the ISR have it: %s", tp, error)
-        self._doubted[tp] = KafkaStorageError(str(error))
-        self._strain_doubted(tp)
-
-    def _strain_doubted(self, tp: TopicPartition) -> None:
-        self._strained.add(tp)
-        if self._turns.get(tp) in (None, ReplicaTurn.STRAINED, ReplicaTurn.RELIEVED):
-            self._turns[tp] = ReplicaTurn.STRAINED
-            self._broker.membership.beat()
-
-    def _judge_doubted(self) -> None:
-        """Give up those without which all is there; ask again for those that are not the last any more."""
-        logs, me = self._broker.logs, self._broker.broker_id
-        for tp, error in list(self._doubted.items()):
-            info, log_ = self._broker.metadata.partition(tp), logs.get(tp)
-            if info is None or log_ is None or not log_.is_online:
-                del self._doubted[tp]
-            elif info.leader not in (None, -1, me) and me not in info.isr:
-                del self._doubted[tp]
-                log_.dir.fail_log(log_, error)
-            elif me in info.isr and len(info.isr) > 1:
-                self._strain_doubted(tp)
-
-    # -- what the controller hears -----------------------------------------------------------------------------
-
-    def turns(self) -> Mapping[TopicPartition, ReplicaTurn]:
-        """What the heartbeat that is made now tells."""
-        self._note_returned()
-        return self._turns.carried()
-
-    def _note_returned(self) -> None:
-        """That a replica is back is told at least once, also when it is in use by then: the controller may count it as
-        offline. And it is told until it is used."""
-        logs, metadata, me = self._broker.logs, self._broker.metadata, self._broker.broker_id
-        for tp, fate in list(logs.standings.returned.items()):
-            info = metadata.partition(tp)
-            if info is not None and me in info.replicas:
-                if self._turns.get(tp) is ReplicaTurn.FAILED:  # first things first
-                    self._next_turns[tp] = _BACK[fate]
-                else:
-                    self._turns[tp] = _BACK[fate]
-            elif metadata.updates:  # it was taken away meanwhile: the full state that answers this has it deleted
-                self._turns[tp] = _BACK[fate]
-                logs.standings.gone(tp)
-
-    def told(self, turns: Mapping[TopicPartition, ReplicaTurn]) -> None:
-        """The controller has recorded these: the last heartbeat carried them, and this is its answer."""
-        for tp, turn in turns.items():
-            fate = self._broker.logs.standings.fate(tp)
-            if fate is not None and _BACK[fate] is turn:
-                self._broker.logs.standings.confirmed(tp, fate)
-            if self._turns.told(tp, turn) and tp in self._next_turns:
-                self._turns[tp] = self._next_turns.pop(tp)
-                self._broker.membership.beat()
-        if self._returned and any(turn in _BACK.values() for turn in turns.values()):
-            self._as_good_as_others()
-
-    def _as_good_as_others(self) -> None:
-        logs = self._broker.logs
-        for directory in self._returned:
-            # One that has a replica which cannot be loaded is not: nobody has heard what that one lacks.
-            if not any(failed.dir is directory for failed in logs.standings.failed.values()):
-                logs.past.healed(directory)
-        self._returned.clear()
-
-    def restate(self) -> None:
-        """The controller is another one, or this broker has registered anew: it knows of nobody that is strained."""
-        for tp in self._strained:
-            if self._turns.get(tp) in (None, ReplicaTurn.STRAINED):
-                self._turns[tp] = ReplicaTurn.STRAINED
-
-    def metadata_changed(self) -> None:
-        """Replicas that cannot be used are made anew once somebody else leads, so that nothing is lost by it. A new
-        controller hears once more of those that are strained."""
-        logs, me = self._broker.logs, self._broker.broker_id
-        controller = self._broker.told_epoch
-        if controller != self._controller:
-            self._controller = controller
-            self.restate()
-        self._judge_doubted()
-        for tp, failed in list(logs.standings.failed.items()):
-            info = self._broker.metadata.partition(tp)
-            if info is None or info.leader in (None, -1, me) or me in info.isr:
-                continue
-            if failed.dir.is_online and logs.standings.of(tp) is ReplicaState.FAILED:
-                dir_changes.give_up(logs, tp, partial(self._gave_up, tp))
-
-    def _gave_up(self, tp: TopicPartition, error: HoldfastError | None) -> None:
-        self._note_returned()
-        if error is not None:
-            log.warning("%s is left as it is: %s", tp, error)
-        self._broker.membership.beat()
+            self.news.relieve()
 
     # -- probes ------------------------------------------------------------------------------------------------
 
     def probe(self) -> None:
         """Ask every directory that is online whether it works, each on its own thread, and look at those that have
         not answered the last time."""
-        mono = self._broker.platform.monotonic_s
         for directory in self._broker.logs.dirs:
             if not directory.is_online:
                 self._look_for_room(directory)
-                continue
-            if directory in self._asked:
-                self._look_at(directory)
-                continue
-            self._asked[directory] = mono()
-            limit_s = self._times_of(directory).limit_ms(self._peers(directory)) / 1000
-            self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
-            self._submit(directory)
-            if directory.health.is_strained:
-                self._strain(directory)
-        self._relieve()
+            elif self._probes.ask(directory) and directory.health.is_strained:
+                self.news.strain(directory)
+        self.news.relieve()
         logs = self._broker.logs
         if any(logs.new.has_place(tp) for tp in logs.standings.wanted()):
             self._make_up_for_refusals()
-
-    def _submit(self, directory: LogDir) -> None:
-        work = partial(_timed_probe, directory, self._broker.platform.monotonic_s)
-        directory.queue.submit(work, partial(self._answered, directory))
 
     def _look_for_room(self, directory: LogDir) -> None:
         """A directory that was full when it was to be loaded, or did not answer, is no dead one: it is used once it can
@@ -386,62 +200,6 @@ class Disks:
             await self.online(directory.path)
         except HoldfastError as e:
             log.warning("log dir %s stays offline: %s", directory.path, e)
-
-    def _look_at(self, directory: LogDir) -> None:
-        """Has it not answered for too long?"""
-        if directory in self._refused:
-            self._refused.discard(directory)
-            self._submit(directory)  # its queue was full: is it still?
-            if directory not in self._refused:
-                return
-        asked_s = self._asked.get(directory)
-        if asked_s is not None and directory.is_online:
-            silent_ms = (self._broker.platform.monotonic_s() - asked_s) * 1000
-            self._judge(directory, self._times_of(directory).silent(silent_ms, self._peers(directory)))
-
-    def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
-        if isinstance(error, DiskQueueFullError):  # a probe that is refused is one without an answer (D5)
-            self._refused.add(directory)
-            return
-        self._asked.pop(directory, None)
-        if took_s is not None and directory in self._broker.logs.dirs:
-            self._judge(directory, self._times_of(directory).answered(took_s * 1000, self._peers(directory)))
-
-    def _times_of(self, directory: LogDir) -> ProbeTimes:
-        found = self._times.get(directory)
-        if found is None:
-            floor_ms = self._broker.config.int("log.dir.degraded.probe.ms")
-            found = self._times[directory] = ProbeTimes(floor_ms)
-        return found
-
-    def _peers(self, directory: LogDir) -> Iterable[float]:
-        others = (self._times_of(d) for d in self._broker.logs.dirs if d is not directory and d.is_online)
-        return [each.last_ms for each in others if each.last_ms is not None]
-
-    def _judge(self, directory: LogDir, changed: bool) -> None:
-        """Say what its probes are now; others had better lead what is on one that is slow or silent."""
-        times = self._times_of(directory)
-        usual = f"usually {times.usual_ms or 0.0:.1f} ms"
-        if not changed:
-            if times.pace is Pace.SLOW and directory.state is DirState.ONLINE:  # it was full as well
-                directory.note_pace(DirNews.SLOW, f"probes take {times.last_ms or 0.0:.0f} ms, {usual}")
-            return
-        if times.pace is Pace.WELL:
-            directory.note_pace(DirNews.WELL, "")
-            log.warning("log dir %s answers as usual again", directory.path)
-            self._relieve()
-            return
-        if times.pace is Pace.SILENT:
-            directory.note_pace(DirNews.HUNG, f"a probe has no answer, {usual}")
-        else:
-            news = DirNews.ANSWERED if directory.state is DirState.SILENT else DirNews.SLOW
-            directory.note_pace(news, f"a probe took {times.last_ms or 0.0:.0f} ms, {usual}")
-        log.error("log dir %s is %s: %s", directory.path, directory.state.value, directory.health.reason)
-        last = sum(d.is_online for d in self._broker.logs.dirs) == 1
-        if self._broker.config.str("log.dir.degraded.action") == "offline" and not last:
-            directory.mark_offline(KafkaStorageError(f"log dir {directory.path} is degraded"))
-        else:
-            self._strain(directory)
 
     # -- what operators wish -----------------------------------------------------------------------------------
 
@@ -508,9 +266,7 @@ class Disks:
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
         new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
-        self._returned.add(new)
-        if not broker.logs.standings.returned:  # there is nothing to tell first
-            self._as_good_as_others()
+        self.news.is_back(new)
         if old is not None:
             self._forget(old)
         log.warning("log dir %s is %s", path, "added" if old is None else "online again")
@@ -523,7 +279,7 @@ class Disks:
         info, me = self._broker.metadata.partition(tp), self._broker.broker_id
         if info is None or me == info.leader or me in info.isr or not self._broker.replicas.give_way(tp):
             return False
-        self._turns[tp] = ReplicaTurn.FAILED
+        self.news.failed((tp,))
         return True
 
     def _make_up_for_refusals(self) -> None:
@@ -545,7 +301,7 @@ class Disks:
                     was_made = not logs.standings.is_refused(tp)
                     logs.standings.back(tp, ReplicaFate.LOST if was_made else ReplicaFate.DAMAGED)
         broker.replicas.forget_offline(broker.hosts)
-        self._note_returned()
+        self.news.note_returned()
 
     def there_is_a_place(self) -> None:
         """A directory is not cordoned any more: replicas that had no place are made."""
@@ -553,9 +309,7 @@ class Disks:
         self._broker.membership.beat()
 
     def _forget(self, directory: LogDir) -> None:
-        self._times.pop(directory, None)
-        self._asked.pop(directory, None)
-        self._refused.discard(directory)
+        self._probes.forget(directory)
         self._broker.end_threads(directory)
 
     async def offline(self, path: str, *, force: bool) -> None:
@@ -626,8 +380,7 @@ class Disks:
     def describe(self) -> list[DiskStatus]:
         """All directories."""
         return [
-            status_of(self._broker, directory, self._times_of(directory).last_ms)
-            for directory in self._broker.logs.dirs
+            status_of(self._broker, directory, self._probes.last_ms(directory)) for directory in self._broker.logs.dirs
         ]
 
 
@@ -639,10 +392,3 @@ def _is_fit(directory: LogDir) -> bool:
         return directory.has_room()
     except OSError:  # it is worse than full by now
         return False
-
-
-def _timed_probe(directory: LogDir, mono: Any) -> float:
-    """Seconds that a probe takes, on the directory's thread."""
-    start_s = mono()
-    directory.probe()
-    return float(mono() - start_s)

@@ -153,17 +153,7 @@ class GroupLoad:
                 reader.took(replay.feed(data), data)
             return bool(data)
 
-        def came(more: bool | None, error: HoldfastError | None) -> None:
-            if self.is_over:
-                return
-            if error is not None:
-                self._failed(error)
-            elif more:
-                self._read_piece()
-            else:
-                self._unfold()
-
-        hosting.dir.background.submit(work, came)
+        self._in_lane(work, self._read_piece, self._unfold)
 
     # -- in another process --------------------------------------------------------------------------------
 
@@ -210,6 +200,10 @@ class GroupLoad:
 
     def _unfold(self) -> None:
         replay = self._replay
+        self._in_lane(lambda: replay.unfold(KEYS_PER_PIECE), self._unfold, self._take)
+
+    def _in_lane(self, work: Callable[[], bool], again: Callable[[], None], then: Callable[[], None]) -> None:
+        """``work`` on the directory's background thread; ``again`` while it says that there is more, else ``then``."""
 
         def came(more: bool | None, error: HoldfastError | None) -> None:
             if self.is_over:
@@ -217,11 +211,11 @@ class GroupLoad:
             if error is not None:
                 self._failed(error)
             elif more:
-                self._unfold()
+                again()
             else:
-                self._take()
+                then()
 
-        self._log.dir.background.submit(lambda: replay.unfold(KEYS_PER_PIECE), came)
+        self._log.dir.background.submit(work, came)
 
     def _take(self) -> None:
         replay = self._replay

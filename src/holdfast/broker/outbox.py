@@ -62,7 +62,7 @@ class BrokerOutbox:
         self._broker.fetchers.ready(fetcher)
 
     def log_is_corrupt(self, tp: TopicPartition, error: HoldfastError) -> None:
-        self._broker.disks.doubt(tp, error)
+        self._broker.disks.news.doubt(tp, error)
 
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
         self._broker.groups_shell.leadership_changed(tp, is_leader, leader_epoch)

@@ -1,6 +1,6 @@
 """``holdfast broker FILE.properties``: one node in this process, until SIGTERM or Ctrl-C.
 
-Owns only the command line; broker/app.py runs the node.
+Owns only the command line; broker/process.py runs the node.
 """
 
 import sys
@@ -22,7 +22,7 @@ def broker(properties: str) -> None:
 
     closer = Closer.start()  # it keeps the memory that this process has now, which is little
     with lean_imports():
-        from holdfast.broker.app import run_broker
+        from holdfast.broker.process import run_broker
 
     raise_open_files_limit()
     sys.exit(run_broker(properties, closer=closer))

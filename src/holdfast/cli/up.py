@@ -117,7 +117,7 @@ def up(
 
 def _run(directory: str, options: Options) -> int:
     with lean_imports():
-        from holdfast.broker.app import run_broker
+        from holdfast.broker.process import run_broker
         from holdfast.cli.broker_command import raise_open_files_limit
         from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
 

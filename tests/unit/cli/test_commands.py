@@ -49,7 +49,7 @@ def test_up_loads_nothing_that_only_people_and_spark_need() -> None:
         "import sys; from holdfast.cli.main import main\n"
         "try: main(['up', '--set', 'x'], prog_name='holdfast')\n"
         "except SystemExit: pass\n"
-        "import holdfast.cli.local_cluster, holdfast.broker.app\n"
+        "import holdfast.cli.local_cluster, holdfast.broker.process\n"
         "print(sorted({'rich', 'pyspark', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -176,7 +176,7 @@ def test_K112_100_C14_what_kip_112_struck_out_is_not_here() -> None:
 def test_C5_C6_what_cannot_be_read_is_named_without_a_trace(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.broker.app import run_broker
+    from holdfast.broker.process import run_broker
 
     code, _, err = holdfast("produce", "t", "--key-separator", "\\", *NOBODY)
     assert (code, "--key-separator" in err) == (2, True)

@@ -31,8 +31,7 @@ from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_r
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
 
 if TYPE_CHECKING:
-    from holdfast.broker.metadata_cache import MetadataCache
-    from holdfast.replication.local_replicas import FetchWait, FollowerSession, LocalReplicas, SingleFetch
+    from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +47,6 @@ _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
 
 class FetchHost(KnowsLeaders, Protocol):
     """What a fetch asks of the broker."""
-
-    metadata: MetadataCache
-    replicas: LocalReplicas
 
     def now_ms(self) -> int: ...
 

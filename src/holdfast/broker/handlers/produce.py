@@ -34,8 +34,6 @@ from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
 
 if TYPE_CHECKING:
-    from holdfast.broker.metadata_cache import MetadataCache
-    from holdfast.replication.local_replicas import LocalReplicas
     from holdfast.replication.types import ProduceResult
 
 log = logging.getLogger(__name__)
@@ -53,9 +51,6 @@ _WORTH_A_LOOK = _ZSTD | _TRANSACTIONAL
 
 class ProduceHost(KnowsLeaders, Protocol):
     """What a produce request asks of the broker."""
-
-    metadata: MetadataCache
-    replicas: LocalReplicas
 
     def now_ms(self) -> int: ...
 

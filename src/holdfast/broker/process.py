@@ -1,0 +1,115 @@
+"""The process of one broker, from its properties file to its exit code.
+
+Owns what belongs to the process and not to the node: signals, the log, the limit of open files, the garbage collector,
+and what is said on standard error when it cannot start. The node is app.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+
+from holdfast.broker.app import Broker
+from holdfast.broker.closer import Closer
+from holdfast.broker.log_lines import LogLines, configure_logging, start_writing
+from holdfast.broker.platform import Platform
+from holdfast.broker.properties_file import oddities
+from holdfast.model.config import BrokerConfig, ineffective, read_properties
+from holdfast.model.errors import ConfigError, HoldfastError
+
+log = logging.getLogger(__name__)
+
+
+def _raise_file_limit() -> None:
+    """Every written log keeps a descriptor open: take what the system gives this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as e:
+            log.warning("open files stay limited to %d: %s", soft, e)
+
+
+def _tune_garbage_collection() -> None:
+    """What was made at start stays: the collector need not look at it again (measured at p99)."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None) -> int:
+    broker = Broker(config, Platform.real(closer))
+    broker.properties_path = own_file
+    if closer is not None:
+        closer.watch(broker.loop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        broker.loop.add_signal_handler(number, broker.stopping.set)
+    starting = broker.loop.create_task(broker.start())
+    stopping = broker.loop.create_task(broker.stopping.wait())
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        starting.result()
+        log.info("broker %d serves", broker.broker_id)
+        _tune_garbage_collection()
+        if ready_fd is not None:
+            os.write(ready_fd, b"1")  # it stays open: its end is the news of our death
+    else:
+        starting.cancel()
+        if broker.exit_code or not hasattr(broker, "membership"):
+            return broker.exit_code
+    await stopping
+    await broker.stop()
+    return broker.exit_code
+
+
+def run_broker(
+    config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None, keep_log_dirs: bool = False
+) -> int:
+    """Run one node until SIGTERM or SIGINT; the process's exit code.
+
+    ``keep_log_dirs``: log.dirs of the file follow what is added and removed while the node runs.
+
+    ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
+    what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
+    loaded; otherwise it is started here.
+    """
+    lines: LogLines | None = None
+    try:
+        with open(config_path, encoding="utf-8") as file:
+            text = file.read()
+        config = BrokerConfig.parse(read_properties(text))
+        lines = configure_logging(config.node_id)
+        for line in oddities(text, config):
+            log.warning("%s: %s", config_path, line)
+        for line in ineffective(config):
+            log.warning("%s", line)
+        _raise_file_limit()
+        closer = closer or Closer.start()  # which needs a process without other threads
+        start_writing()
+        return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
+    except OSError as e:
+        _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
+    except UnicodeDecodeError as e:
+        _say(lines, f"holdfast broker: {config_path} is no text: {e}")
+    except (ConfigError, HoldfastError) as e:
+        logging.getLogger(__name__).critical("%s", e)
+        _say(lines, f"holdfast broker: {e}")
+    finally:
+        if closer is not None:
+            closer.end()
+        if lines is not None:
+            lines.flush()
+    return 1
+
+
+def _say(lines: LogLines | None, what: str) -> None:
+    """To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
+    if lines is None:
+        print(what, file=sys.stderr)
+    else:
+        lines.say(what)
