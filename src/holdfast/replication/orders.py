@@ -22,11 +22,12 @@ from holdfast.model.errors import (
     StaleControllerEpochError,
 )
 from holdfast.model.fates import ReplicaFate
-from holdfast.model.types import BrokerId, ControllerEpoch, LeaderEpoch, TopicId, TopicPartition
+from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.hold import Hold
 from holdfast.replication.order_waits import Answer, Creation, Result
 from holdfast.replication.partition import Partition
+from holdfast.replication.remembered_stops import RememberedStops
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.types import OrderDone, PartitionState, Role, StopReplica
 from holdfast.storage.log import Log
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
-
-_STOPS_KEPT = 20_000
-_FOR_EVER: LeaderEpoch = 2**31 - 1
 
 
 class Orders:
@@ -54,9 +52,7 @@ class Orders:
         self._log_config = log_config
         self._creations: dict[TopicPartition, Creation] = {}
         self._followed: dict[TopicPartition, FetcherState] = {}
-        self._stops: dict[TopicPartition, tuple[TopicId, LeaderEpoch]] = {}
-        """Replicas that had to go, and in which leader epoch. An older order that comes late, over a connection that
-        was given up, would make them anew; who gets one back gets it in a later epoch (controller/reassignment.py)."""
+        self._stops = RememberedStops()
         self._resigned = False
 
     def _stale(self, controller_epoch: ControllerEpoch | None) -> HoldfastError | None:
@@ -106,9 +102,9 @@ class Orders:
     def _apply_one(self, state: PartitionState, now_ms: int, result: Result) -> None:
         tp = state.topic_partition
         partition = self.partitions.get(tp)
-        topic_id, last_epoch = self._stops.get(tp, (None, -1))
-        if topic_id == state.topic_id and state.leader_epoch <= last_epoch:
-            result(StaleControllerEpochError(f"{tp}: leader epoch {state.leader_epoch}: it had to go in {last_epoch}"))
+        gone_in = self._stops.after(state)
+        if gone_in is not None:
+            result(StaleControllerEpochError(f"{tp}: leader epoch {state.leader_epoch}: it had to go in {gone_in}"))
             return
         if partition is not None and partition.topic_id != state.topic_id:
             self._replace(partition, state, now_ms, result)
@@ -323,8 +319,7 @@ class Orders:
             result(StaleControllerEpochError(f"{tp}: leader epoch {order.leader_epoch}: expected {newest} or later"))
             return
         if order.delete and order.topic_id is not None:
-            # A topic that is deleted never comes again.
-            self._remember_stop(tp, order.topic_id, _FOR_EVER if order.leader_epoch is None else order.leader_epoch)
+            self._stops.remember(tp, order.topic_id, order.leader_epoch)
         if creation is not None:
             if creation.successor is not None:
                 self._stop_successor(creation, order, result)
@@ -362,12 +357,6 @@ class Orders:
             gone = partition.role is Role.OFFLINE and partition.log is None and not is_hosted(tp)
             if gone and not self._logs.may_be_on_unread(tp):
                 del self.partitions[tp]
-
-    def _remember_stop(self, tp: TopicPartition, topic_id: TopicId, leader_epoch: LeaderEpoch) -> None:
-        self._stops.pop(tp, None)
-        self._stops[tp] = (topic_id, leader_epoch)
-        while len(self._stops) > _STOPS_KEPT:
-            del self._stops[next(iter(self._stops))]
 
     @staticmethod
     def _stop_successor(creation: Creation, order: StopReplica, result: Result) -> None:
@@ -408,7 +397,7 @@ class Orders:
                 if partition is not None:
                     creation = self._creations.get(tp)
                     ordered = -1 if creation is None else creation.state.leader_epoch
-                    self._remember_stop(tp, partition.topic_id, max(partition.leader_epoch, ordered))
+                    self._stops.remember(tp, partition.topic_id, max(partition.leader_epoch, ordered))
                 self._stop_one(StopReplica(tp, None, True), now_ms, lambda _: None)
 
     def _drop(self, partition: Partition, error: HoldfastError) -> None:

@@ -27,8 +27,9 @@ from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
 from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import below_start, too_many_bytes, too_old
-from holdfast.storage.segment import SNAPSHOT, ColdRead, Segment
+from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList, is_old
+from holdfast.storage.segment_names import SNAPSHOT
 from holdfast.storage.validation import base_of_first, check_batches, place_fetched, place_produced
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]

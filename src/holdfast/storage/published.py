@@ -14,7 +14,7 @@ from holdfast.model.errors import CorruptRecordError, LogReadError
 from holdfast.model.types import Offset
 from holdfast.records.batch import HEADER_SIZE, parse_header
 from holdfast.storage.files import FileHandle, FileSystem
-from holdfast.storage.segment import LOG
+from holdfast.storage.segment_names import LOG
 
 if TYPE_CHECKING:
     from holdfast.storage.log import Log

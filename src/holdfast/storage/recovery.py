@@ -21,7 +21,8 @@ from holdfast.storage import leader_epochs
 from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.producer_state import ProducerStates
-from holdfast.storage.segment import (
+from holdfast.storage.segment import Segment
+from holdfast.storage.segment_names import (
     DELETED,
     INDEX,
     LOG,
@@ -29,7 +30,6 @@ from holdfast.storage.segment import (
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
-    Segment,
     offset_of,
 )
 

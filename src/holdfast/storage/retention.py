@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.storage.files import FileSystem
-from holdfast.storage.segment import LOG, Segment
+from holdfast.storage.segment import Segment
+from holdfast.storage.segment_names import LOG
 
 
 def below_start(segments: Sequence[Segment], start_offset: Offset) -> int:

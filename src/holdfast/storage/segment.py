@@ -20,11 +20,14 @@ from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage.files import Buffer, FileHandle, FileSystem
 from holdfast.storage.index import OffsetIndex, TimeIndex, last_time_entry, write_index
-
-LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
-DELETED = ".deleted"
-MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-MAX_BASE_OFFSET: Final = 2**63 - 1 - MAX_RELATIVE_OFFSET
+from holdfast.storage.segment_names import (
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+)
 
 _PLACE = Struct(">qi11xi")  # base offset, length, last offset delta
 _PLACE_SIZE = 27
@@ -71,20 +74,6 @@ class Tail:
         tail.last_offsets = self.last_offsets[half:]
         tail.positions = self.positions[half:]
         return tail
-
-
-def segment_name(base_offset: Offset) -> str:
-    """File name of a segment without its suffix: the offset in 20 digits."""
-    return f"{base_offset:020d}"
-
-
-def offset_of(name: str, suffix: str) -> Offset | None:
-    """The offset in a file's name; None for a name that no file of a log with this suffix has."""
-    stem = name.removesuffix(suffix)
-    if len(stem) != 20 or stem == name or not (stem.isascii() and stem.isdigit()):
-        return None
-    offset = int(stem)
-    return offset if offset <= MAX_BASE_OFFSET else None
 
 
 class Segment:

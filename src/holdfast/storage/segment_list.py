@@ -12,7 +12,8 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import RecordListTooLargeError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage.files import Buffer, FileSystem
-from holdfast.storage.segment import MAX_RELATIVE_OFFSET, Placed, Segment
+from holdfast.storage.segment import Placed, Segment
+from holdfast.storage.segment_names import MAX_RELATIVE_OFFSET
 
 _WARM = 2
 """Older segments of one log that keep their file and index open after a read."""
