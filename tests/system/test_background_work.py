@@ -27,7 +27,9 @@ from tests.system.on_disks import Load, create, log_of
 pytestmark = pytest.mark.system
 
 OFFSETS = TopicPartition("__consumer_offsets", 0)
-GROUPS, COMMITS = 3, 60_000
+GROUPS, COMMITS = 3, 6_000
+NOTE = "n" * 1000
+"""What clients may keep with an offset: commits of this size make a large partition of a few of them."""
 TIMEOUT_S = 60.0
 
 
@@ -47,7 +49,7 @@ def commits() -> list[bytearray]:
     found = []
     for i in range(COMMITS):
         key = encode_offset_key(f"consumers-of-it-{i % GROUPS}", TopicPartition("t", i // GROUPS % 10))
-        value = encode_offset(CommittedOffset(i, 0, "", int(time.time() * 1000)))
+        value = encode_offset(CommittedOffset(i, 0, NOTE, int(time.time() * 1000)))
         found.append(encode_batch([Record(0, 1, key, value)], base_sequence=0))
     return found
 

@@ -24,8 +24,9 @@ pytestmark = pytest.mark.system
 HUNG, WELL = 1, 2
 PARTITIONS = 4
 SERVES_S = 5.0
-ELECTED_S = 1.0
-"""Tens of milliseconds on a quiet machine; a session that is not heard of lasts 9 s."""
+ELECTED_S = 3.0
+"""Tens of milliseconds on a quiet machine. Half a second more for each step that has to wait for a copy of the metadata
+whose disk is busy, before that is left out; 9 s when the broker's session has to end."""
 
 
 def frozen(cluster: Cluster, broker: int) -> None:
@@ -150,7 +151,7 @@ def test_the_controller_is_killed_while_a_disk_of_the_metadata_hangs(tmp_path: P
                 return cluster.describe([], broker=others[0]).controller_id in others
 
             wait_for(elected, "another controller", timeout_s=TIMEOUT_S, interval_s=0.005)
-            assert time.monotonic() - began < 3 * ELECTED_S
+            assert time.monotonic() - began < ELECTED_S
             cluster.revive()
             create(cluster, "after", [[1, 2, 3]])
             assert waiting_threads(pid), "the disk still hangs"

@@ -153,7 +153,7 @@ def test_K113_07_killed_at_six_points_of_a_move_and_everything_is_there(
     """One replica, so that nobody else has what a crash would lose."""
     cluster = own_cluster(brokers=1, settings={THROTTLE: "1500000", "log.segment.delete.delay.ms": "1000"})
     create(cluster, topic, [[1]])
-    count = len(produce(cluster, topic, 1, 4000))
+    count = len(produce(cluster, topic, 1, 2000))
     whole = size_of(folder_of(cluster, 1, topic, 0))
 
     def is_copied(share: float) -> Callable[[], bool]:

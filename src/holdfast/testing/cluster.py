@@ -258,10 +258,12 @@ class Cluster:
         names = None if topics is None else list(topics)
 
         def full() -> ClusterView | None:
-            views = [self.describe(names, broker=broker) for broker in self.live()]
-            complete = [v for v in views if v.partitions and not v.under_replicated]
-            there = [v for v in complete if len(v.brokers) == self.brokers]
-            return views[-1] if views and len(there) == len(views) else None
+            view = None
+            for broker in self.live():  # the first that is not there yet is enough: topics may be many
+                view = self.describe(names, broker=broker)
+                if not view.partitions or view.under_replicated or len(view.brokers) != self.brokers:
+                    return None
+            return view
 
         view = wait_for(full, f"all replicas of {names or 'all topics'} to be in sync", timeout_s=timeout_s)
         assert view is not None
