@@ -104,7 +104,8 @@ def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[.
         other.bind(("127.0.0.1", port + 100))
         other.listen()
         cluster = own_cluster(brokers=1, port=port)
-        assert "no metrics for now: metrics.port: cannot listen on" in (cluster.data_dir / "broker-1.log").read_text()
+        said, told = "no metrics for now: metrics.port: cannot listen on", cluster.data_dir / "broker-1.log"
+        wait_for(lambda: said in told.read_text(), said, timeout_s=15)  # a thread writes it
 
     def comes() -> bool:
         try:

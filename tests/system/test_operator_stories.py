@@ -142,7 +142,7 @@ def test_A3_a_directory_that_is_left_out_is_told_and_its_records_wait_for_it(tmp
         properties.write_text(before)  # as with a broker whose file somebody else looks after
         cluster.start()
         told = f"{disk} was a log directory of broker 1 at its last start and is not in log.dirs now"
-        assert told in cluster.log_tail()
+        wait_for(lambda: told in cluster.log_tail(), told, timeout_s=15)  # a thread writes it
         wait_for(lambda: f"no leader: {there[0]}" in cluster.log_tail(), "the line after ready", timeout_s=15)
         lines = ok(cluster, "topics", "describe", "t", "--unavailable-partitions").splitlines()
         assert [line.split("\t")[2] for line in lines] == [f"Partition: {name[2:]}" for name in there]
