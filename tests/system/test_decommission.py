@@ -124,7 +124,9 @@ def test_K1066_16_a_broker_is_decommissioned_under_load(own_cluster: Callable[..
         load.progress(20)
         cluster.revive()
         words = ("reassign", "verify", "--reassignment-json-file", plan)
-        wait_for(lambda: "still in progress" not in cli(cluster, *words), "the reassignment", timeout_s=60)
+        wait_for(
+            lambda: "still in progress" not in cli(cluster, *words), "the reassignment", timeout_s=60, interval_s=0.5
+        )
         load.progress(20)
         wait_for(lambda: not any(on_disk(cluster, leaving, n) for n in (1, 2)), "an empty broker", timeout_s=TIMEOUT_S)
         new.more()

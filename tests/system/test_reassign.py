@@ -67,6 +67,13 @@ def verify(cluster: Cluster, path: str) -> str:
 
 
 def wait_over(cluster: Cluster, path: str) -> None:
+    """The metadata are asked first: a command, again and again, takes the CPU from what it waits for."""
+    entries = json.loads(Path(path).read_text())["partitions"]
+
+    def arrived() -> bool:
+        return all(replicas_of(cluster, e["topic"], e["partition"]) == tuple(e["replicas"]) for e in entries)
+
+    wait_for(arrived, f"the replicas of {path}", timeout_s=TIMEOUT_S)
     wait_for(lambda: "is completed." in verify(cluster, path), f"{path} to be over", timeout_s=TIMEOUT_S)
 
 
