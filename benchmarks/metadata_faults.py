@@ -37,6 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.testing import FAULTS, Cluster, mounts, wait_for
+from holdfast.testing.processes import children, has_gone
 
 KINDS = ("dead", "full", "hung", "wiped", "removed")
 ALONE = ("dead", "full", "hung")
@@ -162,9 +163,11 @@ def _measure(cluster: Cluster, fault: Fault) -> Round:
         made.append(f"later-{n}")
     del admin
     start_s = time.monotonic()
-    for pid in cluster.live().values():
+    helpers = {pid: children(pid) for pid in cluster.live().values()}
+    for pid in helpers:
         os.kill(pid, signal.SIGKILL)
     fault.let_go()
+    wait_for(lambda: all(has_gone(pid, closers) for pid, closers in helpers.items()), "the end of all brokers")
     cluster.revive(timeout_s=60)
     asking = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
