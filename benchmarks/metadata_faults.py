@@ -2,7 +2,8 @@
 
 Three brokers; the two metadata directories are ext4 file systems of their own. In each round three topics are made,
 then one of the disks fails, and topics are made one after the other. Then every process is killed with -9 and started
-again with the disk as it is, and every topic whose making was acknowledged must be there. Faults:
+again with the disk as it is, and every topic whose making was acknowledged must be there, those of earlier rounds too.
+Then the disk is repaired or replaced, and the next round begins when both copies are good again. Faults:
 
     dead      EIO from every call: the file system is shut down. For the controller alone: EIO injected by strace
     full      ENOSPC: another file takes all room
@@ -11,7 +12,8 @@ again with the disk as it is, and every topic whose making was acknowledged must
     removed   umount -l: the path is the empty directory underneath
 
 Told are the time of the first CreateTopics after the fault and of the slowest of those that follow, acknowledged topics
-that are lost, and the time from the kill until the brokers answer again, which includes their start.
+that are lost, the time from the kill until the brokers answer again, which includes their start, and the time from the
+repair until both copies are good.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.coordination import notes
+from holdfast.storage.files import OsFiles
 from holdfast.testing import FAULTS, Cluster, mounts, wait_for
 from holdfast.testing.processes import children, has_gone
 
@@ -52,6 +56,7 @@ class Round:
     first: float
     slowest: float
     restart: float
+    filled: float = 0.0
     lost: list[str] = field(default_factory=list)
 
 
@@ -120,6 +125,26 @@ class Fault:
             self._injected.kill()
             self._injected.wait()
 
+    def repair(self) -> None:
+        """As a person does, while the brokers serve."""
+        disk = self.disks[self.which]
+        if self.alone or self.kind == "wiped":
+            return
+        if self.kind == "dead":
+            disk.replace()
+        elif self.kind == "full":
+            (self.paths[self.which] / "fill").unlink()
+        else:
+            disk.heal()
+
+    def is_over(self) -> bool:
+        """Whether both copies are good, by the newest note of each."""
+        files = OsFiles()
+        found = [notes.newest(files, str(path)) for path in self.paths]
+        ids = [(path / "copy.id").read_text().strip() for path in self.paths if (path / "copy.id").exists()]
+        first = found[0]
+        return first is not None and first == found[1] and sorted(ids) == sorted(first.good) and len(ids) == 2
+
     def end(self) -> None:
         """Take everything away."""
         self.let_go()
@@ -139,35 +164,34 @@ def _folder() -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(images, ignore_errors=True)
 
 
-def one_round(kind: str, which: int, alone: bool) -> Round:
+def rounds_of(kind: str, which: int, alone: bool, rounds: int) -> list[Round]:
+    """All rounds of one fault, with one cluster."""
     with _folder() as (folder, images):
         fault = Fault(kind, which, alone, folder, images)
         try:
             with Cluster(brokers=3, data_dir=folder) as cluster:
-                return _measure(cluster, fault)
+                made: list[str] = []
+                return [_measure(cluster, fault, number, made) for number in range(rounds)]
         finally:
             fault.end()
 
 
-def _measure(cluster: Cluster, fault: Fault) -> Round:
+def _measure(cluster: Cluster, fault: Fault, number: int, made: list[str]) -> Round:
+    """One round; ``made``: the topics so far."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    made = [f"before-{n}" for n in range(3)]
-    for name in made:
-        create(admin, name)
+
+    def make(name: str) -> float:
+        took_s = create(admin, f"{name}-{number}")
+        made.append(f"{name}-{number}")
+        return took_s
+
+    for name in ("before-1", "before-2", "before-3"):
+        make(name)
     fault.befall(cluster)
-    first = create(admin, "first")
-    made.append("first")
-    later = []
-    for n in range(MORE_TOPICS):
-        later.append(create(admin, f"later-{n}"))
-        made.append(f"later-{n}")
-    del admin
+    first = make("first")
+    later = [make(f"later-{n}") for n in range(MORE_TOPICS)]
     start_s = time.monotonic()
-    helpers = {pid: children(pid) for pid in cluster.live().values()}
-    for pid in helpers:
-        os.kill(pid, signal.SIGKILL)
-    fault.let_go()
-    wait_for(lambda: all(has_gone(pid, closers) for pid, closers in helpers.items()), "the end of all brokers")
+    _kill_all(cluster, fault)
     cluster.revive(timeout_s=60)
     asking = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
@@ -180,8 +204,30 @@ def _measure(cluster: Cluster, fault: Fault) -> Round:
 
     with contextlib.suppress(AssertionError, TimeoutError):
         wait_for(lambda: not missing(), "every topic", timeout_s=30)
-    create(asking, "after")
-    return Round(first=first, slowest=max(later), restart=time.monotonic() - start_s, lost=missing())
+    wait_for(lambda: _goes_on(asking), "a topic on all three brokers", timeout_s=30)
+    restart_s, lost = time.monotonic() - start_s, missing()
+    repaired_s = time.monotonic()
+    fault.repair()
+    wait_for(fault.is_over, "two good copies", timeout_s=60)
+    filled_s = time.monotonic() - repaired_s
+    return Round(first=first, slowest=max(later), restart=restart_s, filled=filled_s, lost=lost)
+
+
+def _goes_on(admin: AdminClient) -> bool:
+    """Whether a topic can be made on three brokers: a new controller may not have heard of all of them yet."""
+    with contextlib.suppress(KafkaException):
+        create(admin, f"after-{time.monotonic_ns()}")
+        return True
+    return False
+
+
+def _kill_all(cluster: Cluster, fault: Fault) -> None:
+    """kill -9 of all brokers; returns when they have ended."""
+    helpers = {pid: children(pid) for pid in cluster.live().values()}
+    for pid in helpers:
+        os.kill(pid, signal.SIGKILL)
+    fault.let_go()
+    wait_for(lambda: all(has_gone(pid, closers) for pid, closers in helpers.items()), "the end of all brokers")
 
 
 def main() -> int:
@@ -191,7 +237,16 @@ def main() -> int:
     parser.add_argument("--seen-by", choices=("all", "controller", "both"), default="both")
     options = parser.parse_args()
     table = Table(
-        "fault", "copy", "seen by", "rounds", "next CreateTopics p50", "max", "slowest after", "restart", "lost"
+        "fault",
+        "copy",
+        "seen by",
+        "rounds",
+        "next CreateTopics p50",
+        "max",
+        "slowest after",
+        "restart",
+        "both good again",
+        "lost",
     )
     bad = 0
     for kind in options.kinds:
@@ -199,7 +254,7 @@ def main() -> int:
             if (alone and kind not in ALONE) or options.seen_by == ("all" if alone else "controller"):
                 continue
             for which in (0, 1):
-                rounds = [one_round(kind, which, alone) for _ in range(options.rounds)]
+                rounds = rounds_of(kind, which, alone, options.rounds)
                 lost = sum(len(each.lost) for each in rounds)
                 bad += lost
                 firsts = [each.first for each in rounds]
@@ -207,7 +262,8 @@ def main() -> int:
                     kind, str(which + 1), "the controller" if alone else "all", str(len(rounds)),
                     f"{statistics.median(firsts):.3f} s", f"{max(firsts):.3f} s",
                     f"{max(each.slowest for each in rounds):.3f} s",
-                    f"{statistics.median(each.restart for each in rounds):.1f} s", str(lost),
+                    f"{statistics.median(each.restart for each in rounds):.1f} s",
+                    f"{statistics.median(each.filled for each in rounds):.1f} s", str(lost),
                 )  # fmt: skip
                 table.add_row(*row)
                 print(" | ".join(row), flush=True)
