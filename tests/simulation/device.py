@@ -97,6 +97,8 @@ class Device:
         self.fault: Callable[[str, str], None] | None = None
         self.trouble: Trouble | None = None
         self.onlooker: Callable[[str, str], None] | None = None
+        self.was_bad = False
+        """Some call has failed, or returned something else than what is there."""
         self.operations = 0
         self.used = 0
         self.root = DirContents(0)
@@ -207,14 +209,17 @@ class Device:
             self.onlooker(operation, path)
         if self._dead is not None:
             raise error(self._dead, path)
-        if self.trouble is not None:
-            self.trouble.befall(operation, path)
-        if self.fault is not None:
-            try:
+        try:
+            if self.trouble is not None:
+                self.trouble.befall(operation, path)
+            if self.fault is not None:
                 self.fault(operation, path)
-            except CrashNow:
-                life.ended = CrashNow
-                raise
+        except CrashNow:
+            life.ended = CrashNow
+            raise
+        except OSError:
+            self.was_bad = True
+            raise
 
     def number(self) -> int:
         self._numbers += 1
@@ -262,7 +267,11 @@ class Device:
 
     def seen(self, path: str, data: bytearray) -> bytearray:
         """What a read of the file at ``path`` returns."""
-        return data if self.trouble is None else self.trouble.seen(path, data)
+        if self.trouble is None:
+            return data
+        found = self.trouble.seen(path, data)
+        self.was_bad = self.was_bad or found != data
+        return found
 
     def from_device(self, file: FileContents) -> FileContents:
         """A file is looked for: one whose flush failed is, with the chance ``forgetful``, not in memory any more."""

@@ -35,6 +35,8 @@ class DirWatch:
     def __init__(self, node: Node, fail: Callable[[str], None]) -> None:
         self._node = node
         self._fail = fail
+        self.was_offline = False
+        """Some directory, at some time."""
         self._told: dict[int, str] = {}
         self._offline: dict[int, float] = {}
         """Index -> virtual time at which the present process took it offline."""
@@ -85,6 +87,7 @@ class DirWatch:
             self._untouchable.discard(index)
             return
         self._offline[index] = node.loop.time()
+        self.was_offline = True
         if log_dir.state is DirState.SILENT:  # the broker has started without it
             self._bad_at_start.add(index)
             return
@@ -148,10 +151,13 @@ class DirWatch:
         """A replica is not served, and a bad directory is the reason: it is there, or may be there for all that the
         broker can know (K112-61). ``created_s``: when its topic was made, if that was under load."""
         node = self._node
-        if not self._offline or not node.alive or node.broker is None:
+        hung = node.hung()
+        if not (self._offline or hung) or not node.alive or node.broker is None:
             return False
         log = node.broker.logs.get(tp)
         if log is not None:
-            return log.dir.failure is not None
+            return log.dir.failure is not None or int(log.dir.path[-1]) in hung
+        if len(hung.union(self._offline)) == len(node.disks):
+            return True
         # It is refused while any directory is bad, also one that has failed since the start (K112-08).
         return created_s is None or created_s < node.started_s

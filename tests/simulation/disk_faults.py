@@ -148,6 +148,7 @@ class DiskFaults:
     def mend_all(self) -> None:
         """The end of a run: every disk works, and every broker shall know it."""
         for node in self._run.nodes:
+            node.end_hangs()
             for index, disk in enumerate(node.disks):
                 disk.capacity = 1 << 40
                 if disk.trouble is not None:

@@ -45,6 +45,7 @@ class Kind(Enum):
     NEW_TOPIC_KILL = "a topic is made, the controller killed"
     REASSIGN = "replicas move between brokers"
     CORDON = "log directories cordoned"
+    MIN_ISR = "min.insync.replicas altered"
 
 
 WEIGHTS: dict[Kind, int] = {
@@ -53,13 +54,16 @@ WEIGHTS: dict[Kind, int] = {
     Kind.ELECT: 4, Kind.STORE_FLUSH: 3,
     Kind.STORE_DEAD: 3, Kind.STORE_HANG: 3, Kind.STORE_WIPE: 2, Kind.STORE_SWAP: 2,
     Kind.NEW_TOPIC: 2, Kind.NEW_TOPIC_KILL: 3,
-    Kind.REASSIGN: 12, Kind.CORDON: 5,
+    Kind.REASSIGN: 12, Kind.CORDON: 5, Kind.MIN_ISR: 4,
 }  # fmt: skip
 DISK_WEIGHTS: dict[Kind, int] = {
     Kind.DISK_CALL: 12, Kind.DISK_FILE: 4, Kind.DISK_DEAD: 8, Kind.DISK_READ_ONLY: 4, Kind.DISK_FULL: 4,
     Kind.DISK_TORN: 4, Kind.DISK_FLIP: 6,
 }  # fmt: skip
 """Beside the others, in runs in which disks may lose data."""
+HANGS = (Kind.HANG, Kind.STORE_HANG)
+MINUTES_S = (20.0, 240.0)
+"""What a third of the hangs last: past every limit that something waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,10 @@ def schedule(
     while at < duration_s:
         broker, other = rng.sample(range(brokers), 2)
         lasts = rng.choice((rng.uniform(0.05, 1), rng.uniform(0.5, 5), rng.uniform(3, 20)))
-        faults.append(Fault(round(at, 3), rng.choices(kinds, shares)[0], broker, other, round(lasts, 3)))
+        kind = rng.choices(kinds, shares)[0]
+        if kind in HANGS and rng.random() < 1 / 3:
+            lasts = rng.uniform(*MINUTES_S)
+        faults.append(Fault(round(at, 3), kind, broker, other, round(lasts, 3)))
         at += rng.choice((rng.uniform(0, 0.2), rng.uniform(0, every_s), rng.uniform(0, 2.4 * every_s)))
     return faults
 

@@ -74,6 +74,7 @@ class SimThread:
         self._work: deque[tuple[Callable[[], Any], Callable[[Any, Any], None], float]] = deque()
         """Work, what is told of it, and when it was given."""
         self._busy = False
+        self._due: asyncio.TimerHandle | None = None
         self.completed = 0
         node.threads.append(self)
 
@@ -94,10 +95,23 @@ class SimThread:
         delay = rng.uniform(*self._node.disk_s)
         if rng.random() < self._node.slow_disk_share:
             delay += rng.uniform(*self._node.slow_disk_s)
-        at = max(loop.time() + delay, self._node.hangs_until(self.name))
-        loop.call_at(at, self._run, context=self._process.context.copy())
+        self._at(loop.time() + delay)
+
+    def _at(self, when_s: float) -> None:
+        when_s = max(when_s, self._node.hangs_until(self.name))
+        self._due = self._process.loop.call_at(when_s, self._run, context=self._process.context.copy())
+
+    def thaw(self) -> None:
+        """Its disk answers again, sooner than it was to."""
+        if self._due is not None and self._process.alive:
+            self._due.cancel()
+            self._at(self._process.loop.time())
 
     def _run(self) -> None:
+        self._due = None
+        if self._node.hangs_until(self.name) > self._process.loop.time():  # since it has begun
+            self._at(0.0)
+            return
         work, done, self._node.asked_s = self._work[0]
         result: Any = None
         error: HoldfastError | None = None
@@ -186,6 +200,11 @@ class Node:
     def alive(self) -> bool:
         """Whether a process of it runs (or is stopped)."""
         return self.process is not None and self.process.alive
+
+    @property
+    def was_bad(self) -> bool:
+        """Some directory of it was not what it is to be, ever since its disks are new."""
+        return self.dirs.was_offline or any(disk.was_bad for disk in self.disks)
 
     def wall_ms(self) -> int:
         """This machine's clock."""
@@ -297,6 +316,7 @@ class Node:
         """kill -9, and somebody replaces the disks by empty ones."""
         self.kill()
         self.disks = [self._disk() for _ in self.disks]
+        self._hangs_until = [0.0] * len(self.disks)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -334,6 +354,16 @@ class Node:
     def hang_disk(self, index: int, seconds: float) -> None:
         """One log directory answers nothing for a while."""
         self._hangs_until[index] = max(self._hangs_until[index], self.loop.time() + seconds)
+
+    def hung(self) -> set[int]:
+        """Which log directories answer nothing now."""
+        return {index for index, until_s in enumerate(self._hangs_until) if until_s > self.loop.time()}
+
+    def end_hangs(self) -> None:
+        """All answer again; what waits lands."""
+        self._hangs_until = [0.0] * len(self.disks)
+        for thread in self.threads:
+            thread.thaw()
 
     def hangs_until(self, thread: str) -> float:
         """Until when the disk of a thread answers nothing."""

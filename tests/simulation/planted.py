@@ -13,9 +13,11 @@ from typing import Any
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
+from holdfast.controller.state import ControllerState
 from holdfast.coordination import notes
 from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.protocol.interbroker import TYPE_FULL
+from holdfast.replication import order_waits, orders
 from holdfast.replication import partition as partitions
 from holdfast.replication.local_replicas import LocalReplicas
 from holdfast.storage import checkpoints
@@ -172,6 +174,34 @@ def told_before_the_answer() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def limit_of_the_first_order() -> Iterator[None]:
+    """D2: only the first order for a log that is being made is not waited for without end, and it is made nowhere
+    else."""
+    answered: set[Any] = set()
+    limit = order_waits.Answer.limit
+
+    def limit_first(self: Any, tp: Any, around: Any, now_ms: int, waits_on: Any, overdue: Any) -> None:
+        if overdue.__self__._creations.get(tp) not in answered:
+            limit(self, tp, around, now_ms, waits_on, overdue)
+
+    def overdue(self: Any, tp: Any, directory: Any) -> Any:
+        answered.add(self._creations.get(tp))
+        return orders._no_answer(tp, directory)
+
+    with _replaced(order_waits.Answer, "limit", limit_first), _replaced(orders.Orders, "_overdue", overdue):
+        yield
+
+
+@contextlib.contextmanager
+def min_isr_of_the_file() -> Iterator[None]:
+    """D6: the controller does not look at the min.insync.replicas that is set at run time for all brokers."""
+    before = ControllerState.min_isr_by
+
+    with _replaced(ControllerState, "min_isr_by", lambda self, topic, default: before(self, topic, {})):
+        yield
+
+
+@contextlib.contextmanager
 def believes_what_is_behind() -> Iterator[None]:
     """A5: a start believes every copy of the metadata that it can read, whatever the notes say."""
     before = notes.judge
@@ -189,6 +219,8 @@ def believes_what_is_behind() -> Iterator[None]:
 
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "D14": told_before_the_answer,
+    "D2": limit_of_the_first_order,
+    "D6": min_isr_of_the_file,
     "H-01": truncation_to_high_watermark,
     "H-06": isr_without_broker_epochs,
     "H-19": checkpoint_of_the_dead,
@@ -200,6 +232,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {
     "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
+    "D2": {Kind.HANG: 10, Kind.NEW_TOPIC: 8, Kind.KILL: 2, Kind.ISOLATE: 4, Kind.NEW_TOPIC_KILL: 4, Kind.STOP: 3},
     "H-06": {
         Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
         Kind.STOP: 3,

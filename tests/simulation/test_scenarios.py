@@ -23,6 +23,9 @@ from tests.simulation.watch import Violation
 class Story(Simulation):
     """A cluster under load to which just the things happen that ``tell`` says."""
 
+    has_bare = False
+    has_group = False
+
     def __init__(self, tell: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
         super().__init__(1, duration_s=20.0, faults=[])
         self.network.ghost_share = 0.0

@@ -7,6 +7,7 @@ Own what must be true (issue: replication), each with its words in the ``Violati
 * an acknowledged record is below a high watermark when its client hears of it, and never changes or goes;
 * one leader per leader epoch; the high watermark of a leader never moves back;
 * every member of the ISR that the controller has recorded holds all that is committed;
+* who leaves an ISR that is below min.insync.replicas, as it is configured then, can still be elected (KIP-966);
 * the controller's image is what its records say.
 
 They look at logs and roles, never at what the code believes of its followers.
@@ -14,7 +15,7 @@ They look at logs and roles, never at what the code believes of its followers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
 
 Key = tuple[UUID, int]
+MIN_ISR = "min.insync.replicas"
 
 
 class Violation(AssertionError):
@@ -81,8 +83,10 @@ class Truth:
 class Watch:
     """See the module's docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, was_bad: Callable[[int], bool] = lambda broker_id: False) -> None:
         self.truths: dict[Key, Truth] = {}
+        self.was_bad = was_bad
+        """Whether some call on a disk of this broker has failed."""
         self._seen: dict[tuple[int, TopicPartition], tuple[Any, ...]] = {}
         self._image: Any = None
         self.checks = 0
@@ -121,7 +125,9 @@ class Watch:
             self._changed(node, str(tp), key, partition, old)
         controller = broker.controller if broker is not None else None
         if controller is not None and controller._durable is not self._image:
-            self._image = controller._durable
+            before, self._image = self._image, controller._durable
+            if before is not None:
+                self._check_eligible(before, self._image)
             self._check_isr(self._image)
 
     def _offline(self, key: Key, broker_id: int) -> None:
@@ -250,6 +256,36 @@ class Watch:
                         copy.lost_power = False  # it has to come back in by the front door
                 self._check_members(truth, partition)
 
+    def _check_eligible(self, before: Any, image: Any) -> None:
+        """Who leaves an ISR that is too small for acks=all then has all that is committed, and may be elected."""
+        for name, topic in image.topics.items():
+            old = before.topics.get(name)
+            if old is topic or old is None or old.topic_id != topic.topic_id:
+                continue
+            least, least_before = min_isr(image, name), min_isr(before, name)
+            if least != least_before or is_unclean(image, name):
+                continue
+            for number, partition in topic.numbered():
+                was = old.partitions.get(number)
+                if was is None or was is partition or len(partition.isr) >= min(least, len(partition.replicas)):
+                    continue
+                left = {*was.isr, *was.elr}.intersection(partition.replicas).difference(partition.isr, partition.elr)
+                for broker_id in left:
+                    self._may_be_forgotten(image, before, topic, number, broker_id)
+
+    def _may_be_forgotten(self, image: Any, before: Any, topic: Any, number: int, broker_id: int) -> None:
+        truth = self.truths.get((topic.topic_id, number))
+        copy = None if truth is None else truth.copies.get(broker_id)
+        if truth is None or copy is None or copy.lost_power or truth.unclean or self.was_bad(broker_id):
+            return
+        was, now = before.brokers.get(broker_id), image.brokers.get(broker_id)
+        if was is None or now is None or was.incarnation_id != now.incarnation_id:
+            return
+        raise Violation(
+            f"{truth.name}: broker {broker_id} left the ISR, which is too small for acks=all, and is not eligible: "
+            f"{topic.partitions[number]}"
+        )
+
     def _check_members(self, truth: Truth, partition: Any) -> None:
         for broker_id in partition.isr:
             copy = truth.copies.get(broker_id) or Copy()
@@ -293,6 +329,16 @@ class Watch:
             logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
             if len({tuple(marks) for marks in logs.values()}) > 1:
                 raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")
+
+
+def min_isr(image: Any, topic: str) -> int:
+    """min.insync.replicas of a topic: its own, or the default of all brokers, or what their files say."""
+    return int(image.topic_configs(topic).get(MIN_ISR, image.broker_configs(None).get(MIN_ISR, "1")))
+
+
+def is_unclean(image: Any, topic: str) -> bool:
+    """Whether a replica may lead that lacks what is committed."""
+    return bool(image.topic_configs(topic).get("unclean.leader.election.enable") == "true")
 
 
 def marks_of(data: Any) -> Iterable[Mark]:

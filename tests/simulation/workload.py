@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.client.admin import AdminClient
+from kio.schema.incremental_alter_configs.v1 import request as configs
+from kio.static.primitive import i8
+
+from holdfast.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE, AdminClient
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.cordons import cordon
+from holdfast.client.pool import raise_for
 from holdfast.client.reassignments import alter_reassignments
 from holdfast.client.views import NewTopic, OffsetSpec
 from holdfast.model.errors import (
@@ -140,6 +145,20 @@ class Workload:
             await self._patiently(lambda broker=broker: cordon(client, broker, ()))
         client.close()
 
+    async def set_min_isr(self, topic: str | None, value: str) -> None:
+        """Ask once; None is the default of all brokers."""
+        client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
+        with contextlib.suppress(HoldfastError):
+            await _set_min_isr(client, topic, value)
+        client.close()
+
+    async def reset_min_isr(self, topics: Sequence[str | None], values: Mapping[str | None, str]) -> None:
+        """Until each has its value."""
+        client = AdminClient(self.bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
+        for topic in topics:
+            await self._patiently(lambda topic=topic: _set_min_isr(client, topic, values[topic]))
+        client.close()
+
     async def _create(self, client: AdminClient, topic: NewTopic) -> None:
         error = (await client.create_topics([topic]))[topic.name]
         if error is not None and not isinstance(error, TopicAlreadyExistsError):
@@ -231,3 +250,12 @@ class Workload:
                 )
             ledger.settle([ledger.read[o] for o in range(end)])
         client.close()
+
+
+async def _set_min_isr(client: AdminClient, topic: str | None, value: str) -> None:
+    kind, name = (BROKER_RESOURCE, "") if topic is None else (TOPIC_RESOURCE, topic)
+    change = configs.AlterableConfig(name="min.insync.replicas", config_operation=i8(0), value=value)
+    resource = configs.AlterConfigsResource(resource_type=i8(kind), resource_name=name, configs=(change,))
+    request = configs.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+    for result in (await client.ask_any(request)).responses:
+        raise_for(result.error_code.value, result.error_message, f"min.insync.replicas of {topic}")

@@ -60,12 +60,14 @@ class ConsumerGroupMember:
         *,
         client_id: str = "holdfast",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS,
     ) -> None:
         self.group_id = group_id
         self.assignment: tuple[TopicPartition, ...] = ()
         self.needs_join = True
         self._topics = tuple(topics)
         self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
         self._client = AdminClient(bootstrap, client_id=client_id, timeout_s=60.0)
         self._member_id = ""
         self._generation = -1
@@ -98,12 +100,12 @@ class ConsumerGroupMember:
             JoinGroupRequest(
                 group_id=GroupId(self.group_id),
                 session_timeout=milliseconds(self._session_timeout_ms),
-                rebalance_timeout=milliseconds(REBALANCE_TIMEOUT_MS),
+                rebalance_timeout=milliseconds(self._rebalance_timeout_ms),
                 member_id=self._member_id,
                 protocol_type=CONSUMER,
                 protocols=(JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self._topics)),),
             ),
-            timeout_s=REBALANCE_TIMEOUT_MS / 1000 + 5,
+            timeout_s=self._rebalance_timeout_ms / 1000 + 5,
         )
         self._member_id = answer.member_id or self._member_id
         raise_for(answer.error_code.value, None, f"joining group {self.group_id!r}")
@@ -136,7 +138,7 @@ class ConsumerGroupMember:
                     for member, tps in plan.items()
                 ),
             ),
-            timeout_s=REBALANCE_TIMEOUT_MS / 1000 + 5,
+            timeout_s=self._rebalance_timeout_ms / 1000 + 5,
         )
         raise_for(answer.error_code.value, None, f"assignment of group {self.group_id!r}")
         return assignment_of(bytes(answer.assignment))
