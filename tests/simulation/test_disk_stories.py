@@ -216,6 +216,57 @@ def test_D2_D3_while_a_directory_hangs_for_minutes_topics_come_and_go_elsewhere(
     told(tell)
 
 
+def test_H_19_a_dir_that_dies_as_retention_looks_at_it_is_offline_and_touched_no_more() -> None:
+    """Seeds 1052376502 and 1052376506: whether deletions wait for a confirmation was asked without the directory's
+    guard. Its error was nobody's, and each further log of the directory asked again."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+
+        def fault(operation: str, path: str) -> None:
+            if operation == "stat" and path.endswith("/holdfast.recovered"):
+                node.disks[index].fault = None
+                story.break_disk(node, index)
+                node.dirs.told(index, "retention")
+                raise OSError(errno.EIO, "injected", path)
+
+        node.disks[index].fault = fault
+        await story.until(lambda: node.disks[index].trouble is not None, within_s=60)
+        await story.until(lambda: state_of(node, index) == "offline", within_s=0.5)
+        await story.mend_disk(node, index)
+        await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_K112_51_a_leader_on_a_hung_dir_that_was_alone_leads_no_more_when_another_is_in_sync() -> None:
+    """Nobody could take its place when it told that it does not answer. Later a follower was taken into its ISR, which
+    needs no disk, and writes waited for as long as the directory hung."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node = story.nodes[story.safe(1).leader - 1]
+        assert node.broker is not None
+        log = node.broker.logs.get(TopicPartition("safe", 1))
+        assert log is not None
+        for other in story.nodes:
+            if other is not node:
+                other.kill()
+        await story.until(lambda: story.safe(1).isr == (node.broker_id,))
+        index = int(log.dir.path[-1])
+        node.hang_disk(index, 180.0)
+        await story.until(lambda: story._reign().controller._state.strained.get(node.broker_id))
+        for other in story.nodes:
+            story._start(other)
+        await story.until(lambda: story.safe(1).leader not in (None, node.broker_id), within_s=60)
+        assert node.hung() == {index}
+        await story.until(lambda: state_of(node, index) == "online", within_s=240)
+        await story.until(story.isr_is_whole, within_s=60)
+
+    told(tell)
+
+
 def test_D5_a_directory_that_hangs_with_its_queue_full_is_noticed() -> None:
     """A probe that is refused is one without an answer."""
 

@@ -7,7 +7,7 @@ incarnation that the leader saw, with its disk alive (H-05, H-06).
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.controller.brokers import check_epoch
+from holdfast.controller.brokers import adapt_isr, check_epoch
 from holdfast.controller.election import adapt, eligible, prefer
 from holdfast.controller.events import (
     AlterPartition,
@@ -91,7 +91,7 @@ def _propose(
         last_known_elr=None if last_known == partition.last_known_elr else last_known,
     )
     after = replace(partition, isr=isr, elr=elr, last_known_elr=last_known)
-    over = completion(state, topic, proposal.partition, after)
+    over = completion(state, topic, proposal.partition, after) or _hand_over(state, topic, proposal.partition, after)
     records = [record] if changes else []
     return records if over is None else [*records, over], AlterPartitionResult(
         topic_id=proposal.topic_id,
@@ -103,6 +103,20 @@ def _propose(
         eligible=elr,
         recovering=partition.recovery_state is RecoveryState.RECOVERING and not recovers,
     )
+
+
+def _hand_over(
+    state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage
+) -> PartitionChangeRecord | None:
+    """Its log directory is full or slow, and it was alone in the ISR when it told so: whoever has come in leads, and
+    nobody waits for it (K112-51)."""
+    leader = partition.leader
+    if leader is None or not state.strained.holds(leader, topic.topic_id, number):
+        return None
+    is_alive = state.alive(topic.topic_id, number, without=leader)
+    if not any(is_alive(other) and state.heard_of(other) for other in partition.isr):
+        return None
+    return adapt_isr(state, topic, number, partition, is_alive, unclean=False)
 
 
 def _refused(proposal: AlterPartitionState, error: HoldfastError | None) -> AlterPartitionResult:
