@@ -37,6 +37,7 @@ from tests.simulation.watch import Violation, Watch, min_isr
 from tests.simulation.workload import Workload
 
 BROKERS = 3
+STREAMS = ("net", "node", "faults", "load", "disk", "group")
 TRACE_LINES = 400
 METADATA_LOGS = ("/c/store/__cluster_metadata-0", "/c/store-2/__cluster_metadata-0")
 REST_S = 120.0
@@ -62,7 +63,6 @@ TOPICS = (
 
 
 MIN_ISR = "2"
-GROUP_SHARE = 0.4
 MEMBERS = 2
 BARE = NewTopic(name="bare", partitions=1, replication_factor=3)
 """Goes by the default of all brokers, which is set at run time: their files say 1."""
@@ -93,8 +93,8 @@ class Simulation:
 
     has_bare = True
     """With a topic that has no configuration of its own."""
-    has_group = True
-    """Some runs have a consumer group."""
+    group_share = 0.4
+    """How many runs have a consumer group."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Simulation:
         self.duration_s = duration_s
         self.loop = SimLoop()
         streams = random.Random(seed)
-        self._rng = {name: random.Random(streams.getrandbits(64)) for name in ("net", "node", "faults", "load", "disk")}
+        self._rng = {name: random.Random(streams.getrandbits(64)) for name in STREAMS}
         self.network = Network(self.loop, self._rng["net"])
         self.network.ghost_share = self._rng["net"].choice((0.0, 0.002, 0.02))
         self.watch = Watch(lambda broker_id: self.nodes[broker_id - 1].was_bad)
@@ -123,7 +123,8 @@ class Simulation:
         self.faults = list(drawn if faults is None else faults)
         self.disk_faults = DiskFaults(self)
         self.topics = [t for t in TOPICS if not self.power or (t.configs or {})["min.insync.replicas"] == "2"]
-        if self.has_bare:
+        usual_faults = weights is None
+        if self.has_bare and usual_faults:
             self.topics.append(BARE)
         self.store_disks = [
             SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000), device=100 + n) for n in range(3)
@@ -138,15 +139,15 @@ class Simulation:
         for node in self.nodes:
             node.lanes = self.store_faults.lanes
         self._by_machine = {node.machine: node for node in self.nodes}
-        load_rng = self._rng["load"]
         self.client = SimProcess(self.loop, "10.0.1.1")
         self.network.up.add(self.client.machine)
         self.workload = Workload(
             ",".join(f"{n.machine}:9092" for n in self.nodes), self._rng["load"], self.watch, pause_s=(0.02, 3.0)
         )
         self.group: GroupLoad | None = None
-        if self.has_group and load_rng.random() < GROUP_SHARE:
-            self.group = GroupLoad(self.workload.bootstrap, ("safe", "bare"), load_rng, self.loop.time)
+        of_group = self._rng["group"]
+        if (usual_faults or self.group_share == 1.0) and of_group.random() < self.group_share:
+            self.group = GroupLoad(self.workload.bootstrap, ("safe", "bare"), of_group, self.loop.time)
         self._failure: BaseException | None = None
         self.healing = False
         """Nothing befalls it any more."""
@@ -518,9 +519,10 @@ class Simulation:
                 tp = TopicPartition(topic.name, number)
                 created_s = self._late.get(topic.name)
                 served = [b for b in partition.replicas if not self.nodes[b - 1].dirs.excuses(tp, created_s)]
+                may_lead = partition.isr if partition.leader is not None else (*partition.isr, *partition.elr)
+                if not set(may_lead).intersection(served) and self._anything_hangs():
+                    continue  # who leads, or may, is on a disk that does not answer
                 if partition.leader is None:
-                    if not {*partition.isr, *partition.elr}.intersection(served) and self._anything_hangs():
-                        continue  # who may lead is on a disk that does not answer
                     return f"{name} has no leader: {partition}"
                 if set(partition.isr) != set(served):
                     return f"{name}: ISR {partition.isr} of {partition.replicas}, {served} can serve it"

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from holdfast.broker.group_loading import GroupLoad
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
@@ -217,6 +218,13 @@ def believes_what_is_behind() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def groups_not_loaded() -> Iterator[None]:
+    """A broker that comes to lead ``__consumer_offsets`` serves its groups without having read them."""
+    with _replaced(GroupLoad, "start", lambda self: self._ready()):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "D14": told_before_the_answer,
     "D2": limit_of_the_first_order,
@@ -228,6 +236,7 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-28": flushes_again,
     "K1066-04": cordoned_by_fallback,
     "early-ack": ack_before_the_isr,
+    "groups-forgotten": groups_not_loaded,
     "metadata-behind": believes_what_is_behind,
 }
 WEIGHTS: dict[str, dict[Kind, int]] = {

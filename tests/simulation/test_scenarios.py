@@ -24,7 +24,7 @@ class Story(Simulation):
     """A cluster under load to which just the things happen that ``tell`` says."""
 
     has_bare = False
-    has_group = False
+    group_share = 0.0
 
     def __init__(self, tell: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
         super().__init__(1, duration_s=20.0, faults=[])

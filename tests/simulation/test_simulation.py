@@ -43,12 +43,14 @@ def test_the_same_seed_is_the_same_run() -> None:
 @pytest.mark.parametrize(
     ("bug", "first", "seeds"),
     [
+        ("D2", 3, 5),
+        ("D6", 1, 3),
         ("early-ack", 1, 3),
         ("H-01", 1, 40),
         ("H-06", 36, 8),
         ("H-19", 1, 3),
         ("H-20", 1, 15),
-        ("H-28", 1, 15),
+        ("H-28", 10, 10),
         ("K1066-04", 10, 30),
     ],
 )
