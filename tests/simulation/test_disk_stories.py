@@ -216,7 +216,7 @@ def test_D2_D3_while_a_directory_hangs_for_minutes_topics_come_and_go_elsewhere(
     told(tell)
 
 
-def test_H_19_a_dir_that_dies_as_retention_looks_at_it_is_offline_and_touched_no_more() -> None:
+def test_a_dir_that_dies_as_retention_looks_at_it_is_offline_and_touched_no_more() -> None:
     """Seeds 1052376502 and 1052376506: whether deletions wait for a confirmation was asked without the directory's
     guard. Its error was nobody's, and each further log of the directory asked again."""
 
@@ -240,7 +240,7 @@ def test_H_19_a_dir_that_dies_as_retention_looks_at_it_is_offline_and_touched_no
     told(tell)
 
 
-def test_K112_51_a_leader_on_a_hung_dir_that_was_alone_leads_no_more_when_another_is_in_sync() -> None:
+def test_a_leader_on_a_hung_dir_that_was_alone_leads_no_more_when_another_is_in_sync() -> None:
     """Nobody could take its place when it told that it does not answer. Later a follower was taken into its ISR, which
     needs no disk, and writes waited for as long as the directory hung."""
 

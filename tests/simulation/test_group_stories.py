@@ -85,7 +85,7 @@ def goes(how: Callable[[GroupStory, Node], None]) -> Callable[[GroupStory], Coro
 
 
 @pytest.mark.parametrize("how", [killed, isolated, stopped, hung])
-def test_R_22_acknowledged_offsets_outlive_their_coordinator(how: Callable[[GroupStory, Node], None]) -> None:
+def test_acknowledged_offsets_outlive_their_coordinator(how: Callable[[GroupStory, Node], None]) -> None:
     outcome = GroupStory(goes(how)).run()  # type: ignore[arg-type]
     assert outcome.ok, "\n".join(outcome.trace)
 

@@ -109,7 +109,7 @@ def _hand_over(
     state: ControllerState, topic: TopicImage, number: int, partition: PartitionImage
 ) -> PartitionChangeRecord | None:
     """Its log directory is full or slow, and it was alone in the ISR when it told so: whoever has come in leads, and
-    nobody waits for it (K112-51)."""
+    nobody waits for it."""
     leader = partition.leader
     if leader is None or not state.strained.holds(leader, topic.topic_id, number):
         return None
