@@ -144,7 +144,7 @@ def cordoned_by_fallback() -> Iterator[None]:
     before = NewReplicas.create
 
     def create(self: Any, *args: Any, **more: Any) -> None:
-        dirs = self._manager.dirs
+        dirs = self._logs.dirs
         cordoned = [d for d in dirs if d.cordoned]
         if any(d.is_online and not d.cordoned for d in dirs):
             cordoned = []
