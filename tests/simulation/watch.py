@@ -269,6 +269,8 @@ class Watch:
                 was = old.partitions.get(number)
                 if was is None or was is partition or len(partition.isr) >= min(least, len(partition.replicas)):
                     continue
+                if partition.partition_epoch != was.partition_epoch + 1:
+                    continue  # several changes at once: in between the ISR may have been large enough
                 left = {*was.isr, *was.elr}.intersection(partition.replicas).difference(partition.isr, partition.elr)
                 for broker_id in left:
                     self._may_be_forgotten(image, before, topic, number, broker_id)
