@@ -62,7 +62,7 @@ DISK_WEIGHTS: dict[Kind, int] = {
 }  # fmt: skip
 """Beside the others, in runs in which disks may lose data."""
 HANGS = (Kind.HANG, Kind.STORE_HANG)
-MINUTES_S = (20.0, 240.0)
+MINUTES_S = (20.0, 600.0)
 """What a third of the hangs last: past every limit that something waits for."""
 
 
