@@ -535,6 +535,22 @@ def test_A5_wiped_directories_are_not_a_new_cluster(machine: Machine) -> None:
         machine.store(2).cluster_id()
 
 
+def test_a_cluster_that_another_broker_makes_while_one_looks_is_joined(machine: Machine) -> None:
+    """What the second one finds in its log directories is of the cluster that was made a moment ago."""
+    first, second = machine.store(1), machine.store(2)
+    files, plain, made = machine.files_of(second), OsFiles.listdir, threading.Event()
+
+    def meanwhile(path: str) -> list[str]:
+        if path.startswith(machine.witnesses[0]) and not made.is_set():
+            made.set()
+            first.claim(ONE)
+        return plain(files, path)
+
+    files.listdir = meanwhile  # type: ignore[method-assign]
+    assert second.cluster_id() == first.cluster_id()
+    assert made.is_set()
+
+
 def test_a_kill_between_the_copies_leaves_them_equal_at_the_next_claim(machine: Machine) -> None:
     store = machine.store()
     claim = store.claim(ONE)

@@ -145,6 +145,10 @@ class EmbeddedStore:
         _, witnesses = self._copies.survey()
         older = {seen.note.cluster_id for seen in witnesses.values() if seen.note is not None}
         if older:
+            # Another broker may have made the cluster while we looked: its id is here before a note of it is elsewhere.
+            for made in self._at(good, lambda copy: copy.cluster_id()):
+                if made is not None:
+                    return str(made)
             raise KafkaStorageError(
                 f"{', '.join(self._paths)} are empty, and this broker's log directories are of cluster "
                 f"{', '.join(sorted(older))}: bring a disk of its metadata back, or rebuild it with "
