@@ -205,7 +205,9 @@ def test_a_broker_whose_disks_all_died_ends_K112_02_K112_30(cluster: Cluster, to
     os.kill(cluster.pid, signal.SIGUSR1)
     wait_for(lambda: "none of the specified log dirs" in log_of(cluster, 3), "the reason why it does not start")
     wait_for(lambda: 3 not in cluster.live(), "its end")
-    assert "broker 3" in cluster.log_tail() and "ended with exit code 1" in cluster.log_tail()
+    wait_for(
+        lambda: "broker 3" in cluster.log_tail() and "ended with exit code 1" in cluster.log_tail(), "that `up` says it"
+    )
 
 
 @pytest.mark.parametrize("name", ["eio", "read-only"])
