@@ -127,6 +127,15 @@ class Device:
             assert isinstance(found, DirContents)
             at = found
 
+    def holds(self, path: str) -> bool:
+        """Whether there is something of that name, without a call of a process."""
+        at: Node = self.root
+        for part in path.strip("/").split("/"):
+            if not isinstance(at, DirContents) or part not in at.names:
+                return False
+            at = at.names[part]
+        return True
+
     def kill(self, process: Hashable) -> None:
         """kill -9: everything written is kept, the process does nothing any more, its locks are free."""
         life = self._lives.pop(process, None)

@@ -103,7 +103,8 @@ class DirWatch:
             self._touched(index, operation, path)
         elif operation == "mkdir" and index in self._cordoned and _REPLICA.fullmatch(path):
             since_s, asked_s = self._cordoned[index], self._node.asked_s
-            if since_s < asked_s:
+            is_new = not self._node.disks[index].holds(path)  # loading a directory that is back asks for each by mkdir
+            if is_new and since_s < asked_s:
                 self._fail(f"broker {self._node.broker_id}: {path} is made on a directory that is cordoned")
 
     def _touched(self, index: int, operation: str, path: str) -> None:
