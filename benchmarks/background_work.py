@@ -265,7 +265,8 @@ def write(bootstrap: str, topic: str, path: str, mbps: float) -> int:
         while next_s <= time.monotonic():
             producer.produce(topic, value, partition=0, on_delivery=told(time.monotonic()))
             next_s += interval_s
-        producer.poll(max(0.0, min(0.001, next_s - time.monotonic())))
+        producer.poll(0)
+        time.sleep(max(0.0, min(0.0005, next_s - time.monotonic())))  # poll with less than a millisecond would spin
     producer.flush()
     Path(path).write_text(json.dumps(samples))
     return 0
@@ -313,7 +314,26 @@ def table(samples: Iterable[Sample], **windows: tuple[float, float]) -> bool:
         print(f"| {name} | {end - start:.1f} | {len(found):,} | {spread} | {found[-1]:.1f} |")
         good = good and (name != "during" or found[int(len(found) * 0.99)] < LIMIT_MS)
     print()
+    start, end = windows["during"]
+    found = pauses(sample for sample in every if start <= sample[0] < end)
+    told = ", ".join(f"{longest:.0f} at {sent - start:.2f} s" for sent, longest in found)
+    print(f"longer than {LIMIT_MS:.0f} ms, one after another: {told or 'none'}\n")
     return good
+
+
+def pauses(samples: Iterable[Sample]) -> list[Sample]:
+    """What took longer than the limit, as pauses: the record of each that took longest. Ordered samples."""
+    found: list[Sample] = []
+    last_s = 0.0
+    for sent, took in samples:
+        if took < LIMIT_MS:
+            continue
+        if found and sent - last_s < LIMIT_MS / 1000:
+            found[-1] = max(found[-1], (sent, took), key=lambda sample: sample[1])
+        else:
+            found.append((sent, took))
+        last_s = sent
+    return found
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import confluent_kafka
@@ -221,7 +222,7 @@ def run(args: argparse.Namespace) -> dict[str, float]:
         "group.initial.rebalance.delay.ms": "0",
         "log.dir.probe.interval.ms": "1000",
     }
-    with Cluster(disks={(1, 1): FAULTS["frozen"]}, settings=settings, log_dirs=2) as cluster:
+    with Cluster(disks={(1, 1): partial(FAULTS["frozen"], size=1 << 30)}, settings=settings, log_dirs=2) as cluster:
         disk = cluster.disks[1, 1]
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(TOPIC, args.partitions, 3)])[TOPIC].result(LIMIT_S)

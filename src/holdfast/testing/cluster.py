@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -59,7 +59,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         up: Sequence[str] | None = None,
         ready_timeout_s: float = 60.0,
-        disks: Mapping[tuple[int, int], type[Disk]] | None = None,
+        disks: Mapping[tuple[int, int], Callable[..., Disk]] | None = None,
         user: int | None = None,
     ) -> None:
         if data_dir is not None and (disks or user is not None):
