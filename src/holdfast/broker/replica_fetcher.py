@@ -139,6 +139,9 @@ class _Link:
                 self._fetcher.on_failure(error, self._broker.now_ms())
             finally:
                 await asyncio.sleep(RECONNECT_S)
+        except GeneratorExit:  # the loop has ended in the middle of this: there is nothing to be scheduled on
+            self._closed = True
+            raise
         finally:  # whatever happened: as long as it is set nobody tries again
             self._opening = None
             self.schedule()
