@@ -1,5 +1,6 @@
 """Log lines go through a queue: who logs never waits for the file, and what is lost is told."""
 
+import itertools
 import logging
 import os
 import threading
@@ -38,10 +39,16 @@ def test_D11_nobody_waits_for_a_file_that_hangs_and_what_is_lost_is_told(monkeyp
     reading, writing = os.pipe()  # which takes 64 KiB, and then hangs until somebody reads
     lines = LogLines(writing, max_lines=500)
     log = log_to(lines)
-    for i in range(5000):
-        log.info("a line of some length, number %d", i)
-    lines.flush()
-    assert lines.lost > 1000
+    numbers = itertools.count()
+
+    def hangs() -> bool:
+        """The thread, which may begin late, has taken what the pipe takes, and says nothing of loss any more."""
+        for _ in range(1000):
+            log.info("a line of some length, number %d", next(numbers))
+        lines.flush()
+        return lines.lost > 1000
+
+    wait_for(hangs, "a file that takes nothing")
     found = bytearray()
 
     def read() -> bool:
@@ -64,7 +71,7 @@ def test_D11_nobody_waits_for_a_file_that_hangs_and_what_is_lost_is_told(monkeyp
         elif "number" in line:
             assert line == f"INFO a line of some length, number {number}"
             number += 1
-    assert number >= 5000
+    assert number >= next(numbers)
     os.close(reading)
 
 
