@@ -110,6 +110,18 @@ def in_sync(brokers: Brokers, topic: str) -> ClusterView:
     return found
 
 
+def give_up(brokers: Brokers, topic: str, partition: int, controller: int, old: int) -> None:
+    """The leader hears its controller no more, and another one leads."""
+    others = [broker for broker in brokers.ids if broker != old]
+
+    def has_next_leader() -> bool:
+        views = [brokers.view(broker, [topic]) for broker in others]
+        return all(view is not None and view.partitions[topic, partition].leader in others for view in views)
+
+    brokers.network.cut(controller, old)
+    wait_for(has_next_leader, "the next leader", timeout_s=TIMEOUT_S)
+
+
 def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topic: str) -> None:
     """It cannot hear the controller; the next leader has acknowledged more than it knows."""
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
@@ -127,12 +139,7 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
 
     tells(old, 5)
 
-    def has_next_leader() -> bool:
-        views = [brokers.view(broker, [topic]) for broker in others]
-        return all(view is not None and view.partitions[topic, partition].leader in others for view in views)
-
-    brokers.network.cut(controller, old)
-    wait_for(has_next_leader, "the next leader", timeout_s=TIMEOUT_S)
+    give_up(brokers, topic, partition, controller, old)
     assert write(brokers, others, topic, partition) == [5, 6, 7, 8, 9]
     assert end_of(brokers.network.advertised(old), topic, partition) == (NOT_LEADER, -1)
     brokers.network.heal(controller, old)
@@ -166,12 +173,7 @@ def test_H_13_a_leader_that_was_given_up_does_not_say_that_a_later_epoch_never_w
     assert end_of_epoch(where, topic, partition, 1000) == (0, -1), "it leads, and nobody has written in that epoch"
     others = tuple(broker for broker in brokers.ids if broker != old)
 
-    def has_next_leader() -> bool:
-        views = [brokers.view(broker, [topic]) for broker in others]
-        return all(view is not None and view.partitions[topic, partition].leader in others for view in views)
-
-    brokers.network.cut(controller, old)
-    wait_for(has_next_leader, "the next leader", timeout_s=TIMEOUT_S)
+    give_up(brokers, topic, partition, controller, old)
     assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]
     assert end_of_epoch(where, topic, partition, 1000) == (NOT_LEADER, -1)
     brokers.network.heal(controller, old)

@@ -15,10 +15,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker.last_copies import named
 from holdfast.model.errors import InvalidRequestError, KafkaStorageError
 from holdfast.model.fates import ReplicaFate
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import TopicPartition, named
 from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:

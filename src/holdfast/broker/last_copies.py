@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from holdfast.model.errors import InvalidRequestError
-from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.model.types import BrokerId, TopicPartition, named
 
 if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
-
-NAMED = 10
 
 
 def last_copies(metadata: MetadataCache, me: BrokerId, held: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -26,12 +24,6 @@ def last_copies(metadata: MetadataCache, me: BrokerId, held: Iterable[TopicParti
         if info is not None and me in info.replicas and not set(info.isr) - {me}:
             found.append(tp)
     return found
-
-
-def named(partitions: list[TopicPartition]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(partitions) - NAMED
-    return ", ".join(map(str, partitions[:NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def refuse_last_copies(

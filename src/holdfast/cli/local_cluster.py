@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from holdfast.cli.layout import HOST, Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import TopicPartition, named
 
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
@@ -49,6 +49,7 @@ LEADERS_WITHIN_S = 3.0
 """After this a partition without a leader is told: elections of a start are over."""
 LOOK_AGAIN_S = 0.25
 NAMED = 5
+"""Partitions that the line at the start names one by one."""
 
 
 class StartError(Exception):
@@ -88,11 +89,10 @@ def say_metrics(nodes: Sequence[Node]) -> None:
 
 def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
     """Which partitions nobody can read or write, and what to do about it. Pure."""
-    names = ", ".join(map(str, partitions[:NAMED]))
-    more = f" and {len(partitions) - NAMED} more" if len(partitions) > NAMED else ""
     return (
-        f"no leader: {names}{more}. `holdfast topics describe --unavailable-partitions` shows who had their records:"
-        " bring back that broker or log directory. `holdfast elect unclean` goes on without what only it has"
+        f"no leader: {named(partitions, NAMED)}. `holdfast topics describe --unavailable-partitions` shows "
+        "who had their records: bring back that broker or log directory. "
+        "`holdfast elect unclean` goes on without what only it has"
     )
 
 

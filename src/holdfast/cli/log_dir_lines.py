@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 UNUSABLE = ("offline", "silent")
 COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "red", "offline": "red"}
 UNKNOWN = "-"
-NAMED = 10
-"""Partitions that a message names one by one."""
 
 
 class NoSuchBrokers(Exception):
@@ -183,12 +181,6 @@ def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[Top
         if partition is not None and broker in partition.replicas and not set(partition.isr) - {broker}:
             found.append(tp)
     return found
-
-
-def named(partitions: Sequence[TopicPartition]) -> str:
-    """The first of them, and how many more there are."""
-    more = len(partitions) - NAMED
-    return ", ".join(map(str, partitions[:NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def same_path(a: str, b: str) -> bool:

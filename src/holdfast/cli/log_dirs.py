@@ -18,7 +18,6 @@ from holdfast.cli.log_dir_lines import (
     disk_table,
     kafka_json,
     last_copies,
-    named,
     parse_replica,
     reason_lines,
     replica_lines,
@@ -29,7 +28,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
 from holdfast.client.views import DisksView, DiskView, LogDirView
 from holdfast.model.errors import HoldfastError, LogDirNotFoundError, UnknownTopicOrPartitionError
-from holdfast.model.types import BrokerId, TopicPartition
+from holdfast.model.types import BrokerId, TopicPartition, named
 from holdfast.protocol.operating import DirAction
 
 T = TypeVar("T")

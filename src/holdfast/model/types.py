@@ -4,6 +4,7 @@ Plain aliases where the value is a number: they document, they cost nothing on a
 inside the system; the numbers that mean "none" on the wire (-1, -2) are translated at the edge.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -34,3 +35,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def named(partitions: Sequence[TopicPartition], most: int = 10) -> str:
+    """For a message: the first ``most`` of them, and how many more there are."""
+    more = len(partitions) - most
+    return ", ".join(map(str, partitions[:most])) + (f" and {more} more" if more > 0 else "")

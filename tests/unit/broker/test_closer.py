@@ -29,6 +29,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import encode_request_raw
 from holdfast.testing import wait_for
+from tests.unit.broker.conftest import until
 
 CONNECTIONS = 20
 WINDOW_S, HOLD_S = 3.0, 1.0
@@ -206,9 +207,7 @@ def test_a_broker_whose_closer_was_killed_says_so_once(broker: Broker, caplog: p
             closer = Closer(stands_in.pid, os.memfd_create("notes"), ())
             closer.watch(asyncio.get_running_loop())
             os.kill(stands_in.pid, signal.SIGKILL)
-            async with asyncio.timeout(10):
-                while not caplog.records:  # noqa: ASYNC110 - the log has no event to wait for
-                    await asyncio.sleep(0.001)
+            await until(lambda: caplog.records)
             closer.end()
 
         with caplog.at_level(logging.WARNING):

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.broker.disk_io import DiskThread
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError, LogReadError
+from tests.unit.broker.conftest import until
 
 DEADLINE_S = 10
 
@@ -88,9 +89,7 @@ def test_K112_06_a_disk_that_hangs_refuses_more_than_its_limit_and_nothing_befor
             thread.submit(lambda i=i: i, lambda *answer: answers.append(answer))  # type: ignore[misc]
         assert [type(error) for _, error in answers] == [DiskQueueFullError] * 11
         hung.set()
-        async with asyncio.timeout(DEADLINE_S):
-            while thread.waiting:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        await until(lambda: not thread.waiting)
         assert answers[11:] == [(i, None) for i in range(9)]
         thread.close()
 
@@ -166,9 +165,7 @@ def test_a_thread_that_waits_for_work_holds_nothing_of_the_last_one() -> None:
         used = weakref.ref(file)
         await ask(thread, partial(id, file))
         del file
-        async with asyncio.timeout(DEADLINE_S):
-            while used() is not None:  # noqa: ASYNC110 - the thread has no event for "back at the queue"
-                await asyncio.sleep(0.001)
+        await until(lambda: used() is None)  # the thread has no event for "back at the queue"
         thread.close()
 
     asyncio.run(check())
