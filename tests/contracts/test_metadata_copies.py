@@ -103,7 +103,8 @@ class Machine:
         self.paths = [str(root / "meta-1"), str(root / "meta-2")]
         self.witnesses = [str(root / f"log-{n}") for n in range(3)]
         for path in self.witnesses:
-            (Path(path)).mkdir(parents=True)
+            Path(path).mkdir(parents=True)
+            (Path(path) / "meta.properties").touch()
         self.opened: list[EmbeddedStore] = []
         self.files: list[FaultyFiles] = []
 
@@ -337,6 +338,43 @@ def test_either_copy_may_be_dead_at_the_start_when_the_other_is_known_to_be_comp
     other = machine.store(2)
     machine.break_it(fault, which, machine.files_of(other))
     assert features(other) == {"a"}
+
+
+def test_no_note_goes_to_what_lies_beneath_a_log_directory_and_it_is_told_when_it_is_back_K112_27(
+    machine: Machine,
+) -> None:
+    beneath = Path(machine.witnesses[1])
+    (beneath / "meta.properties").rename(machine.root / "away")
+    store = machine.store()
+    claim = store.claim(ONE)
+    store.load(claim)
+    assert list(beneath.iterdir()) == []
+    assert (Path(machine.witnesses[0]) / "metadata-reigns").is_dir()
+    store.tend(claim.epoch)
+    assert list(beneath.iterdir()) == []
+    (machine.root / "away").rename(beneath / "meta.properties")
+
+    def told() -> bool:
+        store.tend(claim.epoch)
+        return [path.name for path in beneath.glob("metadata-reigns/*")] == [f"{claim.epoch:010d}.json"]
+
+    wait_for(told, "a note in the log directory that is back")
+
+
+def test_directories_of_metadata_witness_dirs_need_not_be_log_directories(machine: Machine) -> None:
+    place = machine.root / "witness"
+    place.mkdir()
+    missing = machine.root / "missing"
+    store = EmbeddedStore(
+        machine.paths, witness=Witness(broker_id=1, directories=(str(place), str(missing)), makes_place=True)
+    )
+    try:
+        store.cluster_id()
+        claim = store.claim(ONE)
+        assert [path.name for path in place.glob("metadata-reigns/*")] == [f"{claim.epoch:010d}.json"]
+        assert not missing.exists()
+    finally:
+        store.close()
 
 
 def test_a_copy_whose_fellow_may_have_gone_on_alone_is_not_believed_without_witnesses(machine: Machine) -> None:

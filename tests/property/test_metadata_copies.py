@@ -112,7 +112,7 @@ class Run:
         self.claims.pop(broker, None)
         self.stores[broker] = EmbeddedStore(
             COPIES, files=self._files(), snapshot_bytes=600, clock=lambda: 1000, new_id=self._new_id,
-            lanes=InlineLanes(), witness=Witness(broker_id=broker, directories=WITNESSES),
+            lanes=InlineLanes(), witness=Witness(broker_id=broker, directories=WITNESSES, makes_place=True),
         )  # fmt: skip
 
     def _before_operation(self, operation: str, path: str) -> None:

@@ -135,7 +135,9 @@ class Broker:
             readers=self.platform.lanes("metadata-look"),
             patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
             witness=Witness(
-                broker_id=self.broker_id, directories=tuple(map(os.path.abspath, config.metadata_witness_dirs))
+                broker_id=self.broker_id,
+                directories=tuple(map(os.path.abspath, config.metadata_witness_dirs)),
+                makes_place=config.metadata_witness_dirs != config.log_dirs,
             ),
         )
         self.reigns = Reigns(self, self.store)

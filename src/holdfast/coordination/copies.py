@@ -326,15 +326,18 @@ class Copies:
         told = _values(answers)
         if any(epoch > self._epoch for epoch in told.values()):
             raise FencedControllerError(f"Controller epoch {self._epoch} is over: a witness is of another")
-        # One that fails is left alone, as a log directory that has failed is.
-        self._uninformed = set(witnesses) - {path for _, path in answers}
-        if witnesses and 2 * len(told) <= len(witnesses):
-            log.warning("only %d of %d directories could note which copies are good", len(told), len(witnesses))
+        # One that fails is left alone, as a log directory that has failed is. One that is not there, or is not
+        # formatted, comes yet.
+        absent = {path for (_, path), answer in answers.items() if isinstance(answer.error, FileNotFoundError)}
+        self._uninformed = (set(witnesses) - {path for _, path in answers}) | absent
+        asked = len(witnesses) - len(absent)
+        if asked and 2 * len(told) <= asked:
+            log.warning("only %d of %d directories could note which copies are good", len(told), asked)
 
     def _tell(self, path: str, note: Note) -> ControllerEpoch:
         """Keep it in a witness; the newest epoch that this knows of."""
-        if not self._files.is_dir(path):
-            raise FileNotFoundError(path)
+        if not notes.is_place(self._files, path):
+            raise FileNotFoundError(f"{path} is no log directory now")
         kept = notes.of_epoch(self._files, path, note.epoch)
         if kept is not None and kept.broker_id != note.broker_id:
             raise FencedControllerError(f"Controller epoch {note.epoch} is another broker's: {path}")

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
+from holdfast.coordination import notes
 from holdfast.coordination.copies import SURVEY_LIMIT_S, Copies
 from holdfast.coordination.election import Election
 from holdfast.coordination.lanes import Lanes, ThreadLanes
@@ -46,10 +47,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """A broker and its log directories, which keep notes of which copies of the metadata are good."""
+    """A broker and its log directories, which keep notes of which copies of the metadata are good.
+
+    ``makes_place``: they are other directories (``metadata.witness.dirs``), which hold nothing but notes."""
 
     broker_id: BrokerId
     directories: tuple[str, ...]
+    makes_place: bool = False
 
 
 def _wall_clock_ms() -> TimestampMs:
@@ -75,6 +79,7 @@ class EmbeddedStore:
         patience_s: float = PATIENCE_S,
         witness: Witness | None = None,
     ) -> None:
+        self._files = files
         self._paths = (directories,) if isinstance(directories, str) else tuple(directories)
         self._new_id = new_id
         self._clock = clock
@@ -135,7 +140,18 @@ class EmbeddedStore:
         witness = self._witness
         if witness is not None:
             self._at(good, lambda copy: copy.register(witness.broker_id, witness.directories))
+            if witness.makes_place:
+                self._make_places(witness.directories)
         return cluster_id
+
+    def _make_places(self, directories: Sequence[str]) -> None:
+        jobs = {("note", path): partial(notes.make_place, self._files, path) for path in directories}
+        answers = self._readers.ask(jobs, patience_s=self._patience_s, limit_s=SURVEY_LIMIT_S)
+        for key in jobs:
+            answer = answers.get(key)
+            if answer is None or answer.error is not None:
+                why = "no answer" if answer is None else answer.error
+                log.warning("metadata.witness.dirs: %s keeps no notes: %s", key[1], why)
 
     def _first_cluster_id(self, good: Sequence[str]) -> str:
         """A new cluster, if it is one."""

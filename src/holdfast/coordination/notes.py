@@ -23,6 +23,7 @@ from typing import Any, Final
 from holdfast.model.errors import ConfigError, FencedControllerError, KafkaStorageError
 from holdfast.model.types import BrokerId, ControllerEpoch
 from holdfast.storage.files import FileSystem
+from holdfast.storage.log_dir import META_PROPERTIES
 
 DIRECTORY: Final = "metadata-reigns"
 _NAME = re.compile(r"(\d{10})\.json")
@@ -120,6 +121,19 @@ def newest(files: FileSystem, directory: str) -> Note | None:
         except (ValueError, FileNotFoundError):
             continue
     return None
+
+
+def is_place(files: FileSystem, directory: str) -> bool:
+    """Whether a note may be kept in a directory that a broker registered: a formatted log directory, or one in which
+    its broker made the place. An empty one lies beneath a disk that was unmounted, or is not formatted yet."""
+    return files.exists(f"{directory}/{META_PROPERTIES}") or files.exists(f"{directory}/{DIRECTORY}")
+
+
+def make_place(files: FileSystem, directory: str) -> None:
+    """In a directory that exists and holds nothing else. OSError when it does not exist."""
+    if not files.is_dir(directory):
+        raise FileNotFoundError(f"{directory} does not exist")
+    files.makedirs(f"{directory}/{DIRECTORY}")
 
 
 def write(files: FileSystem, directory: str, note: Note, *, first: bool = False) -> None:
