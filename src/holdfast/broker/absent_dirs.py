@@ -61,8 +61,7 @@ class AbsentDirs:
             directory = self._broker.disks.make(path)
             directory.on_offline = None  # it did not fail
             directory.mark_offline(KafkaStorageError("it was a log directory at the last start and is not in log.dirs"))
-            logs.dirs.append(directory)
-            logs.counts[path] = 0
+            logs.add_absent(directory)
             self._found.append(directory)
             log.warning(
                 "%s was a log directory of broker %d at its last start and is not in log.dirs now: what only it has"

@@ -74,8 +74,13 @@ def status_of(broker: StatusHost, directory: LogDir, probe_ms: float | None) -> 
             for tp, size in logs.held_by(directory).items()
         ]
         + [
-            ReplicaStatus(topic_partition=tp, size=each.view.size, lag=broker.moves.lag_of(tp), is_future=True)
-            for tp, each in logs.futures.items()
+            ReplicaStatus(
+                topic_partition=each.topic_partition,
+                size=each.view.size,
+                lag=broker.moves.lag_of(each.topic_partition),
+                is_future=True,
+            )
+            for each in logs.copies
             if each.dir is directory
         ],
     )

@@ -149,7 +149,7 @@ class Moves:
             return
         if not target.is_online or not current.dir.is_online:
             return
-        for left in [f for f in self._broker.logs.found_futures if f.topic_partition == tp]:
+        for left in self._broker.logs.copies.take(tp):
             self._broker.logs.remove_future(left)
         move = self._moves[tp] = Move(current, target, self, found)
         move.start()
@@ -175,7 +175,7 @@ class Moves:
     def made(self, move: Move) -> None:
         """See Around. Copies are made at once and filled a few at a time."""
         if move.future is not None:
-            self._broker.logs.futures[move.topic_partition] = move.future
+            self._broker.logs.copies.add(move.future)
         self._waiting.append(move)
         self._fill()
 
@@ -201,7 +201,7 @@ class Moves:
         """See Around."""
         standstill = self._broker.replicas.hold(move.topic_partition, move.source, quiet)
         if standstill is not None:
-            self._broker.logs.begin_switch(move.topic_partition)
+            self._broker.logs.copies.begin_switch(move.topic_partition)
         return standstill
 
     def note_start(self, directory: LogDir) -> None:
@@ -225,14 +225,14 @@ class Moves:
 
     def released(self, move: Move) -> None:
         """See Around."""
-        self._broker.logs.end_switch(move.topic_partition)
+        self._broker.logs.copies.end_switch(move.topic_partition)
 
     def ended(self, move: Move) -> None:
         """See Around."""
         tp = move.topic_partition
         if move.error is not None:
             log.warning("%s: the move to %s is given up: %s", tp, move.target.path, move.error)
-        self._broker.logs.futures.pop(tp, None)
+        self._broker.logs.copies.forget(tp)
         self._moves.pop(tp, None)
         self._copying.discard(move)
         if move in self._waiting:
@@ -265,7 +265,7 @@ class Moves:
     def resume(self) -> None:
         """The controller has told which replicas are here: look at what earlier lives have left."""
         logs, metadata = self._broker.logs, self._broker.metadata
-        for found in list(logs.found_futures):
+        for found in logs.copies.left():
             tp, current = found.topic_partition, logs.get(found.topic_partition)
             info = metadata.partition(tp)
             hosted = info is not None and self._broker.broker_id in info.replicas
@@ -275,7 +275,7 @@ class Moves:
                 continue  # its creation takes it, or has it removed
             usable = hosted and current is not None and current.dir.is_online and current.dir is not found.directory
             if usable and tp not in self._moves and all(d.is_online for d in logs.dirs):
-                logs.found_futures.remove(found)
+                logs.copies.settled(found)
                 self._to(tp, found.directory, found.path)
             else:
                 logs.remove_future(found)

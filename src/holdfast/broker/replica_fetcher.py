@@ -122,6 +122,16 @@ class _Link:
             self._send(self._connection, plan)
 
     async def _open(self) -> None:
+        try:
+            await self._connect()
+        except GeneratorExit:  # the loop has ended in the middle of this: there is nothing to be scheduled on
+            self._closed = True
+            raise
+        finally:  # whatever happened: as long as it is set nobody tries again
+            self._opening = None
+            self.schedule()
+
+    async def _connect(self) -> None:
         source = self._fetcher.source
         try:
             where = self._broker.metadata.brokers.get(source)
@@ -139,12 +149,6 @@ class _Link:
                 self._fetcher.on_failure(error, self._broker.now_ms())
             finally:
                 await asyncio.sleep(RECONNECT_S)
-        except GeneratorExit:  # the loop has ended in the middle of this: there is nothing to be scheduled on
-            self._closed = True
-            raise
-        finally:  # whatever happened: as long as it is set nobody tries again
-            self._opening = None
-            self.schedule()
 
     def _on_close(self, error: Exception | None) -> None:
         self._connection = None

@@ -145,7 +145,7 @@ class Orders:
         if not self._logs.standings.may_be_made_anew(tp, is_coming=is_coming, counts=counts):
             return False
         if self._logs.standings.of(tp) is ReplicaState.AWAY:
-            self._logs.forget(tp)
+            self._logs.held.forget(tp)
         return True
 
     def _replace(self, partition: Partition, state: PartitionState, now_ms: int, result: Result) -> None:
@@ -172,7 +172,7 @@ class Orders:
         existing = self._logs.get(state.topic_partition)
         if existing is not None and not existing.dir.is_online:
             # What it has is out of date when it comes back (K112-80); the new topic need not wait for that.
-            self._logs.forget(state.topic_partition)
+            self._logs.held.forget(state.topic_partition)
         self._logs.delete(state.topic_partition, now_ms=now_ms, done=deleted)
 
     def _create(self, state: PartitionState, now_ms: int, result: Result) -> None:
@@ -214,7 +214,7 @@ class Orders:
             creation.end(error or KafkaStorageError(f"{tp}: its log was not made"))
             self._succeed(creation, now_ms)
             return
-        partition.attach(made, self._logs.high_watermarks.get(tp))
+        partition.attach(made, self._logs.held.mark_of(tp))
         stopped = creation.stopped
         if stopped is not None or creation.successor is not None or self._resigned:
             self._drop(partition, partition.not_leader())
@@ -339,10 +339,10 @@ class Orders:
             del self.partitions[tp]
         elif partition is not None:
             # A log that is opened again in this process begins where it was, not at the start's checkpoint.
-            self._logs.high_watermarks[tp] = partition.high_watermark
+            self._logs.held.note_marks({tp: partition.high_watermark})
             self._drop(partition, partition.not_leader())
         if order.delete:
-            self._logs.high_watermarks.pop(tp, None)
+            self._logs.held.forget_mark(tp)
             existing = self._logs.get(tp)
             is_mute = existing is not None and existing.dir.is_online and not existing.dir.answers
             self._logs.delete(tp, now_ms=now_ms, done=result)

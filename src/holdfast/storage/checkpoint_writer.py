@@ -13,9 +13,9 @@ from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, remembered
 from holdfast.storage.dir_load import LoadedDir
 from holdfast.storage.files import DiskSpace
-from holdfast.storage.future_log import FutureLog
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_table import FutureLogs, LogTable
 from holdfast.storage.remembered import Note
 
 
@@ -23,8 +23,8 @@ class Checkpointed(Protocol):
     """The tables of logs that the files speak of."""
 
     dirs: list[LogDir]
-    futures: dict[TopicPartition, FutureLog]
-    high_watermarks: dict[TopicPartition, Offset]
+    held: LogTable
+    copies: FutureLogs
 
     def logs_in(self, directory: LogDir) -> list[Log]: ...
 
@@ -96,10 +96,10 @@ class CheckpointWriter:
             recovery_points[tp] = each.recovery_point
             if view.start_offset > view.segments[0].base_offset:
                 starts[tp] = view.start_offset
-            mark = high_watermarks.get(tp, self._logs.high_watermarks.get(tp))
+            mark = high_watermarks.get(tp, self._logs.held.mark_of(tp))
             if mark is not None:
                 marks[tp] = mark
-        for copy in list(self._logs.futures.values()):
+        for copy in self._logs.copies:
             view = copy.view
             if copy.dir is directory and view.start_offset > view.segments[0].base_offset:
                 starts[copy.topic_partition] = view.start_offset

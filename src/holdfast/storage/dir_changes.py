@@ -78,7 +78,7 @@ def give_up(logs: LogManager, tp: TopicPartition, done: Done) -> None:
         elif logs.dir_of(tp) not in (None, directory.path):
             logs.standings.gone(tp)
         else:
-            logs.forget(tp)
+            logs.held.forget(tp)
             logs.standings.back(tp, ReplicaFate.LOST, avoid=directory.path)
         done(error)
 
@@ -151,19 +151,20 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
         other = logs.get(tp)
         if other is None or other.dir is old:
             continue
-        is_steady = tp not in logs.futures and tp not in logs.switching and tp not in logs.standings.failed
+        is_settled = logs.copies.get(tp) is None and not logs.copies.is_switching(tp)
+        is_steady = is_settled and tp not in logs.standings.failed
         if is_steady and _has_what_it_lacks(found.logs[tp], other) and gives_way(tp):
             log.warning("%s has no records and %s has: it goes", other.path, found.logs[tp].path)
-            logs.forget(tp)
-            logs.high_watermarks.pop(tp, None)
+            logs.held.forget(tp)
+            logs.held.forget_mark(tp)
             given_way.append(other)
         else:
             superseded.append((other, found.logs.pop(tp)))
     for tp in before:
-        logs.forget(tp)
+        logs.held.forget(tp)
         logs.standings.back(tp, ReplicaFate.LOST)
     for tp, each in found.logs.items():
-        logs.adopt(each)
+        logs.held.found(each)
         logs.standings.back(tp, ReplicaFate.DAMAGED)
     for tp, failed in found.failed.items():
         if logs.get(tp) is not None:
@@ -180,7 +181,7 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
 def take_away(logs: LogManager, directory: LogDir) -> None:
     """The dir is no more of this broker: what it had is gone, and may be made anew on the others."""
     for each in logs.logs_in(directory):
-        logs.forget(each.topic_partition)
+        logs.held.forget(each.topic_partition)
         logs.standings.back(each.topic_partition, ReplicaFate.LOST)
     for tp in [tp for tp, failed in logs.standings.failed.items() if failed.dir is directory]:
         logs.standings.back(tp, ReplicaFate.LOST)

@@ -1,13 +1,11 @@
 """JBOD: which log is on which dir; loading after a start, deleting, what a move changes.
 
-Owns the table of all logs of a broker. Making new ones is new_replicas.py's, the end of those that go deletions.py's,
-the checkpoint files are checkpoint_writer.py's, what is done every few seconds upkeep.py's: each says by a Protocol
-which of the tables it uses. Lives on the event loop: every method returns at once, work on files is submitted to the
-queue of the dir it concerns, and callbacks run on the loop. Never waits for one dir on behalf of another. Decides
-nothing about leaders; knows nothing of the cluster but what it is told. The name is Kafka's.
-
-A log on a dir that went offline stays in the table: its replica is offline, not unknown, until the dir or another one
-takes its place (dir_changes.py).
+Owns the start, the end and what joins the parts. Which log each replica has is log_table.py's, making new ones
+new_replicas.py's, the end of those that go deletions.py's, the checkpoint files are checkpoint_writer.py's, what is
+done every few seconds upkeep.py's: each says by a Protocol which of the others it uses. Lives on the event loop: every
+method returns at once, work on files is submitted to the queue of the dir it concerns, and callbacks run on the loop.
+Never waits for one dir on behalf of another. Decides nothing about leaders; knows nothing of the cluster but what it
+is told. The name is Kafka's.
 """
 
 import logging
@@ -41,6 +39,7 @@ from holdfast.storage.future_log import FutureLog
 from holdfast.storage.incarnation import Past
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_table import FutureLogs, LogTable
 from holdfast.storage.new_replicas import NewReplicas, Placement
 from holdfast.storage.remembered import Sizes
 from holdfast.storage.removal import Removals
@@ -65,8 +64,7 @@ class DirDescription:
 class LogManager:
     """All logs of one broker.
 
-    ``config_of``: the configuration of a topic, as far as it is known at the start. ``high_watermarks``: what
-    the checkpoints said at the start.
+    ``config_of``: the configuration of a topic, as far as it is known at the start.
     """
 
     def __init__(
@@ -83,23 +81,17 @@ class LogManager:
         self.dirs = dirs
         self.node_id = node_id
         self.cluster_id = cluster_id
-        self.high_watermarks: dict[TopicPartition, Offset] = {}
         self._config_of = config_of
         self._new_id = new_id
-        self.table: dict[TopicPartition, Log] = {}
+        self.held = LogTable(dirs)
+        self.copies = FutureLogs()
         self.upkeep = Upkeep(self)
         self.removals = Removals()
         self.new = NewReplicas(self, placement)
         self.checkpoints = CheckpointWriter(self)
-        self.counts: dict[str, int] = {d.path: 0 for d in dirs}
         self.deletions = Deletions(new_id, self.submit_quietly)
-        self.futures: dict[TopicPartition, FutureLog] = {}
-        """Copies that are being made, by moves."""
-        self.found_futures: list[FoundFuture] = []
-        """Copies of earlier lives that nobody has taken up or removed yet."""
         self.on_deleted: Callable[[TopicPartition], None] = lambda _: None
         """A replica is deleted: its move ends."""
-        self.switching: dict[TopicPartition, list[Callable[[], None]]] = {}
         self._undecided: dict[TopicPartition, list[Log]] = {}
         """More copies found at the start, of other topics of that name."""
         self._loaded: set[str] = set()
@@ -175,13 +167,14 @@ class LogManager:
                     return InconsistentMetaPropertiesError(
                         f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
                     )
-            self.table.update(one.logs)
+            for each in one.logs.values():
+                self.held.found(each)
             for tp, failed in one.failed.items():
                 self.standings.broken(tp, failed)
-            self.high_watermarks.update(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
+            self.held.note_marks(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))
             self._take_stock(one)
         for tp in self._undecided:
-            self.high_watermarks.pop(tp, None)  # of one of them
+            self.held.forget_mark(tp)  # of one of them
         note = remembered.newest(one.note for one in found)
         self._remembered = {d: note.directories.get(d.path, {}) for d in self.dirs if not d.is_online}
         self.past.adopt(one.history() for one in found)
@@ -198,8 +191,8 @@ class LogManager:
     def _take_stock(self, one: LoadedDir) -> None:
         """Remember of a dir what is no log."""
         directory, path = one.directory, one.directory.path
-        self.counts[path] = len(one.logs)
-        self.found_futures = [f for f in self.found_futures if f.directory.path != path] + one.futures
+        self.held.loaded(directory, len(one.logs))
+        self.copies.found(directory, one.futures)
         self.checkpoints.found(one)
         self._loaded.discard(path)
         if one.complete:
@@ -282,29 +275,29 @@ class LogManager:
 
     def get(self, tp: TopicPartition) -> Log | None:
         """The log of a replica that this broker has, also on a dir that is offline."""
-        return self.table.get(tp)
+        return self.held.get(tp)
 
     def logs(self) -> Iterable[Log]:
-        return self.table.values()
+        return self.held
 
     def logs_in(self, directory: LogDir) -> list[Log]:
         """The logs of one dir."""
-        return [each for each in list(self.table.values()) if each.dir is directory]
+        return self.held.of_dir(directory)
 
     def held_by(self, directory: LogDir) -> dict[TopicPartition, int]:
         """Bytes of each replica of one dir, also of one that is offline: what was there, as far as it is known."""
         left = self._remembered.get(directory, {})
-        held = {tp: size for tp, size in left.items() if tp not in self.table and tp not in self.standings.failed}
+        held = {tp: size for tp, size in left.items() if tp not in self.held and tp not in self.standings.failed}
         return {**{each.topic_partition: each.view.size for each in self.logs_in(directory)}, **held}
 
     def may_be_on_unread(self, tp: TopicPartition) -> bool:
         """Whether a replica that is not here may be on a dir that could not be read."""
         unread = any(not d.is_online and d.path not in self._loaded for d in self.dirs)
         is_nowhere = self.standings.is_refused(tp) or self.standings.fate(tp) is not None
-        return unread and tp not in self.table and not is_nowhere
+        return unread and tp not in self.held and not is_nowhere
 
     def _is_away(self, tp: TopicPartition) -> bool:
-        found = self.table.get(tp)
+        found = self.held.get(tp)
         return found is not None and not found.dir.is_online
 
     def new_id(self) -> UUID:
@@ -313,27 +306,15 @@ class LogManager:
 
     # -- for dir_changes.py ----------------------------------------------------------------------------------
 
-    def adopt(self, loaded: Log) -> None:
-        """A log that was found on a dir that is back."""
-        self.table[loaded.topic_partition] = loaded
-
-    def forget(self, tp: TopicPartition) -> None:
-        """The log is not here any more."""
-        gone = self.table.pop(tp, None)
-        if gone is not None:
-            self.counts[gone.dir.path] -= 1
-
     def settle(self, tp: TopicPartition, topic_id: TopicId, now_ms: TimestampMs) -> None:
         """The topic was deleted and made again while a dir was away (K112-80): of several copies found at the start
         that of ``topic_id`` stays."""
-        served, others = self.table.get(tp), self._undecided.pop(tp, [])
+        served, others = self.held.get(tp), self._undecided.pop(tp, [])
         if served is None or not others:
             return
         copies = [served, *others]
         right = next((each for each in copies if each.topic_id == topic_id), served)
-        self.table[tp] = right
-        self.counts[served.dir.path] -= 1
-        self.counts[right.dir.path] += 1
+        self.held.exchange(right)
         for each in copies:
             if each is not right:
                 log.warning("%s is of an earlier topic of that name: removed", each.path)
@@ -345,8 +326,13 @@ class LogManager:
 
     def dir_of(self, tp: TopicPartition) -> str | None:
         """Path of the dir that a log is on."""
-        found = self.table.get(tp)
+        found = self.held.get(tp)
         return None if found is None else found.dir.path
+
+    def add_absent(self, directory: LogDir) -> None:
+        """One that the broker had at its last start and has not now: offline, and what only it has waits for it."""
+        self.dirs.append(directory)
+        self.held.loaded(directory, 0)
 
     def put_dir(self, old: LogDir | None, found: LoadedDir) -> None:
         """A dir that was loaded takes the place of one, or is one more."""
@@ -361,15 +347,15 @@ class LogManager:
             self.dirs[self.dirs.index(old)] = new
             self.deletions.forget_dir(old)
         marks = found.checkpoints.get(checkpoints.HIGH_WATERMARK, {})
-        self.high_watermarks.update({tp: mark for tp, mark in marks.items() if tp in found.logs})
+        self.held.note_marks({tp: mark for tp, mark in marks.items() if tp in found.logs})
         self._take_stock(found)
 
     def drop_dir(self, directory: LogDir) -> None:
         """The dir is no more of this broker."""
         self.dirs.remove(directory)
         self.deletions.forget_dir(directory)
-        self.found_futures = [f for f in self.found_futures if f.directory is not directory]
-        self.counts.pop(directory.path, None)
+        self.copies.forget_dir(directory)
+        self.held.forget_dir(directory)
         self._remembered.pop(directory, None)
         self.checkpoints.forget(directory)
 
@@ -379,19 +365,19 @@ class LogManager:
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """The topic's configuration changed."""
-        for tp, each in self.table.items():
-            if tp.topic == topic:
+        for each in self.held:
+            if each.topic_partition.topic == topic:
                 each.config = config
 
     def remove_future(self, found: FoundFuture) -> None:
         """Delete a copy that nobody wants."""
         log.info("%s is not wanted any more", found.path)
-        self.found_futures = [f for f in self.found_futures if f is not found]
+        self.copies.settled(found)
         self.removals.add(found.directory, [found.path])
 
     def delete(self, tp: TopicPartition, *, now_ms: TimestampMs, done: Callable[[HoldfastError | None], None]) -> None:
         """Take the replica out of the table and rename its directory; ``purge`` removes it later."""
-        going = self.table.get(tp)
+        going = self.held.get(tp)
         self.standings.forget_wish(tp)
         if self.standings.is_refused(tp):
             self.standings.gone(tp)
@@ -404,9 +390,8 @@ class LogManager:
             return
         if going.topic_id is not None:
             self.settle(tp, going.topic_id, now_ms)
-        del self.table[tp]
-        self.high_watermarks.pop(tp, None)
-        self.counts[directory.path] -= 1
+        self.held.forget(tp)
+        self.held.forget_mark(tp)
         self.on_deleted(tp)
 
         def renamed(error: HoldfastError | None) -> None:
@@ -422,24 +407,11 @@ class LogManager:
 
     # -- moves ---------------------------------------------------------------------------------------------
 
-    def begin_switch(self, tp: TopicPartition) -> None:
-        """Its log is about to be another one: who wants it waits."""
-        self.switching.setdefault(tp, [])
-
-    def end_switch(self, tp: TopicPartition) -> None:
-        """It is decided."""
-        for wanting in self.switching.pop(tp, ()):
-            wanting()
-
     def switch(self, new: FutureLog, now_ms: TimestampMs) -> None:
         """The copy is the log from now on. The old one goes."""
-        tp = new.topic_partition
-        old = self.table[tp]
+        old = self.held.exchange(new)
         new.config = old.config
-        self.table[tp] = new
-        self.futures.pop(tp, None)
-        self.counts[old.dir.path] -= 1
-        self.counts[new.dir.path] += 1
+        self.copies.forget(new.topic_partition)
         self.deletions.moved_away(old, new, now_ms)
 
     # -- for upkeep.py ---------------------------------------------------------------------------------------
@@ -462,8 +434,8 @@ class LogManager:
                 path=d.path,
                 error=d.failure,
                 replicas=[(tp, size, False) for tp, size in self.held_by(d).items()]
-                + [(tp, each.view.size, True) for tp, each in list(self.futures.items()) if each.dir is d]
-                + [(f.topic_partition, f.size, True) for f in self.found_futures if f.directory is d],
+                + [(each.topic_partition, each.view.size, True) for each in self.copies if each.dir is d]
+                + [(f.topic_partition, f.size, True) for f in self.copies.left() if f.directory is d],
                 space=self.checkpoints.space_of(d) if d.is_online else None,
                 cordoned=d.cordoned,
             )

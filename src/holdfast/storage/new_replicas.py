@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, InconsistentTopicIdError, KafkaStorageError
-from holdfast.model.types import Offset, TimestampMs, TopicId, TopicPartition
+from holdfast.model.types import TimestampMs, TopicId, TopicPartition
 from holdfast.storage.checkpoint_writer import CheckpointWriter
 from holdfast.storage.deletions import Deletions
 from holdfast.storage.dir_load import FoundFuture, Unloaded
@@ -24,6 +24,7 @@ from holdfast.storage.files import DiskSpace
 from holdfast.storage.future_log import note_origin, promote
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_table import FutureLogs, LogTable
 from holdfast.storage.standings import Standings
 
 log = logging.getLogger(__name__)
@@ -66,11 +67,8 @@ class Hosting(Protocol):
     """The tables that a new log is put into, and what says where it may be."""
 
     dirs: list[LogDir]
-    table: dict[TopicPartition, Log]
-    counts: dict[str, int]
-    found_futures: list[FoundFuture]
-    switching: dict[TopicPartition, list[Callable[[], None]]]
-    high_watermarks: dict[TopicPartition, Offset]
+    held: LogTable
+    copies: FutureLogs
     standings: Standings
     checkpoints: CheckpointWriter
     deletions: Deletions
@@ -108,11 +106,11 @@ class NewReplicas:
         (KIP-112): a second copy on another dir must not come to be. InconsistentTopicIdError when the one that
         is there belongs to an earlier topic of that name.
         """
-        if tp in self._logs.switching:
+        if self._logs.copies.is_switching(tp):
             again = partial(self.create, tp, topic_id, config, is_new=is_new, now_ms=now_ms, done=done)
-            self._logs.switching[tp].append(again)
+            self._logs.copies.after_switch(tp, again)
             return
-        existing, failed = self._logs.table.get(tp), self._logs.standings.failed.get(tp)
+        existing, failed = self._logs.held.get(tp), self._logs.standings.failed.get(tp)
         if failed is not None:
             done(None, KafkaStorageError(f"replica {tp} in {failed.dir.path} cannot be used: {failed.error}"))
             return
@@ -139,15 +137,13 @@ class NewReplicas:
             standings.refused(tp)
             done(None, KafkaStorageError(f"replica {tp}: these log dirs do not answer: {', '.join(mute)}"))
             return
-        self._logs.high_watermarks.pop(tp, None)
+        self._logs.held.forget_mark(tp)
         preferred = standings.wish_of(tp)
         standings.forget_wish(tp)
         usable.sort(key=lambda d: (d.path != preferred, *self._rank(d, tp)))
         self._making[tp] = _Making(topic_id=topic_id, config=config, now_ms=now_ms, waiting=[done], dirs=usable)
-        abandoned = [f for f in self._logs.found_futures if f.topic_partition == tp]
-        self._logs.found_futures = [f for f in self._logs.found_futures if f.topic_partition != tp]
         go_on = partial(self._create_next, tp)
-        self._promote(abandoned, tp, topic_id, config, now_ms, go_on, is_new=is_new)
+        self._promote(self._logs.copies.take(tp), tp, topic_id, config, now_ms, go_on, is_new=is_new)
 
     def _places(self, tp: TopicPartition) -> list[LogDir]:
         late = self._late.get(tp, ())
@@ -190,8 +186,8 @@ class NewReplicas:
     def _give_up(self, tp: TopicPartition, making: _Making) -> None:
         assert making.on is not None, "the caller looked"
         self._late.setdefault(tp, set()).add(making.on)
-        if making.attempt and making.on.path in self._logs.counts:
-            self._logs.counts[making.on.path] -= 1
+        if making.attempt:
+            self._logs.held.give_back(making.on)
 
     def _too_late(self, tp: TopicPartition, directory: LogDir, made: Log | None, now_ms: TimestampMs) -> None:
         late = self._late.get(tp)
@@ -202,7 +198,7 @@ class NewReplicas:
         if made is None:
             return
         log.warning("%s was made too late: removed", made.path)
-        kept = self._logs.table.get(tp)
+        kept = self._logs.held.get(tp)
         if kept is not None and kept.dir is not directory:
             self._logs.deletions.moved_away(made, kept, now_ms)
         else:
@@ -237,7 +233,7 @@ class NewReplicas:
             if made is None:
                 else_()
                 return
-            self._logs.counts[found.directory.path] += 1
+            self._logs.held.reserve(found.directory)
             self._created(tp, made, None)
 
         work = partial(promote, found.directory, found.path, tp, topic_id, config, now_ms)
@@ -247,7 +243,7 @@ class NewReplicas:
         """Where a new replica goes: the least first. A slow dir comes late, as does one on which it has failed, a full
         one last."""
         is_full = _LAST.get(directory.state, 0.0) + float(self._logs.standings.avoids(tp, directory.path))
-        count = float(self._logs.counts[directory.path])
+        count = float(self._logs.held.count(directory))
         if self.placement is Placement.TOPIC:
             here = self._logs.logs_in(directory)
             same = sum(each.topic_partition.topic == tp.topic for each in here)
@@ -292,7 +288,7 @@ class NewReplicas:
         attempt, now_ms = making.attempt, making.now_ms
         # Before it is made: one that is gone may have left its offsets.
         self._logs.checkpoints.rewrite_soon(directory, tp)
-        self._logs.counts[directory.path] += 1
+        self._logs.held.reserve(directory)
 
         def opened(made: Log | None, error: HoldfastError | None) -> None:
             if self._making.get(tp) is not making or making.attempt != attempt:
@@ -301,7 +297,7 @@ class NewReplicas:
             if made is not None:
                 self._created(tp, made, None)
                 return
-            self._logs.counts[directory.path] -= 1
+            self._logs.held.give_back(directory)
             log.warning("%s: replica %s could not be created: %s", directory.path, tp, error)
             self._create_next(tp)
 
@@ -320,7 +316,7 @@ class NewReplicas:
 
     def _created(self, tp: TopicPartition, made: Log | None, error: HoldfastError | None) -> None:
         if made is not None:
-            self._logs.table[tp] = made
+            self._logs.held.add(made)
             self._logs.standings.made(tp)
         for done in self._making.pop(tp).waiting:
             done(made, error)

@@ -12,9 +12,9 @@ from typing import Protocol
 from holdfast.model.errors import HoldfastError, StorageError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage.deletions import Deletions
-from holdfast.storage.future_log import FutureLog
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
+from holdfast.storage.log_table import FutureLogs
 from holdfast.storage.removal import Removals
 from holdfast.storage.topic_configs import RECOVERED
 
@@ -28,7 +28,7 @@ class Kept(Protocol):
     """The tables of logs that something is due for."""
 
     dirs: list[LogDir]
-    futures: dict[TopicPartition, FutureLog]
+    copies: FutureLogs
     deletions: Deletions
     removals: Removals
 
@@ -110,7 +110,7 @@ class Upkeep:
         """Remove what was retired or deleted long enough ago: piece by piece, in the background."""
         for each in self._logs.deletions.take_due(now_ms):
             each.dir.queue.submit(each.release, partial(self._remove, each.dir, [each.path]))
-        copies: list[Log] = list(self._logs.futures.values())
+        copies: list[Log] = list(self._logs.copies)
         for directory in self._logs.dirs:
             logs = [*self._logs.logs_in(directory), *(each for each in copies if each.dir is directory)]
             retiring = [each for each in logs if each.has_retired and each.failure is None]

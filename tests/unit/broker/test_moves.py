@@ -159,7 +159,7 @@ def test_C1_K1066_09_nothing_moves_to_a_cordoned_dir(tp: TopicPartition) -> None
     machine.dirs[1].cordoned = True
     with pytest.raises(KafkaStorageError, match="cordoned"):
         machine.moves.alter(tp, D1)
-    assert all(machine.logs.standings.wish_of(each) is None for each in machine.logs.table)
+    assert all(machine.logs.standings.wish_of(each.topic_partition) is None for each in machine.logs.held)
 
 
 def test_K1066_09_what_is_there_or_on_its_way_there_may_stay() -> None:
@@ -219,7 +219,7 @@ def test_K113_05_the_copy_is_shown_with_its_lag() -> None:
     shown = {d.path: d.replicas for d in machine.logs.describe()}
     assert [is_future for _, _, is_future in shown[D0]] == [False]
     ((tp, size, is_future),) = shown[D1]
-    assert (tp, is_future, size) == (TP, True, machine.logs.futures[TP].view.size)
+    assert (tp, is_future, size) == (TP, True, next(iter(machine.logs.copies)).view.size)
     (status,) = machine.moves.describe()
     assert (status.from_path, status.to_path, status.lag) == (D0, D1, machine.moves.lag_of(TP))
     machine.finish()
@@ -306,7 +306,7 @@ def test_K113_07_killed_at_every_operation_of_a_move(power: bool) -> None:
         machine.start()
         assert len(machine.names(NameKind.REPLICA)) == 1, number
         assert batches_of(machine.log) == before, number
-        resumed += bool(machine.logs.found_futures)
+        resumed += bool(machine.logs.copies.left())
         machine.lead()
         machine.moves.resume()
         machine.finish()
@@ -429,7 +429,7 @@ def test_K113_08_copies_are_made_at_once_and_filled_so_many_at_a_time() -> None:
         most = max(most, sum(s in ("copying", "syncing", "switching") for s in states))
         return not states
 
-    step_until(machine, lambda: len(machine.logs.futures) == 2)
+    step_until(machine, lambda: len(list(machine.logs.copies)) == 2)
     step_until(machine, over)
     assert most == 1
     assert {tp: machine.logs.dir_of(tp) for tp in at} == {tp: D1 if path == D0 else D0 for tp, path in at.items()}

@@ -298,7 +298,7 @@ def made_anew(machine: Machine, *, fails: str) -> Path:
         bad.mark_offline(KafkaStorageError("dead"))
         machine.logs.past.failed(bad)
         (machine.paths[0] / FILE_NAME).write_bytes(note)  # a dead disk does not let go of it
-    machine.logs.forget(T0)
+    machine.logs.held.forget(T0)
     machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
     machine.stop(clean=False)
     if fails == "before a start":
@@ -394,7 +394,7 @@ def comes_back(machine: Machine, *, torn: Path, made_anew: bool = False) -> None
         log.release()
     old.close()
     if made_anew:
-        machine.logs.forget(T0)
+        machine.logs.held.forget(T0)
         machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
     torn.write_bytes(b"torn")
     errors: list[object] = []
@@ -440,7 +440,7 @@ def test_H_28_a_directory_that_failed_is_not_kept_for_want_of_room_in_another(
 def test_C20_which_copy_is_newer_is_noted_once_there_is_room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     fails_while_the_other_is_full(machine, 0, monkeypatch)
     machine.logs.past.renew()
-    machine.logs.forget(T0)
+    machine.logs.held.forget(T0)
     machine.logs.new.create(T0, None, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda made, error: None)
     machine.stop(clean=False)
     machine.start()
@@ -504,12 +504,12 @@ def test_A3_a_copy_that_is_as_it_was_made_goes_when_one_with_records_is_back(
     machine: Machine, has_records: bool, batch: Callable[..., bytearray]
 ) -> None:
     tp = next(iter(machine.logs.logs_in(machine.logs.dirs[1]))).topic_partition
-    machine.logs.table[tp].append_as_leader(batch(b"v"), 1, NOW_MS)
+    next(each for each in machine.logs.held if each.topic_partition == tp).append_as_leader(batch(b"v"), 1, NOW_MS)
     machine.stop(clean=True)
     machine.start(machine.paths[0])
     machine.register(tp)
     if has_records:
-        machine.logs.table[tp].append_as_leader(batch(b"v"), 2, NOW_MS)
+        next(each for each in machine.logs.held if each.topic_partition == tp).append_as_leader(batch(b"v"), 2, NOW_MS)
     machine.stop(clean=True)
     machine.start()
     stays = machine.paths[0 if has_records else 1]

@@ -328,11 +328,11 @@ def test_H_13_a_new_log_does_not_start_from_the_checkpoints_of_one_that_is_gone(
             machine.disk.mount("hand").rmtree("/data/logs/t-0")
             machine.start()
         log = machine.create(NEW)
-        assert TP not in machine.manager.high_watermarks
+        assert machine.manager.held.mark_of(TP) is None
         append(log, b"a" * 300, b"b" * 300, b"c" * 300)
 
     def look(machine: Machine) -> object:
-        assert TP not in machine.manager.high_watermarks
+        assert machine.manager.held.mark_of(TP) is None
         log = machine.log()
         found = b"".join(values(log))
         if log is not None:
