@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import socket
 import struct
@@ -13,6 +14,8 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.fetch.v4.request import FetchPartition, FetchRequest, FetchTopic
+from kio.schema.fetch.v4.response import FetchResponse
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
 from kio.schema.offset_for_leader_epoch.v3.request import (
@@ -23,7 +26,7 @@ from kio.schema.offset_for_leader_epoch.v3.request import (
 from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i8, i32, i64
+from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from holdfast.testing import ClusterView, wait_for
 from tests.chaos.brokers import Brokers
@@ -34,7 +37,7 @@ pytestmark = pytest.mark.system
 
 TIMEOUT_S = 60
 SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-NOT_LEADER = 6
+NOT_LEADER, OUT_OF_RANGE = 6, 1
 
 
 @pytest.fixture
@@ -65,7 +68,8 @@ def answer_of(address: tuple[str, int], api: int, request: Any, response: type[A
         connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
         (size,) = struct.unpack(">i", file.read(4))
         answer, _ = entity_reader(response)(file.read(size), 4)
-    return answer.topics[0].partitions[0]
+    [topic] = answer.responses if isinstance(answer, FetchResponse) else answer.topics
+    return topic.partitions[0]
 
 
 def end_of(address: tuple[str, int], topic: str, partition: int) -> tuple[int, int]:
@@ -84,6 +88,18 @@ def end_of_epoch(address: tuple[str, int], topic: str, partition: int, epoch: in
     request = OffsetForLeaderEpochRequest(replica_id=BrokerId(-1), topics=topics)
     answer = answer_of(address, 23, request, OffsetForLeaderEpochResponse)
     return int(answer.error_code), int(answer.end_offset)
+
+
+def fetched(address: tuple[str, int], topic: str, partition: int, offset: int) -> int:
+    """What this broker says to a consumer that goes on at an offset: the error code."""
+    asked = FetchPartition(partition=i32(partition), fetch_offset=i64(offset), partition_max_bytes=i32(1000))
+    request = FetchRequest(
+        max_wait=i32Timedelta.parse(datetime.timedelta()),
+        min_bytes=i32(0),
+        topics=(FetchTopic(topic=TopicName(topic), partitions=(asked,)),),
+    )
+    answer = answer_of(address, 1, request, FetchResponse)
+    return int(answer.error_code)
 
 
 def write(brokers: Brokers, by: tuple[int, ...], topic: str, partition: int) -> list[int]:
@@ -157,6 +173,26 @@ def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topi
     assert again is not None
     tells(again, 10)
     assert answers <= {(NOT_LEADER, -1), (0, 10)}, "it was counted as alive before it knew what was decided without it"
+
+
+def test_H_13_a_leader_that_was_given_up_does_not_say_that_an_offset_is_out_of_range(
+    brokers: Brokers, topic: str
+) -> None:
+    """A consumer whose group committed what the next leader has would begin again, by its auto.offset.reset."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
+    view, controller = in_sync(brokers, topic), brokers.controller()
+    assert controller is not None
+    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
+    assert old is not None
+    where = brokers.network.advertised(old)
+    assert fetched(where, topic, partition, 5) == OUT_OF_RANGE, "it leads, and nobody has written so far"
+    others = tuple(broker for broker in brokers.ids if broker != old)
+
+    give_up(brokers, topic, partition, controller, old)
+    assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]
+    assert fetched(where, topic, partition, 5) == NOT_LEADER
+    brokers.network.heal(controller, old)
 
 
 def test_H_13_a_leader_that_was_given_up_does_not_say_that_a_later_epoch_never_was(

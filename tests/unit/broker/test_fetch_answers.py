@@ -30,7 +30,12 @@ def answered(version: int, error: HoldfastError, *, follower: bool = False) -> t
     cache.brokers[2] = LiveBroker(2, "host", 9002, None)
     moved: list[int] = []
     result = FetchResult(TP, error, log_start_offset=30)
-    broker: Any = SimpleNamespace(broker_id=1, metadata=cache, replicas=SimpleNamespace(partitions={}))
+    broker: Any = SimpleNamespace(
+        broker_id=1,
+        metadata=cache,
+        replicas=SimpleNamespace(partitions={}),
+        membership=SimpleNamespace(is_current=True),
+    )
     return answer_of(broker, version, result, moved, follower=follower), moved
 
 

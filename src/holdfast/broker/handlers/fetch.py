@@ -3,7 +3,8 @@
 Versions as protocol/apis.py lists them. Whole batches as they stand in the segment, from the page cache to the
 socket. Long poll as asked. Followers get a fetch session that lives with their connection (KIP-227), so that ten
 thousand idle partitions cost one small request. Differences from Kafka: consumers always get session id 0, which
-tells them to send full requests; a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version.
+tells them to send full requests; a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version, and so does a
+leader that may have been replaced, where Kafka's says that an offset is out of range.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from holdfast.model.errors import (
     InvalidFetchSessionEpochError,
     KafkaStorageError,
     NotLeaderOrFollowerError,
+    OffsetOutOfRangeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -31,6 +33,7 @@ from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_r
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
 
 if TYPE_CHECKING:
+    from holdfast.broker.membership import Membership
     from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
 
 class FetchHost(KnowsLeaders, Protocol):
     """What a fetch asks of the broker."""
+
+    membership: Membership
 
     def now_ms(self) -> int: ...
 
@@ -289,6 +294,9 @@ def _error(
     follower: bool,
 ) -> _Answer:
     tp = result.topic_partition
+    if isinstance(error, OffsetOutOfRangeError) and not follower and not broker.membership.is_current:
+        # The next leader may have it: a consumer would go where its auto.offset.reset says (H-13).
+        error = NotLeaderOrFollowerError(f"the session is over, another broker may lead: {error}")
     code = code_of(error)
     if isinstance(error, KafkaStorageError) and version < STORAGE_ERROR_VERSION:
         code = _NOT_LEADER_CODE
