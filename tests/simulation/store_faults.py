@@ -71,9 +71,11 @@ class StoreFaults:
         return self._thaw
 
     def befall(self, fault: Fault) -> None:
-        """Not while something is wrong with either."""
+        """Not while something is wrong with either. A controller may not have noticed yet that one was wiped."""
         reign = self._sim._reign()
         if self._bad or reign is None or not all(copy.is_good for copy in reign._store.copies()):
+            return
+        if not all(map(self._is_whole, (0, 1))):
             return
         path = PATHS[fault.other % 2]
         whom = fault.broker + 1 if fault.for_s % 0.002 < 0.001 else None
@@ -99,6 +101,9 @@ class StoreFaults:
         for node in self._sim.nodes:
             self._sim.down(node, 0.2)
         self._sim.network.later(BACK_S, self.end)
+
+    def _is_whole(self, which: int) -> bool:
+        return self._sim.store_disks[which].mount("an onlooker").exists(f"{PATHS[which]}/copy.id")
 
     def _wipe(self, which: int) -> None:
         disk = self._sim.store_disks[which]

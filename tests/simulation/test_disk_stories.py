@@ -13,6 +13,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from tests.simulation.node import Node
 from tests.simulation.test_scenarios import LATE, Story, told
+from tests.simulation.trouble import Wrong
 
 
 def failing(code: int, in_path: str = "", operations: tuple[str, ...] = ()) -> Callable[[str, str], None]:
@@ -190,6 +191,24 @@ def test_D4_a_broker_starts_with_a_directory_that_hangs_and_takes_it_up_when_it_
         assert node.broker.logs.get(hung) is None, "not made on the other one: it may be there"
         await story.until(lambda: state_of(node, index) == "online", within_s=120)
         await story.until(story.isr_is_whole, within_s=60)
+
+    told(tell)
+
+
+def test_D4_a_broker_waits_for_a_directory_that_hangs_when_it_has_no_other_that_can_be_used() -> None:
+    """One is read-only, one hangs: what is silent may be good, so the start does not end for lack of directories."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node = story.nodes[2]
+        story.break_disk(node, 0, Wrong.READ_ONLY)
+        node.kill()
+        node.hang_disk(1, 90.0)
+        began_s = node.loop.time()
+        story._start(node)
+        await story.until(lambda: node.broker is not None and hasattr(node.broker, "membership"), within_s=120)
+        assert 85.0 < node.loop.time() - began_s < 100.0
+        assert (state_of(node, 0), state_of(node, 1)) == ("offline", "online")
 
     told(tell)
 

@@ -3,7 +3,8 @@
 Owns the limit. Loading takes as long as there is to recover, so what is measured is another thing: while a directory is
 loaded, its background thread writes and syncs a small file again and again. One that does not get that done for
 ``PATIENCE_S`` is silent: the broker starts without it, its replicas answer 56 as those of a bad one (K112-34, K112-08),
-and it is taken up when its thread answers (disks.py). While no directory answers, there is nothing to start with.
+and it is taken up when its thread answers (disks.py). While there is none that can be used, the start waits for
+those that are silent: they may be good.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ async def load_logs(broker: LoadsLogs) -> None:
     started: asyncio.Future[HoldfastError | None] = broker.loop.create_future()
     logs.start(broker.now_ms(), started.set_result)
 
-    def answered(directory: LogDir, *_: object) -> None:
+    def answered(directory: LogDir, _: object, error: HoldfastError | None) -> None:
         del asked[directory]
-        answering.add(directory)
+        if error is None:
+            answering.add(directory)
 
     while not started.done():
         for directory in logs.loading:
@@ -52,7 +54,7 @@ async def load_logs(broker: LoadsLogs) -> None:
                 directory.background.submit(directory.knock, partial(answered, directory))
         await asyncio.wait((started,), timeout=LOOK_S)
         silent = [d for d in logs.loading if d in asked and mono() - asked[d] > PATIENCE_S]
-        if silent and len(silent) < len(logs.dirs) and answering.difference(silent):
+        if silent and any(d.is_online for d in answering.difference(silent)):
             logs.start_without(silent, f"it has not answered for {PATIENCE_S:.0f} s")
     error = started.result()
     if error is not None:
