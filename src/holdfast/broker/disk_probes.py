@@ -127,7 +127,8 @@ class DiskProbes:
             directory.note_pace(DirNews.HUNG, f"a probe has no answer, {usual}")
         else:
             news = DirNews.ANSWERED if directory.state is DirState.SILENT else DirNews.SLOW
-            directory.note_pace(news, f"a probe took {times.last_ms or 0.0:.0f} ms, {usual}")
+            since = "it was silent, and " if news is DirNews.ANSWERED else ""
+            directory.note_pace(news, f"{since}a probe took {times.last_ms or 0.0:.0f} ms, {usual}")
         log.error("log dir %s is %s: %s", directory.path, directory.state.value, directory.health.reason)
         last = sum(d.is_online for d in self._broker.logs.dirs) == 1
         if self._broker.config.str("log.dir.degraded.action") == "offline" and not last:
