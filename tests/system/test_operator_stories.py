@@ -191,6 +191,65 @@ def test_A3_what_others_have_is_made_anew_and_an_empty_copy_never_wins(tmp_path:
         assert records(cluster, "both", 500) == numbers(500)
 
 
+def die(cluster: Cluster, number: int, away: pathlib.Path) -> pathlib.Path:
+    """A log directory of broker 1 dies while the broker runs: its files are elsewhere, a file is in its place."""
+    place = cluster.log_dir(1, number)
+    place.rename(away)
+    place.touch()
+    wait_for(lambda: cluster.describe_log_dirs(1)[str(place)].error != 0, f"{place} is offline", timeout_s=30)
+    return place
+
+
+def test_A3_a_disk_that_died_and_was_replaced_by_an_empty_one_leads_nothing_K112_41(tmp_path: pathlib.Path) -> None:
+    """It died while its broker ran and was the last in sync; the other broker has lost nothing and comes back."""
+    with Cluster(brokers=2, data_dir=tmp_path / "data") as cluster:
+        options = ("--config", "min.insync.replicas=2")
+        ok(cluster, "topics", "create", "both", "--replica-assignment", ",".join(["1:2"] * 6), *options)
+        ok(cluster, "topics", "create", "only", "--replica-assignment", ",".join(["1"] * 6))
+        produce(cluster, "both", range(500))
+        produce(cluster, "only", range(500))
+        cluster.wait_in_sync()
+        lost = sorted(int(p.name[5:]) for p in cluster.log_dir(1, 2).glob("only-*"))
+        assert lost and [*cluster.log_dir(1, 2).glob("both-*")]
+        cluster.kill(2)
+        place = die(cluster, 2, tmp_path / "dead")
+        cluster.kill(1)
+        place.unlink()
+        place.mkdir()
+        cluster.revive()
+        cluster.wait_in_sync(["both"])
+        assert records(cluster, "both", 500) == numbers(500)
+        view = cluster.describe(["only"]).partitions
+        assert sorted(p for (_, p), seen in view.items() if seen.leader is None) == lost
+
+
+def test_A3_a_directory_that_died_and_is_left_out_is_awaited(tmp_path: pathlib.Path) -> None:
+    data = tmp_path / "data"
+    properties = data / "broker-1.properties"
+    with Cluster(brokers=1, data_dir=data) as cluster:
+        ok(cluster, "topics", "create", "t", "--partitions", "6")
+        produce(cluster, "t", range(500))
+        there = sorted(p.name for p in cluster.log_dir(1, 2).glob("t-*"))
+        place = die(cluster, 2, tmp_path / "dead")
+        cluster.stop()
+        place.unlink()
+        before = properties.read_text()
+        properties.write_text(before.replace(f",{place}", ""))
+        assert str(place) not in properties.read_text()
+        cluster.log_dirs = 1
+        cluster.start()
+        lines = ok(cluster, "topics", "describe", "t", "--unavailable-partitions").splitlines()
+        assert sorted(f"t-{line.split(chr(9))[2].split()[1]}" for line in lines) == there
+        assert not [*data.glob(f"broker-1/log-dir-*/{there[0]}")]  # no empty one
+        cluster.stop()
+        (tmp_path / "dead").rename(place)
+        properties.write_text(before)
+        cluster.log_dirs = 2
+        cluster.start()
+        cluster.wait_in_sync(["t"])
+        assert records(cluster, "t", 500) == numbers(500)
+
+
 def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) -> None:
     with Cluster(brokers=1, data_dir=tmp_path) as cluster:
         for topic in ("keep", "logs-a", "logs.a", "logs.b", "old-1", "old-2"):

@@ -8,8 +8,9 @@ A killed process leaves what it wrote in the page cache, and that is whole until
 boot id means that nothing is missing, and a clean stop that nothing is missing whatever the machine did since. The
 file needs no sync: after a power loss its boot id, old or torn, is not the present one.
 
-A directory that fails while the broker runs is left out of the notes of the others. One that is left out of log.dirs
-between two starts is known by its place in the notes: it is awaited like one that cannot be read.
+A directory that fails while the broker runs is named in the notes of the others as one that has failed: what is there
+when it is back is not believed to be whole, and when it is not back what it had is lost. One that is left out of
+log.dirs between two starts is known by its place in the notes: it is awaited like one that cannot be read.
 
 It is written when the controller has recorded the registration, and before the broker serves: if the broker dies in
 between, it is the incarnation before that comes again.
@@ -37,20 +38,23 @@ FILE_NAME = "holdfast.incarnation"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incarnation:
     """One registration of a broker. ``directories``: each one's id, and the last epoch in which it was online.
-    ``paths``: where they were, as far as that is noted."""
+    ``failed``: those that the broker had as well and that have failed since. ``paths``: where they were, as far as that
+    is noted."""
 
     broker_epoch: BrokerEpoch
     boot_id: str
     directories: Mapping[DirectoryId, BrokerEpoch]
     paths: Mapping[DirectoryId, str] = field(default_factory=dict)
+    failed: frozenset[DirectoryId] = frozenset()
 
     def encode(self) -> bytes:
         """The file's text."""
         directories = {str(each): epoch for each, epoch in sorted(self.directories.items())}
-        paths = {str(each): path for each, path in sorted(self.paths.items()) if each in self.directories}
+        named = self.directories.keys() | self.failed
+        paths = {str(each): path for each, path in sorted(self.paths.items()) if each in named}
         value = {
             "version": 1, "brokerEpoch": self.broker_epoch, "bootId": self.boot_id, "directories": directories,
-            "paths": paths,
+            "paths": paths, "failed": sorted(map(str, self.failed)),
         }  # fmt: skip
         return json.dumps(value).encode()
 
@@ -67,6 +71,7 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
         epoch = value["brokerEpoch"]
         directories = {UUID(text): each for text, each in value["directories"].items()}
         paths = {UUID(text): str(each) for text, each in value.get("paths", {}).items()}
+        failed = frozenset(UUID(text) for text in value.get("failed", ()))
         boot_id = value["bootId"]
         for each in (epoch, *directories.values()):
             if type(each) is not int or not 0 <= each < 2**63:
@@ -77,7 +82,7 @@ def read(files: FileSystem, directory: str, directory_id: DirectoryId) -> Incarn
     if value.get("version") != 1 or not isinstance(boot_id, str) or directories.get(directory_id) != epoch:
         log.warning("%s is not of this directory, its replicas count as damaged", path)
         return None
-    return Incarnation(broker_epoch=epoch, boot_id=boot_id, directories=directories, paths=paths)
+    return Incarnation(broker_epoch=epoch, boot_id=boot_id, directories=directories, paths=paths, failed=failed)
 
 
 def write(files: FileSystem, directory: str, incarnation: Incarnation) -> None:
@@ -141,6 +146,13 @@ class _Sorted:
     """A directory of the newest incarnation is not there."""
     newest: BrokerEpoch | None = None
     known: Mapping[DirectoryId, BrokerEpoch] = field(default_factory=dict)
+    failed: frozenset[DirectoryId] = frozenset()
+    """Of the newest incarnation, when it ended."""
+
+    @property
+    def named(self) -> frozenset[DirectoryId]:
+        """All directories that the broker had."""
+        return self.failed | self.known.keys()
 
 
 def _sort(histories: Iterable[DirHistory], boot_id: str | None) -> _Sorted:
@@ -155,19 +167,24 @@ def _sort(histories: Iterable[DirHistory], boot_id: str | None) -> _Sorted:
         epoch = each.whole_since(boot_id)
         if epoch is not None and (result.newest is None or epoch > result.newest):
             result.newest = epoch
-    incarnations = (each.incarnation for each in readable)
-    notes = [i.directories for i in incarnations if i is not None and i.broker_epoch == result.newest]
+    incarnations = [each.incarnation for each in readable if each.incarnation is not None]
+    believed = any(i.broker_epoch == result.newest for i in incarnations)
+    # Which directories there were is believed after a power loss too: what they hold is another matter.
+    last = max((i.broker_epoch for i in incarnations), default=None)
+    notes = [i for i in incarnations if i.broker_epoch == (result.newest if believed else last)]
     if notes:  # one that has failed since is in its own note only
-        result.known = {d: epoch for d, epoch in notes[0].items() if all(d in note for note in notes)}
+        first = notes[0].directories
+        result.known = {d: epoch for d, epoch in first.items() if all(d in i.directories for i in notes)}
+        result.failed = frozenset().union(*(i.failed for i in notes))
     for each in readable:
         epoch, expected = each.whole_since(boot_id), result.newest
-        if notes:
+        if believed:
             expected = None if each.directory_id is None else result.known.get(each.directory_id)
         if epoch is not None and epoch == expected:
             result.current.append(each)
         elif not each.is_empty:
             result.doubtful.append(each)
-    result.gone = bool(set(result.known) - {each.directory_id for each in readable})
+    result.gone = bool(result.named - {each.directory_id for each in readable})
     return result
 
 
@@ -177,10 +194,12 @@ def judge(histories: Iterable[DirHistory], boot_id: str | None) -> ReplicaFates:
     found = _sort(histories, boot_id)
     if found.unreadable:
         rest = ReplicaFate.UNKNOWN
+    elif found.gone:
+        rest = ReplicaFate.LOST
     elif found.doubtful:
         # Of what was not flushed a power loss may take whole directories.
         rest = ReplicaFate.DAMAGED
-    elif found.gone or not found.current:
+    elif not found.current:
         rest = ReplicaFate.LOST
     else:
         # A replica that is not here was never made.
@@ -224,11 +243,11 @@ class Past:
     def absent(self) -> list[str]:
         """Where the broker had a directory at its last start, and has none now: it was left out of log.dirs. One whose
         place has another directory now was replaced, and what it had is lost."""
-        known = _sort(self._histories, self.boot_id).known
+        named = _sort(self._histories, self.boot_id).named
         here = {each.directory_id for each in self._histories}
         used = {posixpath.normpath(d.path) for d in self._dirs}
         paths = self._paths()
-        missing = (posixpath.normpath(paths[each]) for each in known if each not in here and each in paths)
+        missing = (posixpath.normpath(paths[each]) for each in named if each not in here and each in paths)
         return sorted(set(missing) - used)
 
     def await_absent(self, count: int) -> None:
@@ -253,9 +272,12 @@ class Past:
         away = before.known if before.unreadable else {}
         away = {each: epoch for each, epoch in away.items() if each not in self._forgotten}
         directories = {**away, **dict.fromkeys(online.values(), broker_epoch)}
+        failed = (before.failed if before.unreadable else frozenset()) - self._forgotten - directories.keys()
         paths = {**self._paths(), **{directory_id: d.path for d, directory_id in online.items()}}
-        paths = {each: path for each, path in paths.items() if each in directories}
-        self._noted = Incarnation(broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories, paths=paths)
+        paths = {each: path for each, path in paths.items() if each in directories or each in failed}
+        self._noted = Incarnation(
+            broker_epoch=broker_epoch, boot_id=self.boot_id, directories=directories, paths=paths, failed=failed
+        )
         self._write(online, self._noted, done)
 
     def healed(self, directory: LogDir) -> None:
@@ -264,10 +286,13 @@ class Past:
         if noted is None or directory.directory_id is None or not directory.is_online:
             return
         self._forgotten.discard(directory.directory_id)
+        # Another disk in the place of one that failed: the controller knows that what it had is lost.
+        replaced = {each for each in noted.failed if noted.paths.get(each) == directory.path}
         self._noted = replace(
             noted,
             directories={**noted.directories, directory.directory_id: noted.broker_epoch},
             paths={**noted.paths, directory.directory_id: directory.path},
+            failed=noted.failed - replaced - {directory.directory_id},
         )
         self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
 
@@ -278,7 +303,8 @@ class Past:
             return
         gone = {each for each, where in noted.paths.items() if posixpath.normpath(where) == posixpath.normpath(path)}
         self._forgotten |= gone
-        self._noted = replace(noted, directories={d: e for d, e in noted.directories.items() if d not in gone})
+        left = {d: e for d, e in noted.directories.items() if d not in gone}
+        self._noted = replace(noted, directories=left, failed=noted.failed - gone)
         self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
 
     def renew(self) -> None:
@@ -296,11 +322,13 @@ class Past:
 
     def failed(self, directory: LogDir) -> None:
         """It has failed while we run: what was written to it may not be there though it works again in this same boot
-        (a failed fsync drops what it could not write). The others do not name it any more, and it loses its note, if
-        it lets go of it."""
-        if self._noted is not None:
-            left = {d: epoch for d, epoch in self._noted.directories.items() if d != directory.directory_id}
-            self._noted = replace(self._noted, directories=left)
+        (a failed fsync drops what it could not write). The others name it as one that has failed, and it loses its
+        note, if it lets go of it."""
+        noted = self._noted
+        if noted is not None:
+            left = {d: epoch for d, epoch in noted.directories.items() if d != directory.directory_id}
+            failed = noted.failed | (noted.directories.keys() & {directory.directory_id})
+            self._noted = replace(noted, directories=left, failed=failed)
             self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
         directory.queue.submit(partial(_take_note_away, directory), lambda *_: None)
 

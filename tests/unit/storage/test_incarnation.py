@@ -474,6 +474,54 @@ def test_A3_a_disk_that_was_replaced_is_not_missed(machine: Machine) -> None:
     assert machine.logs.past.fates.rest is LOST
 
 
+@pytest.mark.parametrize("reboots", [False, True])
+def test_A3_K112_41_a_disk_that_failed_and_was_replaced_has_lost_its_replicas(machine: Machine, reboots: bool) -> None:
+    """Its broker ran when it failed; a disk is replaced with the machine off, often."""
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    machine.logs.dirs[1].mark_offline(KafkaStorageError("fsync: EIO"))
+    machine.logs.past.failed(machine.logs.dirs[1])
+    machine.stop(clean=False)
+    shutil.rmtree(machine.paths[1])
+    if reboots:
+        machine.boot = "boot-2"
+    fates = machine.start()
+    assert (fates.rest, fates.of(kept)) == (LOST, DAMAGED if reboots else KEPT)
+    assert machine.logs.past.absent() == []
+    machine.register()
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=20, rest=KEPT), "the controller knows that it is lost"
+
+
+def test_A3_a_directory_that_failed_and_is_left_out_is_awaited(machine: Machine) -> None:
+    kept = machine.logs.logs_in(machine.logs.dirs[0])[0].topic_partition
+    machine.logs.dirs[1].mark_offline(KafkaStorageError("fsync: EIO"))
+    machine.logs.past.failed(machine.logs.dirs[1])
+    machine.stop(clean=True)
+    for _ in range(2):  # and so it is after the next registration
+        machine.start(machine.paths[0])
+        assert machine.logs.past.absent() == [str(machine.paths[1])]
+        machine.logs.past.await_absent(1)
+        assert machine.logs.past.fates.rest is UNKNOWN
+        assert machine.logs.past.fates.of(kept) is KEPT
+        machine.register()
+        machine.stop(clean=True)
+    assert machine.start().rest is DAMAGED, "it is back, and may lack what could not be flushed"
+
+
+def test_A3_another_disk_that_was_taken_up_in_the_place_of_a_failed_one_is_not_missed(machine: Machine) -> None:
+    bad = machine.logs.dirs[1]
+    bad.mark_offline(KafkaStorageError("fsync: EIO"))
+    machine.logs.past.failed(bad)
+    shutil.rmtree(machine.paths[1])
+    told: list[object] = []
+    new = LogDir(str(machine.paths[1]), OsFiles(), InlineQueue())
+    dir_changes.restore(machine.logs, bad, new, NOW_MS, told.append)
+    assert told == [None]
+    machine.logs.past.healed(new)
+    machine.stop(clean=False)
+    assert machine.start() == ReplicaFates(continues=10, rest=KEPT)
+
+
 def test_A3_one_that_was_removed_is_not_missed(machine: Machine) -> None:
     gone = machine.logs.dirs[1]
     dir_changes.take_away(machine.logs, gone)
