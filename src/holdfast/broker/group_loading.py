@@ -43,7 +43,9 @@ PIECE_BYTES: Final = 64 << 10
 PROCESS_BYTES: Final = 4 << 20
 """A partition that is larger is read by another process."""
 PROCESSES: Final = 2
-"""At a time, for all partitions of this broker."""
+"""At a time, for all partitions of this broker whose directories answer."""
+WATCH_S: Final = 0.5
+"""How often is looked whether the directory of a load that has a place still answers."""
 KEYS_PER_PIECE: Final = 200
 GROUPS_PER_PIECE: Final = 50
 SILENCE_S: Final = 30.0
@@ -63,10 +65,10 @@ class LoadingHost(Protocol):
 
 
 class GroupLoads:
-    """The places for processes, and who waits for one. On the loop."""
+    """The places for processes, who has one and who waits for one. On the loop, but for ``has``."""
 
     def __init__(self) -> None:
-        self._free = PROCESSES
+        self._placed: set[GroupLoad] = set()
         self._waiting: deque[GroupLoad] = deque()
 
     def ask(self, load: GroupLoad) -> None:
@@ -74,16 +76,21 @@ class GroupLoads:
         self._waiting.append(load)
         self._next()
 
-    def done(self) -> None:
-        """A place is free again."""
-        self._free += 1
-        self._next()
+    def has(self, load: GroupLoad) -> bool:
+        """Whether it has a place. On any thread."""
+        return load in self._placed
+
+    def give_back(self, load: GroupLoad) -> None:
+        """Its place, if it has one, is free again."""
+        if load in self._placed:
+            self._placed.remove(load)
+            self._next()
 
     def _next(self) -> None:
-        while self._free and self._waiting:
+        while self._waiting and len(self._placed) < PROCESSES:
             load = self._waiting.popleft()
             if not load.is_over:
-                self._free -= 1
+                self._placed.add(load)
                 load.read_elsewhere()
 
 
@@ -140,6 +147,8 @@ class GroupLoad:
         self._over = True
         if self._process is not None:
             self._process.kill()
+        else:  # its start is queued, perhaps behind a disk that hangs
+            self._places.give_back(self)
 
     # -- here, in pieces -----------------------------------------------------------------------------------
 
@@ -163,7 +172,9 @@ class GroupLoad:
         assert start is not None, "asked before"
         order = group_reader.order_for(self._files, self._log.view.start_offset, os.getpid())
 
-        def work() -> subprocess.Popen[bytes]:
+        def work() -> subprocess.Popen[bytes] | None:
+            if not self._places.has(self):
+                return None
             try:
                 process = start(["-m", group_reader.MODULE])
                 assert process.stdin is not None
@@ -174,19 +185,31 @@ class GroupLoad:
             return process
 
         def started(process: subprocess.Popen[bytes] | None, error: HoldfastError | None) -> None:
-            if process is None:
+            if process is not None:
+                self._process = _Reader(self._broker, process, self._replay, self._came)
+                if self.is_over:
+                    self._process.kill()
+            elif error is not None:
                 self._came(error)
-                return
-            self._process = _Reader(self._broker, process, self._replay, self._came)
-            if self.is_over:
-                self._process.kill()
+            else:  # the directory answers again
+                self.start()
 
         self._log.dir.background.submit(work, started)
+        self._broker.loop.call_soon(self._watch)
+
+    def _watch(self) -> None:
+        """A directory that does not answer keeps no place from the others; a process that runs is left to go on."""
+        if not self._places.has(self):
+            return
+        if self._log.dir.answers:
+            self._broker.loop.call_later(WATCH_S, self._watch)
+        else:
+            self._places.give_back(self)
 
     def _came(self, error: HoldfastError | None) -> None:
         """The process has ended, or there was none."""
         self._process = None
-        self._places.done()
+        self._places.give_back(self)
         if self.is_over:
             return
         if error is None:

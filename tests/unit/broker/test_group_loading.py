@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -23,6 +24,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import CRC_START
 from holdfast.records.record import Record, encode_batch
+from holdfast.storage.dir_state import DirNews
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
@@ -57,10 +59,16 @@ class Host:
         real = Platform.real()
         self.platform = dataclasses.replace(real, start_process=self._start if processes else None)
         self.command: list[str] | None = None
-        self.threads = [DiskThread(name, self.loop) for name in ("d0", "d0-background")]
-        self.dir = LogDir(str(path / "d0"), OsFiles(), self.threads[0], background=self.threads[1])
-        self.dir.open(node_id=1, cluster_id="c", new_id=lambda: UUID(int=1), now_ms=NOW_MS)
-        self.logs = LogManager([self.dir], node_id=1, cluster_id="c", config_of=lambda _: LogConfig())
+        self.threads = [DiskThread(name, self.loop) for name in ("d0", "d0-background", "d1", "d1-background")]
+        self.dirs = [
+            LogDir(str(path / "d0"), OsFiles(), self.threads[0], background=self.threads[1]),
+            LogDir(str(path / "d1"), OsFiles(), self.threads[2], background=self.threads[3]),
+        ]
+        for i, each in enumerate(self.dirs):
+            each.open(node_id=1, cluster_id="c", new_id=lambda i=i: UUID(int=1 + i), now_ms=NOW_MS)  # type: ignore[misc]
+        self.dir = self.dirs[0]
+        self.thaw = threading.Event()
+        self.logs = LogManager(self.dirs, node_id=1, cluster_id="c", config_of=lambda _: LogConfig())
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         command = self.command or [sys.executable, *arguments]
@@ -68,9 +76,13 @@ class Host:
         self.started.append(process)
         return process
 
-    def partition(self, number: int, data: bytearray, **config: int) -> Log:
+    def hang(self) -> None:
+        """The background of the first directory does nothing until ``thaw`` is set."""
+        self.dir.background.submit(self.thaw.wait, lambda *_: None)
+
+    def partition(self, number: int, data: bytearray, on: int = 0, **config: int) -> Log:
         tp = TopicPartition("__consumer_offsets", number)
-        log = Log.open(self.dir, tp, UUID(int=2), LogConfig(**config), clean_shutdown=False, now_ms=NOW_MS)  # type: ignore[arg-type]
+        log = Log.open(self.dirs[on], tp, UUID(int=2), LogConfig(**config), clean_shutdown=False, now_ms=NOW_MS)  # type: ignore[arg-type]
         log.append_as_leader(data, 0, NOW_MS, trusted=True)
         self.logs.held.found(log)
         return log
@@ -86,12 +98,14 @@ class Host:
         return found
 
     def close(self) -> None:
+        self.thaw.set()
         for thread in self.threads:
             thread.close()
         for process in self.started:
             process.kill()
             process.wait()
-        self.dir.close()
+        for each in self.dirs:
+            each.close()
 
 
 def check(found: dict[str, Group], count: int, groups: int) -> None:
@@ -206,6 +220,74 @@ def test_D1_who_leads_no_more_stops_loading(tmp_path: Path, monkeypatch: pytest.
             await until(lambda: all(p.poll() is not None for p in host.started), "the processes are gone")
             assert found == {}
             assert len(host.started) == places
+        finally:
+            host.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("ends", ["abandoned", "silent"])
+def test_D1_loads_on_a_disk_that_hangs_keep_no_place_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The start of their processes waits behind the disk: they are given up, or the directory is known to be silent."""
+    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
+
+    async def run() -> None:
+        host = Host(tmp_path, processes=True)
+        try:
+            for number in range(group_loading.PROCESSES):
+                host.partition(number, commits(0, 2000, 7))
+            host.partition(8, commits(0, 2000, 7), on=1)
+            host.hang()
+            found: list[dict[str, Group]] = [{} for _ in range(group_loading.PROCESSES)]
+            ready: list[int] = []
+            loads = [
+                GroupLoad(
+                    host, host.places, TopicPartition("__consumer_offsets", number), is_wanted=lambda: True,
+                    add=found[number].update, ready=lambda number=number: ready.append(number),  # type: ignore[misc]
+                )
+                for number in range(group_loading.PROCESSES)
+            ]  # fmt: skip
+            for each in loads:
+                each.start()
+            other = asyncio.ensure_future(host.load(8))
+            await asyncio.sleep(0)
+            assert host.started == []
+            if ends == "silent":
+                host.dir.note_pace(DirNews.HUNG, "no answer for 1 s")
+            else:
+                for each in loads:
+                    each.abandon()
+            check(await other, 2000, 7)
+            assert len(host.started) == 1
+
+            host.thaw.set()
+            if ends == "silent":
+                host.dir.note_pace(DirNews.ANSWERED, "it answered")
+                await until(lambda: len(ready) == len(loads), "they are read after the thaw")
+                for groups in found:
+                    check(groups, 2000, 7)
+                assert len(host.started) == 1 + len(loads)
+            else:
+                host.partition(9, commits(0, 30, 3))
+                check(await host.load(9), 30, 3)  # the lane is through
+                assert found == [{}, {}]
+                assert len(host.started) == 1
+
+            # Each place came back once: as many processes as ever, and no more.
+            before = len(host.started)
+            host.command = [sys.executable, "-c", "import signal; signal.pause()"]
+            for _ in range(2 * group_loading.PROCESSES):
+                tp = TopicPartition("__consumer_offsets", 8)
+                more = GroupLoad(
+                    host, host.places, tp, is_wanted=lambda: True, add=lambda _: None, ready=lambda: None
+                )  # fmt: skip
+                more.start()
+            await until(lambda: len(host.started) == before + group_loading.PROCESSES, "the processes run")
+            host.partition(10, commits(0, 30, 3), on=1)
+            check(await host.load(10), 30, 3)  # whatever was queued in the lane is through
+            assert len(host.started) == before + group_loading.PROCESSES
         finally:
             host.close()
 
