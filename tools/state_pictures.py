@@ -15,6 +15,7 @@ from holdfast.controller.transitions import BROKER, LEADERSHIP
 from holdfast.model.transitions import Transitions
 from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
 from holdfast.storage.dir_state import DIRECTORY
+from holdfast.storage.move_state import MOVE
 from holdfast.storage.standings import STANDING
 
 PAGE = Path(__file__).parent.parent / "docs/replication.md"
@@ -27,6 +28,7 @@ TABLES: dict[str, Transitions[Any, Any]] = {
     "leadership": LEADERSHIP,
     "directory": DIRECTORY,
     "standing": STANDING,
+    "move": MOVE,
 }
 PLACE = re.compile(r"(<!-- picture: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

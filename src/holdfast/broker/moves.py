@@ -26,7 +26,8 @@ from holdfast.model.errors import (
 from holdfast.model.types import TopicPartition
 from holdfast.replication.throttle import ByteRate
 from holdfast.storage.dir_scan import FUTURE_SUFFIX
-from holdfast.storage.move import PIECE_BYTES, Move, MoveState, Standstill
+from holdfast.storage.move import PIECE_BYTES, Move, Standstill
+from holdfast.storage.move_state import MoveState
 
 if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache

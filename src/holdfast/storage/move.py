@@ -22,7 +22,6 @@ which the next start keeps the right one: ``future_log.loser``.
 
 import logging
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
 from typing import Final, Protocol
 
@@ -43,6 +42,7 @@ from holdfast.storage.future_log import (
 )
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
+from holdfast.storage.move_state import MOVE, MoveNews, MoveState
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +57,6 @@ HOLD_MS: Final = 1000
 RETRY_MS: Final = 1000
 RETRIES: Final = 5
 """Of errors in a row, of dirs that work."""
-
-
-class MoveState(Enum):
-    """See the module's docstring."""
-
-    MAKING = "making"
-    WAITING = "waiting"
-    COPYING = "copying"
-    SYNCING = "syncing"
-    SWITCHING = "switching"
-    DONE = "done"
-    CANCELLED = "cancelled"
 
 
 class Standstill(Protocol):
@@ -226,8 +214,11 @@ class Move:
             log.info("%s: the move to %s goes on at offset %d", self.topic_partition, self.target.path, at)
             self._wait()
 
+    def _turn(self, news: MoveNews) -> None:
+        self.state = MOVE.after(self.state, news)
+
     def _wait(self) -> None:
-        self.state = MoveState.WAITING
+        self._turn(MoveNews.MADE)
         self._around.made(self)
 
     # -- copying -------------------------------------------------------------------------------------------
@@ -235,7 +226,7 @@ class Move:
     def go(self) -> None:
         """There is a place for it among those that are copied."""
         if self.state is MoveState.WAITING:
-            self.state = MoveState.COPYING
+            self._turn(MoveNews.GO)
             self._copy()
 
     def _copy(self) -> None:
@@ -315,7 +306,7 @@ class Move:
             return
         log.warning("%r: %s; it is tried again", self, error)
         self._is_sealed = False
-        self.state = MoveState.COPYING
+        self._turn(MoveNews.FAILED)
         self._around.later(RETRY_MS, self._copy)
 
     # -- switching -----------------------------------------------------------------------------------------
@@ -328,7 +319,7 @@ class Move:
             return
         future = self.future
         assert future is not None, "it was copied to"
-        self.state = MoveState.SYNCING
+        self._turn(MoveNews.CAUGHT_UP)
         self._seals += 1
         self._since_seal = 0
 
@@ -348,7 +339,7 @@ class Move:
                 self._failed(error)
                 return
             self._is_sealed = True
-            self.state = MoveState.COPYING
+            self._turn(MoveNews.SYNCED)
             self._copy()
 
         (self.target.sync_queue or self.target.queue).submit(future.sync_ahead, ahead)
@@ -361,7 +352,7 @@ class Move:
         if standstill is None:
             self._around.later(RETRY_MS, self._copy)
             return
-        self.state = MoveState.SWITCHING
+        self._turn(MoveNews.HELD)
         self._standstill = standstill
         self._right = right = Once()
         self._is_quiet = False
@@ -371,7 +362,7 @@ class Move:
                 log.warning("%r: the switch takes longer than %d ms: put off", self, HOLD_MS)
                 self._let_go()
                 if not self._is_quiet:  # else the last piece is on its way, and comes back
-                    self.state = MoveState.COPYING
+                    self._turn(MoveNews.PUT_OFF)
                     self._around.later(RETRY_MS, self._copy)
 
         self._around.later(HOLD_MS, too_long)
@@ -406,14 +397,14 @@ class Move:
         if self.is_over or future is None:
             return  # given up, or deleted: what was renamed has been removed by ``discard``, or will be judged
         if done and self._standstill is not None:
-            self.state = MoveState.DONE
+            self._turn(MoveNews.EXCHANGED)
             standstill, self._standstill = self._standstill, None
             self._around.switched(self, standstill)
             self._around.released(self)
             self._around.ended(self)
             return
         self._let_go()
-        self.state = MoveState.COPYING
+        self._turn(MoveNews.PUT_OFF)
         if done is None:
             self._at = NOWHERE if piece.cuts else min(future.view.end_offset, piece.at)
             self._is_sealed = False
@@ -442,13 +433,15 @@ class Move:
         way: that is waited for."""
         if self.is_over or (self.state is MoveState.SWITCHING and not self._right.take()):
             return
-        self.state, self._is_stopped = MoveState.CANCELLED, True
+        self._turn(MoveNews.ENDED)
+        self._is_stopped = True
         self._let_go()
 
     def _end(self, error: HoldfastError | None) -> None:
         if self.is_over:
             return
-        self.state, self.error = MoveState.CANCELLED, error
+        self._turn(MoveNews.ENDED)
+        self.error = error
         self._let_go()
         if self.future is not None:
             self._discard()

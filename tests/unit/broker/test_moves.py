@@ -22,7 +22,8 @@ from holdfast.records.record import Record, encode_batch
 from holdfast.replication.throttle import ByteRate
 from holdfast.replication.types import Role, StopReplica
 from holdfast.storage.dir_scan import NameKind
-from holdfast.storage.move import HOLD_MS, MoveState
+from holdfast.storage.move import HOLD_MS
+from holdfast.storage.move_state import MoveState
 from tests.property.machine import CONFIG, D0, D1, TP, Machine, batches_of, values_of
 from tests.simulation.disk import CrashNow
 
