@@ -316,7 +316,7 @@ class Copies:
         )  # fmt: skip
 
     def _inform(self, witnesses: Collection[str], note: Note) -> None:
-        """Tell these; those that do not answer are told later (``tend``)."""
+        """Tell these; those that fail or do not answer are told later (``tend``)."""
 
         jobs = {("note", path): partial(self._tell, path, note) for path in witnesses}
         answers = self._ask(jobs, patience_s=WITNESS_PATIENCE_S, limit_s=WITNESS_PATIENCE_S)
@@ -326,10 +326,9 @@ class Copies:
         told = _values(answers)
         if any(epoch > self._epoch for epoch in told.values()):
             raise FencedControllerError(f"Controller epoch {self._epoch} is over: a witness is of another")
-        # One that fails is left alone, as a log directory that has failed is. One that is not there, or is not
-        # formatted, comes yet.
-        absent = {path for (_, path), answer in answers.items() if isinstance(answer.error, FileNotFoundError)}
-        self._uninformed = (set(witnesses) - {path for _, path in answers}) | absent
+        # Also one that failed: its older note would count as evidence for a copy that is left out now.
+        self._uninformed = set(witnesses) - {path for _, path in told}
+        absent = [path for (_, path), answer in answers.items() if isinstance(answer.error, FileNotFoundError)]
         asked = len(witnesses) - len(absent)
         if asked and 2 * len(told) <= asked:
             log.warning("only %d of %d directories could note which copies are good", len(told), asked)
@@ -345,7 +344,7 @@ class Copies:
         return notes.epochs(self._files, path)[-1]
 
     def _tell_late(self, path: str) -> None:
-        """A witness that did not answer: try again, without waiting for it."""
+        """A witness that was not told: try again, without waiting for it."""
         note = self._note()
         order, telling = self._telling.pop(path, (note.order, None))
         if telling is None:

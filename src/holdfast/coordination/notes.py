@@ -173,8 +173,10 @@ def all_notes(files: FileSystem, directory: str) -> list[Note]:
 
 
 def remove_older(files: FileSystem, directory: str, epoch: ControllerEpoch) -> None:
-    """Those of earlier epochs are of no more use once nobody can have written one that we have not seen."""
-    for other in epochs(files, directory):
+    """Those of earlier epochs are of no more use once nobody can have written one that we have not seen; and only where
+    that of ``epoch`` is, for a directory without any note says nothing at a start."""
+    found = epochs(files, directory)
+    for other in found if epoch in found else ():
         if other < epoch:
             files.unlink(_path(directory, other))
 
