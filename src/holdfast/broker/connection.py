@@ -9,6 +9,7 @@ Invariants:
 * only Produce requests overlap, and the controller's orders: any other request starts when all before it are answered,
   as Kafka's muted channels have it;
 * bytes of unanswered requests and of unsent answers are limited; past the limit nothing more is read;
+* no answer waits for a disk without a limit: the sizes in it are announced, so past the limit the connection is closed;
 * a pooled buffer is used again only when nobody has a view of it.
 """
 
@@ -47,6 +48,10 @@ MAX_SEND_BYTES = 2 << 20
 """How much is gathered for one system call; small file slices are read for it, and a socket seldom takes more."""
 MAX_UNSENT_BYTES = 8 << 20
 """Answers that the client has not taken yet, beyond which no request of it is started."""
+LOAD_GRACE_S = 1.0
+"""How long a cold slice waits for a disk that gets nothing done."""
+LOAD_LIMIT_S = 5.0
+"""How long it waits for one that does."""
 _OVERLAPPING = {
     int(ApiKey.PRODUCE): 0,
     **dict.fromkeys(map(int, (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)), 1),
@@ -63,6 +68,7 @@ class Connection:
         "_large",
         "_large_filled",
         "_large_size",
+        "_load_timer",
         "_loop",
         "_max_frame",
         "_out",
@@ -114,6 +120,7 @@ class Connection:
         self._running_bytes = 0
         self._out: deque[bytes | bytearray | memoryview | SendSlice] = deque()
         self._out_bytes = 0
+        self._load_timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._reading = True
         loop.add_reader(sock.fileno(), self._on_readable)
@@ -399,8 +406,10 @@ class Connection:
     def _load(self, piece: SendSlice) -> None:
         """Read a cold slice on its disk's thread; the answers behind it wait, other connections do not."""
         piece.loading = True
+        self._wait_for_load(piece, self._loop.time() + LOAD_LIMIT_S)
 
         def loaded(data: bytes | None, error: HoldfastError | None) -> None:
+            self._forget_load()
             if self.closed:
                 return
             if error is not None or data is None or len(data) != len(piece):
@@ -410,6 +419,28 @@ class Connection:
             self._flush()
 
         piece.load(loaded)
+
+    def _wait_for_load(self, piece: SendSlice, until_s: float) -> None:
+        """Look again after the grace. A disk that got nothing done meanwhile is given up on, for everybody: the client
+        comes again, and hears at once of what is on other disks."""
+        directory = piece.directory
+        completed = directory.queue.completed
+
+        def look() -> None:
+            if directory.queue.completed == completed:
+                directory.give_up_on()
+                self.close(f"{piece}: the disk of {directory.path} does not answer")
+            elif self._loop.time() >= until_s:
+                self.close(f"{piece}: the disk of {directory.path} took more than {LOAD_LIMIT_S:g} s")
+            else:
+                self._wait_for_load(piece, until_s)
+
+        self._load_timer = self._loop.call_later(LOAD_GRACE_S, look)
+
+    def _forget_load(self) -> None:
+        if self._load_timer is not None:
+            self._load_timer.cancel()
+            self._load_timer = None
 
     def _peer_left(self, what: str, error: OSError) -> None:
         """Clients come and go, and not all say goodbye: that is not worth a warning."""
@@ -435,6 +466,7 @@ class Connection:
         self._loop.remove_writer(fd)
         self.sock.close()
         self._out.clear()
+        self._forget_load()
         for exchange in self._running:
             exchange.answer = ()
         self.pool.running_bytes -= self._running_bytes

@@ -152,8 +152,16 @@ class SendSlice:
         """Whether it is of a file of that directory."""
         return self._owner.dir is directory
 
+    @property
+    def directory(self) -> LogDir:
+        """Of the file."""
+        return self._owner.dir
+
     def is_hot(self) -> bool:
-        """True when sampled pages of the slice are in the page cache, one every 64 KiB and the last."""
+        """True when sampled pages of the slice are in the page cache, one every 64 KiB and the last. Never of a
+        directory that does not answer: a page between two samples would hold up the whole loop."""
+        if not self._owner.dir.answers:
+            return False
         peek, end = self._handle.preadv_nowait, self._position + self._size
         try:
             return all(peek(1, at) for at in range(self._position, end, _PAGE_STRIDE)) and bool(peek(1, end - 1))

@@ -108,7 +108,8 @@ class FetchWait:
         assert log is not None, "checked"
         mark, data = partition.high_watermark, None
         room = self._budget - self._total
-        if query.offset < mark and (room > 0 or not self._total):
+        # A directory that does not answer has no data now: its bytes would hold up those of the others.
+        if query.offset < mark and (room > 0 or not self._total) and log.dir.answers:
             max_bytes = min(query.max_bytes, room)
             try:
                 data = log.read(query.offset, max_bytes, mark, min_one=not self._total)

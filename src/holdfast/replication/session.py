@@ -383,6 +383,8 @@ class FollowerSession:
             if piece is not None:
                 max_bytes = min(max_bytes, piece)
             try:
+                if not log.dir.answers:
+                    raise ColdRead  # else its bytes would hold up those of the others; it comes when the disk answers
                 return log.read(query.offset, min(max_bytes, room), end_offset, min_one=min_one)
             except ColdRead:
                 self._ready.pop(entry, None)

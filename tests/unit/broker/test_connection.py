@@ -5,6 +5,7 @@ import functools
 import os
 import socket
 import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 
 from holdfast.broker import connection as connection_module
 from holdfast.broker.connection import MAX_UNSENT_BYTES, Connection
+from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
 from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
-from holdfast.storage.files import OsFiles
+from holdfast.storage.files import OsFile, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_view import FileSlice
 
@@ -362,3 +364,90 @@ async def test_it_is_known_of_which_directory_an_answer_is_that_nobody_takes(tmp
         assert peer.connection.sends_from(mine) and not peer.connection.sends_from(other), "more than a socket takes"
         peer.connection.close(None)
         assert not peer.connection.sends_from(mine) and not is_open_here(str(file))
+
+
+class HungDisk:
+    """A directory on a thread that hangs until it is told, and a cold slice of a file there."""
+
+    def __init__(self, path: Path) -> None:
+        file = path / "00000000000000000000.log"
+        file.write_bytes(bytes(range(250)) * 4)
+        self.thread = DiskThread("hung", asyncio.get_running_loop())
+        self.directory = LogDir(str(path), OsFiles(), self.thread)
+        self.file = ColdFile(str(file), os.open(file, os.O_RDONLY))
+        self.goes_on = threading.Event()
+
+    def hang(self) -> None:
+        self.thread.submit(self.goes_on.wait, lambda *_: None)
+
+    def slice(self) -> SendSlice:
+        return SendSlice(FileSlice(Owner(self.directory), self.file, 0, 1000, 0))
+
+    def end(self) -> None:
+        self.goes_on.set()
+        self.thread.close()
+        assert self.thread.join(DEADLINE_S)
+
+
+class ColdFile(OsFile):
+    """Nothing of it is in memory."""
+
+    def preadv_nowait(self, size: int, offset: int) -> bytearray | None:
+        return None
+
+
+@on_a_loop
+async def test_K112_06_an_answer_does_not_wait_for_a_disk_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: a consumer of a hung disk and of a healthy one got nothing of the healthy one, for as long as it hung."""
+    monkeypatch.setattr(connection_module, "LOAD_GRACE_S", 0.05)
+    disk = HungDisk(tmp_path)
+    disk.hang()
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.FETCH, 1))
+        await peer.until(lambda: len(peer.requests) == 1)
+        peer.requests[0].finish([b"head", disk.slice()])
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
+        assert await peer.receive(4) == b"head"
+        assert not disk.directory.answers, "the next fetch does not wait for it again"
+    disk.goes_on.set()
+    async with connected() as peer:
+        await peer.until(lambda: disk.directory.answers)
+        await peer.send(frame(ApiKey.FETCH, 1))
+        await peer.until(lambda: len(peer.requests) == 1)
+        peer.requests[0].finish([disk.slice()])
+        assert await peer.receive(1000) == bytes(range(250)) * 4
+        assert peer.connection._load_timer is None
+    disk.end()
+
+
+@on_a_loop
+async def test_K112_06_a_disk_that_gets_something_done_is_waited_for_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "LOAD_GRACE_S", 0.3)
+    monkeypatch.setattr(connection_module, "LOAD_LIMIT_S", 0.8)
+    disk, loop, works = HungDisk(tmp_path), asyncio.get_running_loop(), threading.Semaphore(0)
+    for _ in range(400):
+        disk.thread.submit(works.acquire, lambda *_: None)
+
+    def work() -> None:
+        """One more is done every few milliseconds, as on a slow disk with a long queue."""
+        works.release()
+        if not peer.connection.closed:
+            loop.call_later(0.005, work)
+
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.FETCH, 1))
+        await peer.until(lambda: len(peer.requests) == 1)
+        begun_s = loop.time()
+        work()
+        peer.requests[0].finish([disk.slice()])
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
+        assert loop.time() - begun_s >= 0.8
+        assert 0 < disk.thread.completed < 400 and disk.directory.answers, "it is slow, no more"
+    works.release(400)
+    disk.end()

@@ -14,6 +14,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.isr import FollowerProgress
 from holdfast.replication.types import FetchedPartition, FetchPartitionQuery, FetchPlan
+from holdfast.storage.dir_state import DirNews
 from holdfast.storage.log import ColdRead
 
 TP = TopicPartition("t", 0)
@@ -435,6 +436,27 @@ def test_H_15_cold_reads_of_a_session(cluster: Any) -> None:
     session.fetch(query(0))
     queue.works.popleft()[1](None, KafkaStorageError("EIO"))
     assert isinstance(session.answers[-1][-1].error, KafkaStorageError)
+
+
+def test_K112_06_a_follower_of_a_silent_directory_gets_its_data_when_that_answers(cluster: Any) -> None:
+    cluster.create(1, 2, settle=False)
+    cluster[1].produce(b"a", acks=1)
+    partition, [directory] = cluster[1].replicas.partitions[TP], cluster[1].dirs
+    directory.note_pace(DirNews.HUNG, "a probe has no answer")
+    queue = cluster[1].queues[0]
+    queue.inline = False
+    session = Session(cluster)
+    session.fetch(query(0))
+    assert [each.data for answer in session.answers for each in answer] == [None], "the mark, and no data"
+    assert partition.followers[2].reading_since_ms == cluster.now_ms, "it is not to blame"
+    session.fetch()
+    cluster.now_ms += 500
+    cluster.tick()
+    assert session.answers[1:] == [[]] and len(queue.works) == 1, "asked for once"
+    session.fetch()
+    directory.note_pace(DirNews.ANSWERED, "a probe took 9000 ms")
+    queue.run()
+    assert session.answers[2][0].data is not None
 
 
 def test_a_read_that_fails_takes_the_partition_out(cluster: Any) -> None:

@@ -10,7 +10,14 @@ import pytest
 from holdfast.model.errors import KafkaStorageError
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TopicPartition
-from holdfast.replication.types import PartitionState, StopReplica
+from holdfast.replication.types import (
+    FetchPartitionQuery,
+    FetchQuery,
+    FetchResult,
+    Isolation,
+    PartitionState,
+    StopReplica,
+)
 from holdfast.storage.dir_state import DirNews, DirState
 from tests.unit.replication.conftest import TP, Node, topic_id
 
@@ -192,3 +199,35 @@ def test_D3_where_all_are_silent_a_new_replica_is_refused_at_once_and_made_later
     node.dirs[0].note_pace(DirNews.ANSWERED, "it was slow")
     assert node.logs.new.has_place(TP), "slow, and the only one"
     assert Asked(node, state()).done and not node.logs.standings.is_refused(TP)
+
+
+def test_K112_06_a_consumer_of_a_silent_directory_gets_what_is_on_the_others(new_cluster: Any) -> None:
+    node = new_cluster(1, dirs=2)[1]
+    tps = [TopicPartition("t", i) for i in range(2)]
+    for tp in tps:
+        assert Asked(node, state(tp)).done
+        node.produce(b"a", tp=tp)
+    silent = node.dirs[1]
+    assert [node.log(tp).dir for tp in tps] == node.dirs
+    silent.note_pace(DirNews.HUNG, "a probe has no answer")
+    hang(node, 1)
+
+    def fetch(max_wait_ms: int) -> list[list[FetchResult]]:
+        answers: list[list[FetchResult]] = []
+        queries = [FetchPartitionQuery(tp, 0, 1 << 20) for tp in reversed(tps)]
+        query = FetchQuery(None, max_wait_ms, 1, 1 << 20, Isolation.READ_UNCOMMITTED, queries)
+        node.replicas.fetch(query, node.cluster.now_ms, answers.append)
+        return answers
+
+    [[mute, well]] = fetch(500)
+    assert (mute.error, mute.data, mute.high_watermark) == (None, None, 1)
+    assert well.error is None and well.data is not None
+    # Nobody has to ask again and again for what is on no other directory.
+    answers, _ = node.consume(0, tp=tps[1], max_wait_ms=500)
+    assert answers == [] and not node.queues[1].works
+    wait(node, 500)
+    assert [each.data for each in answers[0]] == [None]
+    silent.note_pace(DirNews.ANSWERED, "a probe took 9000 ms")
+    thaw(node)
+    [both] = fetch(500)
+    assert all(each.data is not None for each in both)
