@@ -6,8 +6,16 @@ import shutil
 import pytest
 
 from holdfast.cli.layout import LayoutError, Node, Options, plan, write
-from holdfast.cli.relocation import taken_over
+from holdfast.cli.relocation import PATH_KEYS, taken_over
 from holdfast.model.config import read_properties
+from holdfast.model.config_key import ConfigType
+from holdfast.model.config_keys import KEYS
+
+NOT_REWRITTEN = {
+    "ssl.keystore.location": "there is no TLS here: a broker neither reads nor writes what it names",
+    "ssl.truststore.location": "the same",
+}
+"""Keys whose values are paths and that stay as they are in a copy, with the reason."""
 
 
 def options(brokers: int | None = None, *, force: bool = False) -> Options:
@@ -78,6 +86,32 @@ def test_A1_a_copied_link_to_a_disk_of_the_original_is_refused(tmp_path: pathlib
     shutil.copytree(orig, copy, symlinks=True)
     with pytest.raises(LayoutError, match="two clusters would write to it"):
         made(copy)
+
+
+def test_A1_a_copy_writes_no_notes_into_witness_directories_of_the_original() -> None:
+    kept = {"metadata.log.dirs": "/a/orig/m1,/a/orig/m2", "metadata.witness.dirs": "/a/orig/w1,/mnt/w2"}
+    assert taken_over(kept, "/b")["metadata.witness.dirs"] == "/b/w1,/mnt/w2"
+
+
+def test_A1_a_copy_that_would_share_a_witness_directory_is_refused(tmp_path: pathlib.Path) -> None:
+    orig, copy, disk = tmp_path / "orig", tmp_path / "copy", tmp_path / "disk"
+    disk.mkdir()
+    made(orig)
+    with (orig / "broker-1.properties").open("a") as file:
+        file.write(f"metadata.witness.dirs={disk}\n")
+    made(orig)
+    used(orig)
+    shutil.copytree(orig, copy)
+    with pytest.raises(LayoutError, match=f"{copy} is a copy of {orig}, and {disk} of its broker 1"):
+        made(copy)
+
+
+def test_A1_every_key_that_holds_paths_is_rewritten_in_a_copy() -> None:
+    text = [key for key in KEYS.values() if key.type in (ConfigType.STRING, ConfigType.LIST) and not key.choices]
+    words = {"dir", "dirs", "path", "paths", "file", "files", "location"}
+    named = {key.name for key in text if words & set(key.name.split(".")) or "director" in key.doc}
+    assert named - set(PATH_KEYS) == set(NOT_REWRITTEN)
+    assert set(PATH_KEYS) <= named
 
 
 def test_A2_one_that_was_moved_and_moved_back_keeps_its_directories(tmp_path: pathlib.Path) -> None:
