@@ -166,15 +166,17 @@ def throttled(
 ) -> tuple[dict[str, ThrottledReplicas], list[BrokerId]]:
     """Whom a throttle is for: by topic the replicas that send and those that are to come, and every broker of either.
 
-    Where a partition is on its way already, those that come do not send.
+    A topic's lists are set whole, so all that is on its way already is in them, as with Kafka's tool: else the limit
+    would end for it. Where a partition is on its way, those that come do not send.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[BrokerId] = set()
-    for tp, replicas in sorted(wanted.items()):
-        adding = running[tp].adding if tp in running else ()
-        sources = [broker for broker in now[tp] if broker not in adding]
-        targets = [broker for broker in replicas if broker not in sources]
+    for tp in sorted(wanted.keys() | running.keys()):
+        moving = running.get(tp)
+        there, adding = (now[tp], ()) if moving is None else (moving.replicas, moving.adding)
+        sources = [broker for broker in there if broker not in adding]
+        targets = [broker for broker in wanted.get(tp, adding) if broker not in sources]
         brokers.update(sources, targets)
         leaders.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker}" for broker in sorted(sources))
         followers.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker}" for broker in sorted(targets))

@@ -23,7 +23,9 @@ from holdfast.cli.reassign_lines import (
     refuse_unknown_brokers,
     shrinking_line,
     started,
+    throttled,
 )
+from holdfast.client.reassignments import ThrottledReplicas
 from holdfast.client.views import ClusterView, PartitionView, ReassignmentView, TopicView
 from holdfast.model.types import TopicPartition
 
@@ -150,3 +152,22 @@ def test_C6_a_broker_that_the_cluster_has_not_is_named() -> None:
     refuse_unknown_brokers([3, 1], [1, 2, 3])
     with pytest.raises(PlanError, match=r"^broker 9 does not exist: expected some of 1, 2, 3$"):
         refuse_unknown_brokers([1, 9, 8], [3, 2, 1])
+
+
+def test_C_2_an_additional_plan_keeps_the_limit_of_what_is_under_way() -> None:
+    """A topic's lists are set whole: a plan for one partition must not free those of another one."""
+    moving, other = TopicPartition("t2", 1), TopicPartition("u", 3)
+    running = {
+        moving: ReassignmentView(replicas=(4, 5, 1), adding=(4, 5), removing=(1,)),
+        other: ReassignmentView(replicas=(6, 7), adding=(6,), removing=(7,)),
+    }
+    topics, brokers = throttled({T2: (2, 3)}, {T2: (1, 2)}, running)
+    assert topics == {"t2": ThrottledReplicas("0:1,0:2,1:1", "0:3,1:4,1:5"), "u": ThrottledReplicas("3:7", "3:6")}
+    assert brokers == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_C_2_the_limit_of_a_partition_that_is_sent_elsewhere_on_its_way() -> None:
+    running = {T2: ReassignmentView(replicas=(3, 1, 2), adding=(3,), removing=(1,))}
+    topics, brokers = throttled({T2: (4, 2)}, {T2: (3, 1, 2)}, running)
+    assert topics == {"t2": ThrottledReplicas("0:1,0:2", "0:4")}
+    assert brokers == [1, 2, 4]
