@@ -16,9 +16,10 @@ from holdfast.protocol.apis import INTERNAL, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
-IN_TEST_NAME = re.compile(r"_(K112|K113|K426|K1066|K18|ST|R|H|C|F|A|D)(_?)(\d+)(?=_|$)", re.IGNORECASE)
-AS_WRITTEN = ("C", "F", "A", "D")
-"""C2 is a decision, C-2 (``test_C_2_...``) was found by running clients."""
+IN_TEST_NAME = re.compile(r"_(operator_)?(K112|K113|K426|K1066|K18|ST|R|H|C|F|A|B|D)(_?)(\d+)(?=_|$)", re.IGNORECASE)
+AS_WRITTEN = ("C", "F", "A", "B", "D")
+"""C2 is a decision, C-2 (``test_C_2_...``) was found by running clients, operator-C2 (``test_operator_C2_...``) by
+operating a cluster."""
 STATES = ("done", "partly", "not")
 LONGEST_LIST = 3
 
@@ -31,7 +32,9 @@ A row is **done** when a test shows it: one that is named after the row's id (`t
 """
 
 
-def row_id(family: str, separator: str, number: str) -> str:
+def row_id(prefix: str, family: str, separator: str, number: str) -> str:
+    if prefix:
+        return f"operator-{family}{int(number)}"
     return (
         f"{family}{'-' if separator else ''}{int(number)}"
         if family in AS_WRITTEN
@@ -48,8 +51,10 @@ def named_tests() -> dict[str, list[str]]:
         tree = ast.parse(path.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                for family, separator, number in IN_TEST_NAME.findall(node.name):
-                    found[row_id(family.upper(), separator, number)].append(f"{path.relative_to(ROOT)}::{node.name}")
+                for prefix, family, separator, number in IN_TEST_NAME.findall(node.name):
+                    found[row_id(prefix, family.upper(), separator, number)].append(
+                        f"{path.relative_to(ROOT)}::{node.name}"
+                    )
     return dict(found)
 
 

@@ -359,7 +359,7 @@ def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) ->
         assert records(cluster, "t", 100) == numbers(100)  # broker 2 had all of them, and the longest log leads
 
 
-def test_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: pathlib.Path) -> None:
+def test_operator_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: pathlib.Path) -> None:
     with Cluster(brokers=1, data_dir=tmp_path) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "3")
         ok(cluster, "consume", "t", "--group", "g", "--timeout-ms", "3000")  # begins at the end, and that is kept
@@ -368,7 +368,7 @@ def test_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: pathlib.P
         assert sorted(got.splitlines()) == numbers(100)
 
 
-def test_C8_consume_goes_on_when_its_only_broker_is_back(tmp_path: pathlib.Path) -> None:
+def test_operator_C8_consume_goes_on_when_its_only_broker_is_back(tmp_path: pathlib.Path) -> None:
     with Cluster(brokers=1, data_dir=tmp_path) as cluster:
         ok(cluster, "topics", "create", "t")
         produce(cluster, "t", range(50))

@@ -45,6 +45,6 @@ def test_B8_an_address_that_nobody_can_reach_is_refused(host: str) -> None:
     )
 
 
-def test_C6_a_directory_that_is_listed_twice_is_named() -> None:
+def test_operator_C6_a_directory_that_is_listed_twice_is_named() -> None:
     with pytest.raises(ConfigError, match=r"of log\.dirs: /a is listed twice"):
         BrokerConfig.parse({"node.id": "1", "log.dirs": "/a,/b,/a"})

@@ -173,7 +173,7 @@ def test_K112_100_C14_what_kip_112_struck_out_is_not_here() -> None:
     assert code != 0 and "No such option" in err
 
 
-def test_C5_C6_what_cannot_be_read_is_named_without_a_trace(
+def test_operator_C5_operator_C6_what_cannot_be_read_is_named_without_a_trace(
     tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from holdfast.broker.process import run_broker
@@ -195,12 +195,12 @@ def test_C5_C6_what_cannot_be_read_is_named_without_a_trace(
     assert "HOLDFAST_LOG_LEVEL=FOO: expected DEBUG" in capfd.readouterr().err
 
 
-def test_C6_a_command_that_is_nearly_right_is_named() -> None:
+def test_operator_C6_a_command_that_is_nearly_right_is_named() -> None:
     code, _, err = holdfast("topic", "list")
     assert (code, "No such command 'topic'. Did you mean 'topics'?" in err) == (2, True)
 
 
-def test_C6_ctrl_c_in_a_move_says_what_goes_on() -> None:
+def test_operator_C6_ctrl_c_in_a_move_says_what_goes_on() -> None:
     """The broker that is asked never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)

@@ -148,7 +148,7 @@ def test_B12_a_plan_that_lowers_the_replication_factor_says_so() -> None:
     )
 
 
-def test_C6_a_broker_that_the_cluster_has_not_is_named() -> None:
+def test_operator_C6_a_broker_that_the_cluster_has_not_is_named() -> None:
     refuse_unknown_brokers([3, 1], [1, 2, 3])
     with pytest.raises(PlanError, match=r"^broker 9 does not exist: expected some of 1, 2, 3$"):
         refuse_unknown_brokers([1, 9, 8], [3, 2, 1])
