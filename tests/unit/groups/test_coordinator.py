@@ -99,6 +99,24 @@ def test_the_next_coordinator_knows_members_assignments_and_offsets(world: Any) 
     assert other.group().members == {}
 
 
+def test_C_10_a_coordinator_that_is_moved_ends_no_session(world: Any) -> None:
+    """While it loads a heartbeat is no error, and then every member has a whole session, however long that took."""
+    first, second = world.stable(2)
+    world.coordinator.on_resigned(world.partition("g"))
+    assert isinstance(world.heartbeat(first, 2), NotCoordinatorError)
+    other = type(world)(world.log, lead=False)
+    partition = other.partition("g")
+    other.coordinator.on_elected(partition, 2)
+    other.pass_ms(60_000)
+    assert other.heartbeat(first, 2) is None
+    other.coordinator.load(partition, 2, world.log.chunks(partition), other.now_ms)
+    other.pass_ms(9_999)
+    assert other.heartbeat(first, 2) is None
+    assert set(other.group().members) == {first, second}
+    other.pass_ms(1)
+    assert set(other.group().members) == {first}, "the session of who said nothing is as long as ever"
+
+
 def test_the_next_coordinator_goes_on_with_the_generation(world: Any) -> None:
     [member] = world.stable()
     world.leave(member)
