@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterable, Sequence
@@ -246,6 +247,15 @@ def errors_of_dirs(cluster: Cluster, broker: int) -> dict[int, int]:
 
 def log_of(cluster: Cluster, broker: int) -> str:
     return (cluster.data_dir / f"broker-{broker}.log").read_text(errors="replace")
+
+
+def wait_told(cluster: Cluster, broker: int, number: int, why: str) -> None:
+    """Until the log of a broker has the expected error message, for that directory; no other one of the cluster has any
+    (KIP-112's test plan)."""
+    line = re.compile(rf"ERROR .*log dir {re.escape(str(cluster.log_dir(broker, number)))} is offline: .*{why}")
+    wait_for(lambda: line.search(log_of(cluster, broker)), f"the line of directory {number}", timeout_s=TIMEOUT_S)
+    told = {found for one in cluster.pids() for found in re.findall(r"log dir (\S+) is offline", log_of(cluster, one))}
+    assert told == {str(cluster.log_dir(broker, number))}
 
 
 def wait_probed(cluster: Cluster, broker: int, number: int, times: int = 3) -> None:

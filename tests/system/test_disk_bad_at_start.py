@@ -34,7 +34,9 @@ from tests.system.on_disks import (
     read_all,
     wait_equal,
     wait_offline,
+    wait_told,
 )
+from tests.system.test_disk_system import Group
 from tests.system.test_metrics import scrape
 
 pytestmark = pytest.mark.system
@@ -167,21 +169,28 @@ def test_a_topic_is_deleted_while_a_disk_is_away_and_its_name_used_again_K112_71
 
 
 def test_ST_1_a_bad_disk_is_found_when_the_leader_starts(topic: str) -> None:
-    """KIP-112's system test: the leader is killed, its directory becomes mode 000, it starts again."""
+    """KIP-112's system test: the leader is killed, its directory becomes mode 000, it starts again; a group reads."""
     disks = {(broker, number): FAULTS["mode-000"] for broker in ALL for number in (1, 2)}
     with Cluster(disks=disks, user=NOBODY, settings=SETTINGS) as cluster:
         create(cluster, topic, [[1, 2, 3]], min_insync_replicas="2")
-        with Load(cluster, topic) as load:
+        with Group(cluster, topic) as group, Load(cluster, topic) as load:
+            wait_for(lambda: group.read, "the first record read", timeout_s=TIMEOUT_S)
             disk = cluster.disk_of(1, topic, 0)
+            bad = int(cluster.folder_of(1, topic, 0).parent.name.rpartition("-")[2])
+            lost = on_disk(cluster, 1, bad)
+            assert (topic, 0) in lost
             os.kill(cluster.pids()[1], signal.SIGKILL)
             wait_for(lambda: 1 not in cluster.live(), "the end of broker 1", timeout_s=TIMEOUT_S)
             disk.fail()
             cluster.revive()
-            wait_offline(cluster, 1, [(topic, 0)], at=ALL)
+            wait_offline(cluster, 1, lost, at=ALL)
             load.progress(20)
             seen = cluster.describe([topic]).partitions[topic, 0]
             assert seen.leader in (2, 3) and set(seen.isr) == {2, 3}
             assert 1 in cluster.live()
+            wait_told(cluster, 1, bad, "Permission denied")
+            assert errors_of_dirs(cluster, 1) == {bad: STORAGE_ERROR, 3 - bad: 0}
+            group.wait_for_all(load)
 
 
 def test_K112_95_K112_43_K112_71_a_directory_that_is_bad_at_the_start_is_as_visible_as_one_that_dies(

@@ -31,6 +31,7 @@ from tests.system.on_disks import (
     on_disk,
     produce_error,
     wait_offline,
+    wait_told,
 )
 
 pytestmark = pytest.mark.system
@@ -124,6 +125,7 @@ def test_a_directory_of_a_broker_fails_ST_2_ST_3_ST_4(role: str, bounce: bool, t
                 wait_for(lambda: victim not in cluster.live(), f"the end of broker {victim}", timeout_s=TIMEOUT_S)
                 cluster.revive()
             wait_offline(cluster, victim, [(two, 0)], at=ALL)
+            wait_told(cluster, victim, 2, "Permission denied")
             now, isr = roles(cluster, two)
             assert now != victim and victim not in isr and victim in cluster.live()
             if role == "follower" and not bounce:
