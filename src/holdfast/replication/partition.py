@@ -26,6 +26,7 @@ from typing import Protocol
 
 from holdfast.model.errors import (
     HoldfastError,
+    KafkaStorageError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
 )
@@ -252,6 +253,12 @@ class Partition(HostedReplica):
                 f"{self.topic_partition}: {len(self.isr.committed)} in sync, expected "
                 f"min.insync.replicas={log.config.min_insync_replicas}"
             )
+            self.refused.add(batches, error, now_ms)
+            done(ProduceResult(error, error_message=error.message))
+            return
+        if not self.hw_followers and not log.dir.answers:
+            # Nobody else is about to lead, whose becoming the leader would answer what waits for the disk.
+            error = KafkaStorageError(f"{self.topic_partition}: log dir {log.dir.path} does not answer")
             self.refused.add(batches, error, now_ms)
             done(ProduceResult(error, error_message=error.message))
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.errors import KafkaStorageError
+from holdfast.model.errors import KafkaStorageError, NotLeaderOrFollowerError
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import (
@@ -231,3 +231,36 @@ def test_K112_06_a_consumer_of_a_silent_directory_gets_what_is_on_the_others(new
     thaw(node)
     [both] = fetch(500)
     assert all(each.data is not None for each in both)
+
+
+def test_K112_06_a_produce_to_a_silent_directory_is_refused_at_once_where_nobody_else_can_lead(new_cluster: Any) -> None:
+    """Seen: it was neither refused nor timed out, and its bytes were kept for as long as the disk hung."""
+    node = new_cluster(1)[1]
+    assert Asked(node, state()).done
+    node.dirs[0].note_pace(DirNews.HUNG, "a probe has no answer")
+    hang(node, 0)
+    for acks in (-1, 1, 0):
+        [result] = node.produce(b"a", acks=acks)
+        assert isinstance(result.error, KafkaStorageError) and "does not answer" in str(result.error)
+    assert not node.queues[0].works and not node.replicas.partitions[TP].appends
+    node.dirs[0].note_pace(DirNews.ANSWERED, "a probe took 9000 ms")
+    thaw(node)
+    [result] = node.produce(b"b")
+    assert result.error is None and node.values() == [(0, b"b")]
+
+
+def test_K112_06_a_produce_to_a_silent_directory_is_answered_when_another_replica_leads(new_cluster: Any) -> None:
+    cluster = new_cluster(2)
+    cluster.create(1, 2)
+    node = cluster[1]
+    node.dirs[0].note_pace(DirNews.HUNG, "a probe has no answer")
+    hang(node, 0)
+    results = node.produce(b"a")
+    assert results == []
+    cluster.change(leader=2)
+    cluster.broadcast()
+    [result] = results
+    assert isinstance(result.error, NotLeaderOrFollowerError)
+    thaw(node)
+    cluster.settle()
+    assert node.values() == []
