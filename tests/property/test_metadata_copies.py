@@ -70,7 +70,8 @@ class LocklessFiles(SimFiles):
 
     def device(self, path: str) -> int:
         SimFiles.device(self, path)
-        return (*COPIES, *WITNESSES).index(path)
+        disks = (*COPIES, *WITNESSES)
+        return next((number for number, disk in enumerate(disks) if f"{path}/".startswith(f"{disk}/")), len(disks))
 
 
 class Run:

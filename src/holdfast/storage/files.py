@@ -387,10 +387,14 @@ def make_durably(files: FileSystem, path: str) -> None:
     files.makedirs(path)
     for each in made:
         files.fsync_dir(posixpath.dirname(each) or ".")
-    # Those that were there too: who made them may have been killed before this line. Not all have to be ours.
+    # Those that were there too: who made them may have been killed before this line. Not all have to be ours. What
+    # another device holds is not: on it is a mount point, and it may hang while this one does not.
+    device = files.device(path)
     while at not in ("/", "."):
         at = posixpath.dirname(at) or "."
         with contextlib.suppress(OSError):
+            if files.device(at) != device:
+                return
             files.fsync_dir(at)
 
 

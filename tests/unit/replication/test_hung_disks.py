@@ -233,7 +233,9 @@ def test_K112_06_a_consumer_of_a_silent_directory_gets_what_is_on_the_others(new
     assert all(each.data is not None for each in both)
 
 
-def test_K112_06_a_produce_to_a_silent_directory_is_refused_at_once_where_nobody_else_can_lead(new_cluster: Any) -> None:
+def test_K112_06_a_produce_to_a_silent_directory_is_refused_at_once_where_nobody_else_can_lead(
+    new_cluster: Any,
+) -> None:
     """Seen: it was neither refused nor timed out, and its bytes were kept for as long as the disk hung."""
     node = new_cluster(1)[1]
     assert Asked(node, state()).done

@@ -114,6 +114,36 @@ def test_h19_a_listener_that_fails_does_not_save_the_dir(log_dir):
     assert not log_dir.is_online
 
 
+class DiskOfItsOwn(OsFiles):
+    """One directory is where another device is mounted; what is synced is noted."""
+
+    def __init__(self, mounted: str) -> None:
+        super().__init__()
+        self.mounted = mounted
+        self.synced: list[str] = []
+
+    def device(self, path: str) -> int:
+        return super().device(path) + (path + "/").startswith(self.mounted + "/")
+
+    def fsync_dir(self, path: str) -> None:
+        self.synced.append(path)
+        super().fsync_dir(path)
+
+
+def test_K112_06_opening_a_directory_syncs_nothing_of_another_disk(tmp_path):
+    """Seen: every directory up to / was synced, and where that hung no log directory could be opened."""
+    mounted = f"{tmp_path}/disk"
+    os.mkdir(mounted)
+    for what in ("made", "was there"):
+        files = DiskOfItsOwn(mounted)
+        opened(f"{mounted}/holdfast/logs", files).close()
+        above = set(files.synced) - {f"{mounted}/holdfast/logs"}
+        assert above == {mounted, f"{mounted}/holdfast"}, what
+    files = DiskOfItsOwn(mounted)
+    opened(mounted, files).close()
+    assert set(files.synced) == {mounted}, "a mount point is not ours"
+
+
 def opened(path, files=None, node_id=1, cluster_id="c", new_id=lambda: UUID(int=5)) -> LogDir:
     directory = LogDir(str(path), files or OsFiles(), InlineQueue())
     directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=NOW_MS)
