@@ -42,6 +42,8 @@ class StepQueue:
         self.works: deque[tuple[Callable[[], Any], Callable[[Any, Any], None]]] = deque()
         self.completions: deque[tuple[Callable[[Any, Any], None], Any, Any]] = deque()
         self.completed = 0
+        self.hangs = False
+        """It does nothing more, though it may tell what it has done."""
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any, Any], None]) -> None:
         self.works.append((work, done))
@@ -185,7 +187,9 @@ class Machine:
             self.moves.dir_failed(directory)
             self.replicas.log_dir_failed(directory, self.ms)
         self.failed = []
-        able = [q.work for q in self.queues if q.works] + [q.complete for q in self.queues if q.completions]
+        able = [q.work for q in self.queues if q.works and not q.hangs] + [
+            q.complete for q in self.queues if q.completions
+        ]
         if not able:
             return False
         self.rng.choice(able)()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -46,6 +45,8 @@ MAX_NAME: Final = 255
 CHECKPOINT_MS: Final = 200
 """After a switch: what the checkpoints say of the replica belongs to its new directory."""
 STOP_S: Final = 2.0
+WATCH_MS: Final = 500
+"""How often is looked, while moves wait for a place, which of the directories answer."""
 
 
 class MovesHost(Protocol):
@@ -85,7 +86,8 @@ class Moves:
         self._next: dict[TopicPartition, str] = {}
         """Where to, when a switch that could not be stopped any more is through."""
         self._copying: set[Move] = set()
-        self._waiting: deque[Move] = deque()
+        self._waiting: list[Move] = []
+        self._is_watching = False
         self._throttle = ByteRate(broker.config.int(THROTTLE))
         self._checkpoint_is_due = False
         self._is_stopping = False
@@ -181,12 +183,25 @@ class Moves:
         self._fill()
 
     def _fill(self) -> None:
-        limit = self._broker.config.optional_int(PARALLEL) or len(self._broker.logs.dirs)
-        while self._waiting and len(self._copying) < limit:
-            move = self._waiting.popleft()
+        """A move between directories of which one does not answer has no place: others have it, and no new one gets
+        any. It goes on by itself when the directory answers; for that time there may be more than the limit."""
+        places = self._broker.config.optional_int(PARALLEL) or len(self._broker.logs.dirs)
+        places -= sum(map(_answers, self._copying))
+        waiting, self._waiting = self._waiting, []
+        starting: list[Move] = []
+        for move in waiting:
             if move.state is MoveState.WAITING:
-                self._copying.add(move)
-                move.go()
+                (starting if len(starting) < places and _answers(move) else self._waiting).append(move)
+        self._copying.update(starting)
+        for move in starting:
+            move.go()
+        if self._waiting and not self._is_watching and not self._is_stopping:
+            self._is_watching = True
+            self.later(WATCH_MS, self._watched)
+
+    def _watched(self) -> None:
+        self._is_watching = False
+        self._fill()
 
     def allowance(self) -> tuple[int, int]:
         """See Around."""
@@ -336,3 +351,7 @@ class Moves:
 
     def _is_switching(self) -> bool:
         return any(not m.is_over for m in self._moves.values())
+
+
+def _answers(move: Move) -> bool:
+    return move.source.dir.answers and move.target.answers

@@ -22,6 +22,7 @@ from holdfast.records.record import Record, encode_batch
 from holdfast.replication.throttle import ByteRate
 from holdfast.replication.types import Role, StopReplica
 from holdfast.storage.dir_scan import NameKind
+from holdfast.storage.dir_state import DirNews
 from holdfast.storage.move import HOLD_MS
 from holdfast.storage.move_state import MoveState
 from tests.property.machine import CONFIG, D0, D1, TP, Machine, batches_of, values_of
@@ -434,6 +435,51 @@ def test_K113_08_copies_are_made_at_once_and_filled_so_many_at_a_time() -> None:
     step_until(machine, over)
     assert most == 1
     assert {tp: machine.logs.dir_of(tp) for tp in at} == {tp: D1 if path == D0 else D0 for tp, path in at.items()}
+
+
+def hang(machine: Machine, path: str, *, hangs: bool = True) -> None:
+    """All threads of a directory do nothing more, and it is known; or they do again."""
+    number = next(i for i, each in enumerate(machine.dirs) if each.path == path)
+    for queue in machine.queues[2 * number : 2 * number + 2]:
+        queue.hangs = hangs
+    machine.dirs[number].note_pace(DirNews.HUNG if hangs else DirNews.ANSWERED, "no answer for 1 s")
+
+
+@pytest.mark.parametrize("began", [True, False], ids=["while it copies", "while it waits for a place"])
+@pytest.mark.parametrize("hung", ["source", "target"])
+def test_K113_08_a_move_that_hangs_gives_its_place_to_others(hung: str, began: bool) -> None:
+    machine = made(disks=3, properties={PARALLEL: "1", THROTTLE: "1000"})
+    other = TopicPartition("t", 1)
+    machine.lead(is_new=True, tp=other)
+    machine.settle()
+    assert machine.logs.dir_of(other) == D1
+    path = D0 if hung == "source" else D2
+
+    def to(tp: TopicPartition, path: str) -> None:
+        machine.moves.alter(tp, path)
+        step_until(machine, lambda: tp not in machine.moves.being_made(path))
+
+    if began:
+        to(TP, D2)
+        assert state_of(machine) == MoveState.COPYING.value
+        machine.settle()
+        hang(machine, path)
+    else:
+        to(other, D2 if hung == "source" else D0)
+        to(TP, D2)
+        hang(machine, path)
+        machine.moves.alter(other, D1)  # taken back: its place is free
+        step_until(machine, lambda: len(machine.moves.describe()) == 1)
+        assert state_of(machine) == MoveState.WAITING.value
+    for target in (D2 if hung == "source" else D0, D1):
+        to(other, target)
+        step_until(machine, lambda: len(machine.moves.describe()) == 1)
+        assert machine.logs.dir_of(other) == target
+    assert machine.logs.dir_of(TP) == D0
+    hang(machine, path, hangs=False)
+    machine.finish()
+    assert machine.log.dir.path == D2
+    assert len(values_of(machine.log)) == 20
 
 
 def test_H_18_a_copy_that_is_removed_under_a_move_is_no_failure_of_the_disk() -> None:
