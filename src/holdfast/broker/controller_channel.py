@@ -1,8 +1,9 @@
 """The active controller's line to one broker: LeaderAndIsr, StopReplica and UpdateMetadata, in order.
 
 Owns one connection and a queue of requests that describe desired state. Requests are idempotent and fenced by
-epochs, so a lost connection means: connect again and send the full state. A connection that closes and a port
-that refuses is a dead broker and reported at once; silence is left to the session timeout.
+epochs, so a lost connection means: connect again and send the full state. Orders are numbered as they are queued, and a
+full state stands for all that came before it: so it is known what has been answered while more is queued. A connection
+that closes and a port that refuses is a dead broker and reported at once; silence is left to the session timeout.
 """
 
 from __future__ import annotations
@@ -59,19 +60,25 @@ class ControllerChannel:
         self._on_answer = on_answer
         self._on_refused = on_refused
         self._on_lost = on_lost
-        self._queue: deque[Any] = deque()
+        self._queue: deque[tuple[int, Any]] = deque()
+        """With their numbers."""
+        self._asked = 1
+        """The number of the newest order: the first is the full state."""
+        self._through = 0
+        """All up to this one are answered, or in a full state that is."""
         self._needs_full_state = True
         self._work = asyncio.Event()
         self._work.set()
         self._lost = asyncio.Event()
         self._connection: BrokerConnection | None = None
-        self._idle: list[asyncio.Future[None]] = []
-        self._sending = False
+        self._waiters: deque[tuple[int, asyncio.Future[bool]]] = deque()
         self._retry_s = 0.0
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"channel-{broker_id}")
 
     def send(self, requests: list[Any]) -> None:
         """Queue requests; the order is kept."""
+        first = self._asked + 1
+        self._asked += len(requests)
         if self._needs_full_state:
             return  # what is being built then includes these
         if len(self._queue) + len(requests) > MAX_QUEUED:
@@ -79,21 +86,24 @@ class ControllerChannel:
             self._queue.clear()
             self._needs_full_state = True
         else:
-            self._queue.extend(requests)
+            self._queue.extend(enumerate(requests, first))
         self._work.set()
 
     @property
     def is_flushed(self) -> bool:
         """Everything so far is answered."""
-        return not self._queue and not self._sending and not self._needs_full_state
+        return self._through >= self._asked
 
-    async def flushed(self) -> None:
-        """Return when everything queued so far is answered, or the channel has ended."""
+    async def flushed(self) -> bool:
+        """Return when everything queued so far is answered, whatever is queued meanwhile. False: the channel has
+        ended, or nobody is to wait for it."""
         if self._task.done() or self.is_flushed:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._idle.append(waiter)
-        await waiter
+            return self.is_flushed
+        while self._waiters and self._waiters[0][1].done():
+            self._waiters.popleft()  # of somebody who has waited long enough
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiters.append((self._asked, waiter))
+        return await waiter
 
     def close(self) -> None:
         """End the channel; queued requests are dropped."""
@@ -104,10 +114,14 @@ class ControllerChannel:
 
     def release(self) -> None:
         """Nobody is to wait for this broker any more."""
-        idle, self._idle = self._idle, []
-        for waiter in idle:
-            if not waiter.done():
-                waiter.set_result(None)
+        while self._waiters:
+            _settle(self._waiters.popleft()[1], False)
+
+    def _is_through(self, number: int) -> None:
+        """All orders up to this one are answered."""
+        self._through = max(self._through, number)
+        while self._waiters and self._waiters[0][0] <= self._through:
+            _settle(self._waiters.popleft()[1], True)
 
     async def _run(self) -> None:
         while True:
@@ -131,6 +145,7 @@ class ControllerChannel:
     async def _connect(self) -> None:
         self._lost.clear()
         self._needs_full_state = True
+        self._asked += 1
         connection = BrokerConnection(
             self._host, self._port, f"controller-to-broker-{self.broker_id}", on_close=self._on_close
         )
@@ -160,35 +175,35 @@ class ControllerChannel:
         connection = self._connection
         assert connection is not None
         loop = asyncio.get_running_loop()
-        unanswered: deque[tuple[Any, asyncio.Task[Any]]] = deque()
+        unanswered: deque[tuple[int, Any, asyncio.Task[Any]]] = deque()
         next_s = 0.0
         try:
             while not self._lost.is_set():
                 if self._needs_full_state:
                     self._queue.clear()
-                    self._queue.extend(self._full_state())
+                    self._queue.extend((self._through + 1, request) for request in self._full_state())
                     self._needs_full_state = False
                 may_send = bool(self._queue) and len(unanswered) < MAX_UNANSWERED
                 if may_send and (not unanswered or loop.time() >= next_s):
-                    request = self._queue.popleft()
-                    unanswered.append((request, loop.create_task(self._ask(connection, request))))
+                    number, request = self._queue.popleft()
+                    unanswered.append((number, request, loop.create_task(self._ask(connection, request))))
                     next_s = loop.time() + PATIENCE_S
                     continue
-                self._sending = bool(unanswered)
                 if unanswered:
-                    await self._answer_or_work(unanswered[0][1], next_s - loop.time() if may_send else None)
-                    while unanswered and unanswered[0][1].done():
-                        request, task = unanswered.popleft()
+                    await self._answer_or_work(unanswered[0][2], next_s - loop.time() if may_send else None)
+                    while unanswered and unanswered[0][2].done():
+                        _, request, task = unanswered.popleft()
                         response = task.result()
                         self._retry_s = 0.0
                         self._on_answer(self.broker_id, request, response)
+                    if not self._needs_full_state and (unanswered or self._queue):
+                        self._is_through((unanswered or self._queue)[0][0] - 1)
                 else:
-                    self.release()
+                    self._is_through(self._asked)
                     self._work.clear()
                     await self._work.wait()
         finally:
-            self._sending = False
-            for _, task in unanswered:
+            for _, _, task in unanswered:
                 task.add_done_callback(_forget)
                 task.cancel()
 
@@ -217,3 +232,8 @@ def _forget(task: asyncio.Task[Any]) -> None:
     """Whatever came of it: the connection is given up."""
     if not task.cancelled():
         task.exception()
+
+
+def _settle(waiter: asyncio.Future[bool], is_answered: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(is_answered)

@@ -384,10 +384,9 @@ class ControllerLoop:
                     registered, channel = self.image.brokers.get(broker_id), self._channels.get(broker_id)
                     if registered is None or registered.epoch != broker_epoch or not registered.fenced:
                         break  # the decision says what follows
-                    if channel is None or channel.is_flushed:
+                    if channel is None or await channel.flushed():
                         break
-                    await channel.flushed()
-                    await asyncio.sleep(0)  # one that was closed is flushed at once
+                    await asyncio.sleep(0)  # one that was closed says so at once
         except TimeoutError:
             return False
         return True

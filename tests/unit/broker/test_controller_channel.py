@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.broker.controller_channel import MAX_QUEUED, ControllerChannel
 from holdfast.broker.entity import build
 from holdfast.protocol.apis import ApiKey, request_type
@@ -24,9 +26,10 @@ class Line:
         self.listener = Listener()
         self.refused: list[tuple[int, int]] = []
         self.lost: list[int] = []
+        self.answered: list[int] = []
         self.channel = ControllerChannel(
             2, 5, "127.0.0.1", self.listener.port,
-            full_state=lambda: [update(FULL)], on_answer=lambda *_: None,
+            full_state=lambda: [update(FULL)], on_answer=lambda *of: self.answered.append(of[1].controller_epoch),
             on_refused=lambda *who: self.refused.append(who), on_lost=self.lost.append,
         )  # fmt: skip
 
@@ -66,6 +69,72 @@ def test_a_lost_connection_is_made_again_with_the_full_state() -> None:
         assert line.lost == [2]
         assert line.refused == []
         line.channel.close()
+        line.listener.close()
+
+    asyncio.run(check())
+
+
+def test_D2_who_waits_for_the_orders_so_far_does_not_wait_for_those_after_them() -> None:
+    """Beside a disk that hangs an answer takes its time, and topics come and go: there is always an order under way."""
+
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.listener.reply = lambda request: None
+        line.channel.send([update(1), update(2)])
+        waiting = asyncio.ensure_future(line.channel.flushed())
+        await asyncio.sleep(0)
+        line.channel.send([update(3)])
+        later = asyncio.ensure_future(line.channel.flushed())
+        await until(lambda: len(line.listener.unanswered) == 3)
+        line.listener.answer(line.listener.unanswered.pop(0), {})
+        await until(lambda: line.answered == [FULL, 1])
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        line.listener.answer(line.listener.unanswered.pop(0), {})
+        await until(lambda: line.answered == [FULL, 1, 2])
+        await asyncio.sleep(0)
+        assert waiting.done()
+        assert waiting.result() is True
+        assert not line.channel.is_flushed
+        assert not later.done()
+        line.listener.answer_all()
+        assert await asyncio.wait_for(later, DEADLINE_S) is True
+        assert line.channel.is_flushed
+        line.channel.close()
+        line.listener.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("how", ["connection lost", "too many"])
+def test_D2_orders_that_were_dropped_count_as_answered_with_the_full_state(how: str) -> None:
+    async def check() -> None:
+        line = Line()
+        await line.channel.flushed()
+        line.listener.reply = lambda request: None
+        line.channel.send([update(1), update(2)])
+        waiting = asyncio.ensure_future(line.channel.flushed())
+        await until(lambda: line.received == [FULL, 1, 2])
+        if how == "connection lost":
+            line.listener.unanswered.clear()
+            line.listener.hang_up()
+        else:
+            line.channel.send([update(3)] * (MAX_QUEUED + 1))
+        dropped = asyncio.ensure_future(line.channel.flushed())
+        await until(lambda: line.received == [FULL, 1, 2, FULL])
+        assert not waiting.done()
+        assert not dropped.done()
+        line.channel.send([update(4)])
+        await until(lambda: line.received == [FULL, 1, 2, FULL, 4])
+        while line.listener.unanswered[0] is not line.listener.unanswered[-1]:  # all but the newest
+            line.listener.answer(line.listener.unanswered.pop(0), {})
+        assert await asyncio.wait_for(asyncio.gather(waiting, dropped), DEADLINE_S) == [True, True]
+        assert not line.channel.is_flushed
+        ended = asyncio.ensure_future(line.channel.flushed())
+        await asyncio.sleep(0)
+        line.channel.close()
+        assert await asyncio.wait_for(ended, DEADLINE_S) is False
         line.listener.close()
 
     asyncio.run(check())

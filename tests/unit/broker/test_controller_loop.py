@@ -206,6 +206,34 @@ def test_nobody_waits_for_a_broker_that_is_found_dead() -> None:
     asyncio.run(check())
 
 
+def test_H_13_a_fenced_broker_has_been_told_though_more_is_decided_meanwhile() -> None:
+    """It stayed fenced as long as topics came and went faster than it answered."""
+
+    async def check() -> None:
+        async with reign(brokers=3) as one:
+            three = one.brokers[3]
+            three.reply = lambda request: None
+            await one.loop.submit(create("t0"))
+            await until(lambda: three.unanswered)
+            epoch = one.loop.image.brokers[3].epoch
+            await one.loop.submit(events.BrokerConnectionLost(broker_id=3, broker_epoch=epoch, refused=True))
+            assert one.loop.image.brokers[3].fenced
+            told = asyncio.ensure_future(one.loop.has_told(3, epoch))
+            await asyncio.sleep(0)
+            channel = one.loop._channels[3]
+            await until(lambda: not channel._queue)  # all there was so far is sent
+            await one.loop.submit(create("t1"))
+            await until(lambda: "t1" in str(three.requests[-1]) and not channel._queue)
+            assert not told.done()
+            newest = three.unanswered.pop()
+            three.answer_all()
+            assert await told
+            assert one.loop.image.brokers[3].fenced
+            three.answer(newest, {})
+
+    asyncio.run(check())
+
+
 def test_a_broker_that_dies_is_noticed_by_its_closed_connection() -> None:
     async def check() -> None:
         async with reign(brokers=3) as one:
