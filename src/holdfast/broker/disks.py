@@ -51,6 +51,8 @@ LOAD_TIMEOUT_S = 60.0
 """How long a directory may take to be loaded when it comes back; one that hangs is left as it was."""
 _TAKE_S = 2.0
 """How long clients may take to receive what was read from a directory before it failed."""
+_AGAIN_S = 1.0
+"""Until the files of a directory are to be given back again, where so much waits for it that that was refused."""
 _RETURNS_KEPT = 16
 
 
@@ -130,7 +132,7 @@ class Disks:
         broker.logs.new.dir_failed(directory)
         self.news.failed(lost)
         broker.membership.beat()
-        dir_changes.release(broker.logs, directory)
+        dir_changes.release(broker.logs, directory, partial(broker.loop.call_later, _AGAIN_S))
         broker.loop.call_later(_TAKE_S, broker.server.let_go, directory)
         timeout_ms = broker.config.int("log.dir.failure.timeout.ms")
         broker.loop.call_later(timeout_ms / 1000, self._check_reported, directory, timeout_ms)

@@ -68,9 +68,9 @@ class CheckpointWriter:
         return self._space.get(directory.path)
 
     def write_all(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Write the files of each directory whose contents changed."""
+        """Write the files of each directory that answers, and whose contents changed."""
         for directory in self._logs.dirs:
-            if directory.is_online:
+            if directory.answers:
                 self._queued[directory.path] = values = self.values(directory, high_watermarks)
                 self._logs.submit_quietly(directory, partial(self.write, directory, values))
 
@@ -80,7 +80,7 @@ class CheckpointWriter:
         note = Note(written_ms=now_ms, directories={d.path: self._logs.held_by(d) for d in dirs})
         for directory in dirs if len(dirs) > 1 else ():
             before = self._notes.get(directory.path)
-            if directory.is_online and (before is None or not note.says_as_much_as(before)):
+            if directory.answers and (before is None or not note.says_as_much_as(before)):
                 self._notes[directory.path] = note
                 self._logs.submit_quietly(directory, partial(_write_note, directory, note))
 

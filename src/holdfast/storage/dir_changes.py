@@ -11,13 +11,18 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.model.errors import HoldfastError, InconsistentMetaPropertiesError, KafkaStorageError
+from holdfast.model.errors import (
+    DiskQueueFullError,
+    HoldfastError,
+    InconsistentMetaPropertiesError,
+    KafkaStorageError,
+)
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TimestampMs, TopicPartition
 from holdfast.storage.dir_load import FailedReplica, LoadedDir, set_aside
 from holdfast.storage.dir_scan import STRAY_SUFFIX, marked_name
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import DiskQueue, LogDir
 from holdfast.storage.log_manager import LogManager
 
 log = logging.getLogger(__name__)
@@ -28,22 +33,43 @@ GivesWay = Callable[[TopicPartition], bool]
 one that is served, and from now on it is not."""
 
 
+Later = Callable[[Callable[[], None]], object]
+"""Has something called in a while, on the loop."""
+
+
+def _not_later(_: Callable[[], None]) -> None:
+    """For queues that refuse nothing."""
+
+
 def _stays(_: TopicPartition) -> bool:
     return False
 
 
-def release(logs: LogManager, directory: LogDir) -> None:
-    """Give back every file of a dir that is offline, so that it can be unmounted. Later, if its thread hangs."""
+def release(logs: LogManager, directory: LogDir, later: Later = _not_later) -> None:
+    """Give back every file of a dir that is offline, and its lock, so that it can be unmounted or used again. Later, if
+    its thread hangs; and if so much waits for that thread that this is refused, it is tried again ``later``."""
     mine = [*logs.logs_in(directory), *logs.deletions.of_dir(directory)]
 
     def give_back() -> None:
         for each in mine:
             each.release()
 
-    directory.queue.submit(give_back, lambda *_: None)
+    def give_all_back() -> None:
+        try:
+            give_back()
+        finally:
+            directory.close()
+
+    def insist(queue: DiskQueue, work: Callable[[], None]) -> None:
+        def ended(_: None, error: HoldfastError | None) -> None:
+            if isinstance(error, DiskQueueFullError):
+                later(partial(insist, queue, work))
+
+        queue.submit(work, ended)
+
     if directory.sync_queue is not None:  # what it was about may have opened a file again
-        directory.sync_queue.submit(give_back, lambda *_: None)
-    directory.queue.submit(directory.close, lambda *_: None)
+        insist(directory.sync_queue, give_back)
+    insist(directory.queue, give_all_back)
 
 
 def fail_log(logs: LogManager, failed: Log, error: HoldfastError) -> bool:

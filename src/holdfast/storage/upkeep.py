@@ -83,7 +83,7 @@ class Upkeep:
         )
         for each in self._logs.logs():
             queue = each.dir.sync_queue
-            if queue is not None and each.has_rolled and each.dir.is_online and each not in self._syncing:
+            if queue is not None and each.has_rolled and each.dir.answers and each not in self._syncing:
                 self._syncing.add(each)
                 self._sync_aside(each, queue)
 
@@ -114,7 +114,7 @@ class Upkeep:
         for directory in self._logs.dirs:
             logs = [*self._logs.logs_in(directory), *(each for each in copies if each.dir is directory)]
             retiring = [each for each in logs if each.has_retired and each.failure is None]
-            if directory.is_online and retiring:
+            if directory.answers and retiring:
                 due: list[str] = []
                 take = partial(_take_retired, retiring, now_ms, due)
                 directory.queue.submit(take, partial(self._remove, directory, due))
@@ -128,9 +128,10 @@ class Upkeep:
         self._for_each_log(lambda each: each.producers.expire(now_ms, after_ms), lambda e: bool(e.producers.entries))
 
     def _for_each_log(self, work: Callable[[Log], object], wanted: Callable[[Log], bool] = lambda each: True) -> None:
-        """Run ``work`` on each log of the online dirs, a number of them at a time."""
+        """Run ``work`` on each log of the dirs that answer, a number of them at a time: one that hangs has it done when
+        it is through with what waits for it already."""
         for directory in self._logs.dirs:
-            if not directory.is_online:
+            if not directory.answers:
                 continue
             logs = [each for each in self._logs.logs_in(directory) if each.failure is None and wanted(each)]
             for i in range(0, len(logs), _LOGS_PER_JOB):

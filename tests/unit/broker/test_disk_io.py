@@ -3,17 +3,28 @@
 import asyncio
 import errno
 import logging
+import os
 import threading
 import weakref
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast.broker.disk_io import DiskThread
+from holdfast.model.config import LogConfig
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError, LogReadError
+from holdfast.model.types import TopicPartition
+from holdfast.storage import dir_changes
+from holdfast.storage.files import OsFiles
+from holdfast.storage.log_dir import InlineQueue, LogDir
+from holdfast.storage.log_manager import LogManager
 from tests.unit.broker.conftest import until
 
+NOW_MS = 1_700_000_000_000
 DEADLINE_S = 10
 
 
@@ -169,3 +180,52 @@ def test_a_thread_that_waits_for_work_holds_nothing_of_the_last_one() -> None:
         thread.close()
 
     asyncio.run(check())
+
+
+def test_K112_06_a_directory_whose_queue_was_full_when_it_failed_is_given_back(tmp_path: Path) -> None:
+    """Seen: nobody tried again, and neither umount nor `log-dirs online` worked from then on."""
+
+    async def check() -> None:
+        loop, goes_on = asyncio.get_running_loop(), threading.Event()
+        thread = DiskThread("d", loop, limit=3)
+        directory = LogDir(str(tmp_path), OsFiles(), thread)
+        logs = LogManager([directory], node_id=1, cluster_id="c", config_of=lambda _: LogConfig())
+        started: list[HoldfastError | None] = []
+        logs.start(NOW_MS, started.append)
+        await until(lambda: started == [None] and not thread.waiting)
+        created: list[Any] = []
+        logs.new.create(
+            TopicPartition("t", 0),
+            UUID(int=7),
+            LogConfig(),
+            is_new=True,
+            now_ms=NOW_MS,
+            done=lambda *made: created.append(made),
+        )
+        await until(lambda: created and not thread.waiting)
+        for _ in range(3):
+            thread.submit(goes_on.wait, lambda *_: None)
+        directory.mark_offline(KafkaStorageError("taken offline by hand"))
+        refused: list[Callable[[], None]] = []
+
+        def later(again: Callable[[], None]) -> None:
+            refused.append(again)
+            loop.call_later(0.01, again)
+
+        dir_changes.release(logs, directory, later)
+        await until(lambda: len(refused) > 1)
+        goes_on.set()
+        await until(lambda: not is_open_below(tmp_path))
+        anew = LogDir(str(tmp_path), OsFiles(), InlineQueue())
+        anew.open(node_id=1, cluster_id="c", new_id=uuid4, now_ms=NOW_MS)
+        anew.close()
+        thread.close()
+        assert thread.join(DEADLINE_S)
+
+    asyncio.run(check())
+
+
+def is_open_below(directory: Path) -> list[str]:
+    """Files there that this process has open."""
+    links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+    return [p for p in (os.readlink(link) for link in links if os.path.lexists(link)) if p.startswith(f"{directory}/")]

@@ -21,6 +21,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TopicPartition
 from holdfast.storage import checkpoints, dir_changes
+from holdfast.storage.dir_state import DirNews
 from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
@@ -378,6 +379,44 @@ def test_a_dir_that_failed_gives_back_every_file_also_of_logs_that_were_deleted(
     bad.mark_offline(KafkaStorageError("dead"))
     dir_changes.release(broker.logs, bad)
     assert not broker.open_files(bad) and broker.open_files(good)
+
+
+def test_K112_06_housekeeping_leaves_a_directory_alone_that_does_not_answer(tmp_path, files, batch):
+    """Seen: it went on to fill the queue of a disk that hung, until that took nothing more at all."""
+    queues = [DeferredQueue(), DeferredQueue()]
+    broker = Broker(tmp_path, files, queues=queues)
+    broker.start()
+    made = []
+    for number in range(2):
+        broker.logs.new.create(
+            tp(number), TOPIC_ID, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(log)
+        )
+        for queue in queues:
+            queue.run()
+    assert [each.dir for each in made] == broker.logs.dirs
+    for each in made:
+        fill(each, batch, 6)
+
+    def keep_house():
+        logs = broker.logs
+        logs.upkeep.retain(NOW_MS, {})
+        logs.upkeep.flush_due(NOW_MS)
+        logs.upkeep.roll_due(NOW_MS)
+        logs.upkeep.write_indexes()
+        logs.upkeep.purge(NOW_MS)
+        logs.checkpoints.write_all({})
+        logs.checkpoints.write_notes(NOW_MS)
+
+    silent, well = broker.logs.dirs
+    silent.note_pace(DirNews.HUNG, "a probe has no answer")
+    keep_house()
+    assert not queues[0].waiting and queues[1].waiting
+    queues[1].run()
+    silent.note_pace(DirNews.ANSWERED, "a probe took 9000 ms")
+    keep_house()
+    assert queues[0].waiting, "it is made up for"
+    queues[0].run()
+    assert all(each.failure is None for each in (silent, well))
 
 
 def test_delete_before_a_crash_is_finished_at_the_start(broker, batch):
