@@ -274,3 +274,15 @@ def test_the_runs_get_somewhere() -> None:
     assert set(run.claims) == {2}
     assert run.stores[2]._copies.good == COPIES[1:]
     run.end()
+
+
+@pytest.mark.parametrize("then", [[], [Action(broker=2, what="claim")], [Action(broker=1, what="commit")]])
+def test_A5_a_commit_between_any_two_operations_of_a_claim_that_cannot_reach_its_copy(then: list[Action]) -> None:
+    """The claim gives up, and its note, which is the newest, does not leave out the copy that has the commit."""
+    for after in range(DEEPEST):
+        actions = [
+            Action(broker=1, what="break", at=COPIES[0]),
+            Action(broker=2, what="break", at=COPIES[1]),
+            Action(broker=2, what="claim", after=after, between=Action(broker=1, what="commit")),
+        ]
+        judged((set(), set()), [*actions, *then]).end()

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -86,6 +87,10 @@ class Copies:
         """Of copies that are left out: nobody waits for these."""
         self._telling: dict[str, tuple[tuple[int, int], Background]] = {}
         """Witnesses that are told a note of this order."""
+        self._before: dict[str, str] = {}
+        """Copies that the note before this claim's names, by id, until we know that no other note followed it."""
+        self._silent: set[str] = set()
+        """Copies that did not answer when this claim began."""
         self._dropped: set[str] = set()
         """Left out, and no note says so yet."""
         self._end_offset: Offset = 0
@@ -117,9 +122,11 @@ class Copies:
         for answer in answers.values():
             if isinstance(answer.error, HoldfastError) and not isinstance(answer.error, KafkaStorageError):
                 raise answer.error
-        seen = _values(answers)
+        seen, self._silent = _values(answers), set(self._all) - set(answers)
         if not seen:
-            raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(answers)
+            raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(
+                self._all, answers
+            )
         places, asked = set(self._own_witnesses), set[str]()
         found: dict[str, Seen] = {}
         while places - asked:
@@ -145,8 +152,14 @@ class Copies:
         known = [s.note.epoch for s in (*seen.values(), *witnesses.values()) if s.note is not None]
         self._epoch = 1 + max(self.least_epoch, *known, 0)
         self._know_voters(verdict, seen, witnesses)
+        # A claim that another one overtakes in this moment must leave no note without the copy that it commits to.
+        self._before = dict(verdict.newest.copies) if verdict.newest is not None else {}
         self._write_note(first=True)
         self._look_again(verdict)
+        named, self._before = set(self._note().good), {}
+        if named != set(self._note().good):
+            self._number += 1
+            self._write_note()
         records = self._recover()
         for path in self._all:
             if path not in self._good:
@@ -168,7 +181,9 @@ class Copies:
         answers = self._ask({path: self._all[path].name for path in starters}, limit_s=SURVEY_LIMIT_S)
         self._good = {path: self._all[path] for path in _values(answers)}
         if not self._good:
-            raise KafkaStorageError(f"Metadata directories: {_errors(starters, answers)}") from _cause(answers)
+            raise KafkaStorageError(f"Metadata directories: {_errors(starters, answers)}") from _cause(
+                starters, answers
+            )
 
     def _know_voters(self, verdict: Verdict, seen: Mapping[str, Seen], witnesses: Mapping[str, Seen]) -> None:
         """Who keeps notes: the copies and the registered directories, with the disks that they are or were on."""
@@ -200,20 +215,31 @@ class Copies:
         places = sorted({*self._good, *(voter.path for voter in self._voters)})
         jobs = {("note", path): partial(notes.all_notes, self._files, path) for path in places}
         least = verdict.newest.order if verdict.newest is not None else (0, 0)
-        for (_, path), found in _values(self._ask(jobs, limit_s=self._patience_s)).items():
-            for note in found:
-                if note.epoch > self._epoch or least < note.order < (self._epoch, 0):
-                    raise FencedControllerError(f"Controller epoch {self._epoch} is not ours: {path} has {note.order}")
+        answers = _values(self._ask(jobs, limit_s=self._patience_s))
+        others = [note for found in answers.values() for note in found if note.epoch != self._epoch]
+        last = max((note for note in others if note.order > least), key=lambda note: note.order, default=None)
+        if last is not None:
+            if last.epoch < self._epoch:
+                self._give_way(last)
+            raise FencedControllerError(f"Controller epoch {self._epoch} is not ours: there is a note {last.order}")
         for path in places:
             self._lanes.begin(("note", path), partial(notes.remove_older, self._files, path, self._epoch))
+
+    def _give_way(self, last: Note) -> None:
+        """The other one may have committed to the copies of its note: ours is newer, and names those and no other."""
+        note = replace(self._note(), number=self._number + 1, good=last.good, copies=last.copies)
+        self._ask({p: partial(notes.write, self._files, p, note) for p in self._good}, limit_s=self._patience_s)
+        with suppress(FencedControllerError):
+            self._inform([voter.path for voter in self._voters if voter.path not in self._all], note)
 
     def _recover(self) -> list[MetadataRecord]:
         """Read all; the longest is what counts, the others get what they lack."""
         answers = self._ask({p: c.log.read for p, c in self._good.items()}, patience_s=READ_PATIENCE_S)
         found: dict[str, Contents] = _values(answers)
         if not found:
-            self._drop(_reasons(self._good, answers))
-            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(answers)
+            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(
+                {*self._good, *self._silent}, answers
+            )
         best = max(found.values(), key=lambda contents: (contents.last_epoch, contents.end_offset))
         if best.last_epoch >= self._epoch:
             self.least_epoch = best.last_epoch
@@ -269,7 +295,9 @@ class Copies:
         if not reasons:
             return
         if set(reasons) >= set(self._good):
-            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(answers)
+            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(
+                {*self._good, *self._silent}, answers
+            )
         self._drop(reasons)
         self._number += 1
         self._write_note()
@@ -301,7 +329,9 @@ class Copies:
             if not reasons:
                 break
             if set(reasons) >= set(self._good):
-                raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(answers)
+                raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(
+                    {*self._good, *self._silent}, answers
+                )
             self._drop(reasons)
             self._number, first = self._number + 1, False
         self._inform([voter.path for voter in self._voters if voter.path not in self._all], note)
@@ -309,7 +339,7 @@ class Copies:
             self._close(self._dropped.pop())
 
     def _note(self) -> Note:
-        copies = {copy.copy_id: path for path, copy in self._good.items() if copy.copy_id is not None}
+        copies = self._before | {copy.copy_id: path for path, copy in self._good.items() if copy.copy_id is not None}
         return Note(
             cluster_id=self._cluster_id, epoch=self._epoch, number=self._number, broker_id=self._broker_id,
             good=tuple(sorted(copies)), copies=copies, voters=self._voters,
@@ -459,8 +489,10 @@ def _errors(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> str:
     return "; ".join(f"{path}: {why}" for path, why in _reasons(asked, answers).items()) or "no directory"
 
 
-def _cause(answers: Mapping[Any, Answer[Any]]) -> BaseException | None:
-    """The error of a disk, if there is one: the most telling."""
+def _cause(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> BaseException | None:
+    """The error of a disk, if all have failed (H-23): one that is silent may hold everything and answer yet."""
+    if any(path not in answers for path in asked):
+        return None
     errors = [answer.error for answer in answers.values() if answer.error is not None]
     causes = [e if isinstance(e, OSError) else e.__cause__ for e in errors]
     return next((cause for cause in causes if isinstance(cause, OSError)), None)

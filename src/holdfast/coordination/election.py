@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.coordination.lanes import Lanes
+from holdfast.model.errors import KafkaStorageError
 from holdfast.storage.file_locks import LockFile
 from holdfast.storage.files import FileSystem
 
@@ -36,12 +37,13 @@ class Election:
         self._mutex = threading.Lock()
         self.is_held = False
 
-    def open_all(self) -> None:
+    def open_all(self) -> bool:
         """Open what is not open yet, or is not what the name stands for any more. A directory that does not answer
-        keeps the file that was opened before."""
-        self._open(self._paths)
+        keeps the file that was opened before. Whether all have answered."""
+        return self._open(self._paths)
 
-    def _open(self, paths: Sequence[str]) -> None:
+    def _open(self, paths: Sequence[str]) -> bool:
+        """Whether all have answered."""
 
         def opened(path: str, old: LockFile | None) -> LockFile | None:
             if old is not None and self._files.inode(f"{path}/{FILE}") == old.inode:
@@ -49,19 +51,22 @@ class Election:
             return self._files.open_lock(f"{path}/{FILE}")
 
         jobs = {path: partial(opened, path, self._locks.get(path)) for path in paths}
-        for path, answer in self._lanes.ask(jobs, patience_s=self._patience_s, limit_s=self._patience_s).items():
+        answers = self._lanes.ask(jobs, patience_s=self._patience_s, limit_s=self._patience_s)
+        for path, answer in answers.items():
             if answer.value is not None and answer.value is not self._locks.get(path):
                 old = self._locks.get(path)
                 if old is not None:
                     old.close()
                 self._locks[path] = answer.value
+        return len(answers) == len(jobs)
 
     def take(self) -> None:
-        """Wait for all locks. OSError when no lock file can be opened."""
+        """Wait for all locks. OSError when all directories fail, KafkaStorageError when one of them is silent."""
         while True:
-            self.open_all()
+            answered = self.open_all()
             if not self._locks:
-                raise OSError(f"no lock file can be opened in {', '.join(self._paths)}")
+                what = f"no lock file can be opened in {', '.join(self._paths)}"
+                raise OSError(what) if answered else KafkaStorageError(what)
             blocked = self._take_free()
             if blocked is None:
                 before = dict(self._locks)

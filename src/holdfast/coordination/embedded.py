@@ -132,7 +132,10 @@ class EmbeddedStore:
             raise ConfigError(f"metadata.log.dirs: {several}: expected copies of one cluster's metadata")
         if not good:
             what = "; ".join(f"{path}: {errors.get(path, 'no answer')}" for path in self._paths)
-            raise KafkaStorageError(f"Metadata directories: {what}") from next(iter(errors.values()), None)
+            silent = len(errors) < len(self._paths)  # it may hold everything and answer yet
+            raise KafkaStorageError(f"Metadata directories: {what}") from (
+                None if silent else next(iter(errors.values()))
+            )
         cluster_id = next(iter(found.values()), None) or self._first_cluster_id(good)
         kept = self._at(good, lambda copy: copy.adopt_cluster_id(cluster_id))
         if set(kept) - {cluster_id} or not kept:
