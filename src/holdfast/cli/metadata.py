@@ -35,6 +35,8 @@ class Place:
 
     metadata_dirs: tuple[str, ...]
     log_dirs: dict[int, tuple[str, ...]]
+    witnesses: tuple[str, ...]
+    """What keeps notes of which copies are good: the log directories, or ``metadata.witness.dirs``."""
 
     @property
     def all_log_dirs(self) -> list[str]:
@@ -59,6 +61,7 @@ def _place(data_dir: str | None, configs: Sequence[str]) -> Place:
         raise click.UsageError("give --data-dir DIR of `holdfast up`, or --config FILE for each broker")
     metadata: list[str] = []
     log_dirs: dict[int, tuple[str, ...]] = {}
+    witnesses: list[str] = []
     for path in configs:
         try:
             with open(path, encoding="utf-8") as file:
@@ -67,7 +70,8 @@ def _place(data_dir: str | None, configs: Sequence[str]) -> Place:
             raise click.ClickException(f"{path}: {e}") from e
         metadata += [each for each in map(os.path.abspath, config.metadata_log_dirs) if each not in metadata]
         log_dirs[config.node_id] = tuple(map(os.path.abspath, config.log_dirs))
-    return Place(metadata_dirs=tuple(metadata), log_dirs=log_dirs)
+        witnesses += map(os.path.abspath, config.metadata_witness_dirs)
+    return Place(metadata_dirs=tuple(metadata), log_dirs=log_dirs, witnesses=tuple(dict.fromkeys(witnesses)))
 
 
 _DATA_DIR = click.option("--data-dir", type=click.Path(file_okay=False), help="The directory of `holdfast up`.")
@@ -82,7 +86,7 @@ def metadata() -> None:
 
 
 def _look(place: Place) -> Report:
-    return inspect.look(place.copies(), place.all_log_dirs, OsFiles(), ThreadLanes("check"))
+    return inspect.look(place.copies(), place.witnesses, OsFiles(), ThreadLanes("check"))
 
 
 @metadata.command()
@@ -116,7 +120,7 @@ def _report_lines(report: Report) -> list[str]:
     else:
         lines.append(
             f"good since epoch {newest.epoch}, change {newest.number}: {', '.join(sorted(newest.copies.values()))} "
-            f"(by {report.witnesses} log directories)"
+            f"(by {report.witnesses} directories that keep notes)"
         )
     return lines
 
@@ -134,7 +138,7 @@ def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
         raise click.ClickException(f"{wanted}: expected one of {', '.join(copies)}")
     try:
         locks = inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
-        note = inspect.force(copies[wanted], _look(place), place.all_log_dirs, files)
+        note = inspect.force(copies[wanted], _look(place), place.witnesses, files)
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
     for lock in locks:
@@ -163,7 +167,8 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
                 f"(--force rebuilds all the same)"
             )
         found, unreadable = _survey(place)
-        wanted = rebuild.plan(found, unreadable)
+        least = report.newest.epoch if report.newest is not None else 0
+        wanted = rebuild.plan(found, unreadable, least)
         for line in _plan_lines(wanted):
             click.echo(line)
         if not execute:
@@ -174,7 +179,7 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
                 f"{', '.join(wanted.unreadable)} cannot be read: bring it back, or lose what only it holds with --force"
             )
         readable = [each.path for each in found]
-        made = rebuild.execute(files, wanted, place.copies(), readable, _now_ms())
+        made = rebuild.execute(files, wanted, place.copies(), readable, place.witnesses, _now_ms())
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
     finally:

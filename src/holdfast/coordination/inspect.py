@@ -3,6 +3,7 @@
 Owns what ``holdfast metadata check`` and ``force`` need. ``look`` changes nothing and works beside a running cluster.
 """
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
 from holdfast.coordination.metadata_log import Contents
 from holdfast.coordination.notes import Note, Seen
+from holdfast.coordination.rebuild import EPOCH_MARGIN
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.storage.file_locks import LockFile
 from holdfast.storage.files import FileSystem
@@ -92,10 +94,13 @@ def _problem(seen: Seen, contents: Contents | None, newest: Note | None) -> str 
 
 
 def take_locks(copies: Sequence[str], log_dirs: Sequence[str], files: FileSystem) -> list[LockFile]:
-    """The locks of a cluster that is stopped. KafkaStorageError when somebody has one."""
+    """The locks of a cluster that is stopped. KafkaStorageError when somebody has one. None is made in a directory that
+    holds nothing: it lies beneath a disk that is not mounted, or is new, and nobody has its lock."""
     taken = []
     for path in (*(f"{copy}/{election.FILE}" for copy in copies), *(f"{each}/.lock" for each in log_dirs)):
         try:
+            if not files.listdir(posixpath.dirname(path)):
+                continue
             lock = files.open_lock(path)
         except OSError:  # a directory that is gone holds nobody's lock
             continue
@@ -111,13 +116,13 @@ def force(copy: MetadataCopy, report: Report, witnesses: Sequence[str], files: F
     if seen.copy_id is None or not seen.has_log:
         raise KafkaStorageError(f"{copy.path} holds no whole copy of the metadata")
     newest = report.newest
-    epoch = 1 + max([copy.log.read().last_epoch, *([newest.epoch] if newest is not None else [])])
+    epoch = EPOCH_MARGIN + max([copy.log.read().last_epoch, *([newest.epoch] if newest is not None else [])])
     note = notes.Note(
         cluster_id=seen.cluster_id or (newest.cluster_id if newest is not None else ""), epoch=epoch, number=0,
         broker_id=-1, good=(seen.copy_id,), copies={seen.copy_id: copy.path},
     )  # fmt: skip
     notes.write(files, copy.path, note)
     for path in witnesses:
-        if files.is_dir(path):
+        if notes.is_place(files, path):
             notes.write(files, path, note)
     return note

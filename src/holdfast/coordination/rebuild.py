@@ -181,8 +181,9 @@ def _headers(files: FileSystem, path: str) -> Iterator[BatchHeader]:
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 
-def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str]) -> Plan:
-    """The metadata that these directories add up to. KafkaStorageError when they are not of one cluster."""
+def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str], noted_epoch: int = 0) -> Plan:
+    """The metadata that these directories add up to. ``noted_epoch``: the highest of a note elsewhere.
+    KafkaStorageError when they are not of one cluster."""
     unreadable = {**unreadable, **{path: why for each in found for path, why in each.unreadable.items()}}
     doubts = [f"{path} cannot be read: what only it holds is not rebuilt ({why})" for path, why in unreadable.items()]
     clusters = sorted({each.cluster_id for each in found if each.cluster_id is not None})
@@ -201,7 +202,7 @@ def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str]) -> Plan:
             partitions |= {TopicPartition(topic, n): _empty(ids[topic], n, numbers, partitions, topic) for n in missing}
     configs = max((e.configs for e in found if e.configs is not None), key=lambda c: c.told, default=TopicConfigs())
     known = max([-1, *(each.broker_epoch for each in found)])
-    epoch = 1 + max([0, *(each.note.epoch for each in found if each.note is not None)])
+    epoch = 1 + max([noted_epoch, *(each.note.epoch for each in found if each.note is not None)])
     producer_id = max([-1, *(replica.highest_producer_id for replica in replicas)]) + 1 + PRODUCER_ID_MARGIN
     records = tuple(_records(ids, partitions, configs, producer_id))
     offset = max(known, 0) + EPOCH_MARGIN + len(records)
@@ -300,10 +301,17 @@ class Made:
 
 
 def execute(
-    files: FileSystem, wanted: Plan, copies: Sequence[MetadataCopy], directories: Sequence[str], now_ms: int
+    files: FileSystem,
+    wanted: Plan,
+    copies: Sequence[MetadataCopy],
+    directories: Sequence[str],
+    witnesses: Sequence[str],
+    now_ms: int,
 ) -> Made:
-    """Write the plan into every metadata directory that works, say in all directories that these copies are good, and
-    keep retention from deleting anything until somebody confirms. KafkaStorageError when no copy could be made."""
+    """Write the plan into every metadata directory that works, say in all that keep notes that these copies are good,
+    and keep retention from deleting anything until somebody confirms. ``directories``: of logs; what is not formatted
+    gets nothing. KafkaStorageError when no copy could be made."""
+    directories = [path for path in directories if notes.is_place(files, path)]
     contents = Contents(
         base=wanted.offset, snapshot_epoch=wanted.epoch, snapshot=encode_snapshot(wanted.records, wanted.epoch, now_ms)
     )
@@ -324,7 +332,17 @@ def execute(
     note = Note(
         cluster_id=wanted.cluster_id, epoch=wanted.epoch, number=0, broker_id=-1, good=tuple(sorted(ids)), copies=ids
     )
-    for path in (*made.copies, *directories):
-        notes.write(files, path, note)
-        notes.remove_older(files, path, note.epoch)
+    for path in made.copies:
+        _tell(files, path, note)
+    for path in dict.fromkeys((*directories, *witnesses)):
+        try:
+            if notes.is_place(files, path):
+                _tell(files, path, note)
+        except OSError as e:
+            made.failed[path] = str(e)
     return made
+
+
+def _tell(files: FileSystem, path: str, note: Note) -> None:
+    notes.write(files, path, note)
+    notes.remove_older(files, path, note.epoch)
