@@ -7,6 +7,7 @@ machine that does other things.
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_a_follower_of_ten_thousand_idle_partitions_costs_little(own_cluster: Ca
         return (cpu_s(follower) - before) / (time.monotonic() - started)
 
     wait_for(lambda: share_of_a_core(1) < CPU_SHARE, "the end of what follows the creation", timeout_s=TIMEOUT_S)
-    share = share_of_a_core(IDLE_S)
+    # In one of them may be what comes every minute, of ten thousand logs: checkpoints, retention.
+    share = statistics.median(share_of_a_core(IDLE_S) for _ in range(3))
     per_replica = (resident_bytes(follower) - empty_bytes) / (TOPICS * PARTITIONS)
     print(f"CPU {share:.3f} of a core, {per_replica:.0f} bytes per replica, {open_files(follower)} open files")
     assert share < CPU_SHARE
