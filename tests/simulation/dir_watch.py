@@ -153,8 +153,9 @@ class DirWatch:
         broker can know (K112-61). ``created_s``: when its topic was made, if that was under load."""
         node = self._node
         hung = node.hung()
-        if not (self._offline or hung) or not node.alive or node.broker is None:
-            return False
+        if not (self._offline or hung) or not node.alive or not hasattr(node.broker, "logs"):
+            return False  # one that starts has yet to read them
+        assert node.broker is not None
         log = node.broker.logs.get(tp)
         if log is not None:
             return log.dir.failure is not None or int(log.dir.path[-1]) in hung
