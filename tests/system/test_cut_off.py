@@ -126,6 +126,18 @@ def in_sync(brokers: Brokers, topic: str) -> ClusterView:
     return found
 
 
+def led(brokers: Brokers, topic: str) -> tuple[int, int, int, tuple[int, ...]]:
+    """Make the topic: a partition whose leader is not the controller, its leader, the controller, and the other brokers
+    than that leader."""
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
+    view, controller = in_sync(brokers, topic), brokers.controller()
+    assert controller is not None
+    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
+    assert old is not None
+    return partition, old, controller, tuple(broker for broker in brokers.ids if broker != old)
+
+
 def give_up(brokers: Brokers, topic: str, partition: int, controller: int, old: int) -> None:
     """The leader hears its controller no more, and another one leads."""
     others = [broker for broker in brokers.ids if broker != old]
@@ -140,13 +152,7 @@ def give_up(brokers: Brokers, topic: str, partition: int, controller: int, old: 
 
 def test_H_13_a_leader_that_was_given_up_tells_no_old_end(brokers: Brokers, topic: str) -> None:
     """It cannot hear the controller; the next leader has acknowledged more than it knows."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
-    view, controller = in_sync(brokers, topic), brokers.controller()
-    assert controller is not None
-    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
-    assert old is not None
-    others = tuple(broker for broker in brokers.ids if broker != old)
+    partition, old, controller, others = led(brokers, topic)
     assert write(brokers, brokers.ids, topic, partition) == [0, 1, 2, 3, 4]
 
     def tells(broker: int, end: int) -> None:
@@ -179,15 +185,9 @@ def test_H_13_a_leader_that_was_given_up_does_not_say_that_an_offset_is_out_of_r
     brokers: Brokers, topic: str
 ) -> None:
     """A consumer whose group committed what the next leader has would begin again, by its auto.offset.reset."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
-    view, controller = in_sync(brokers, topic), brokers.controller()
-    assert controller is not None
-    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
-    assert old is not None
+    partition, old, controller, others = led(brokers, topic)
     where = brokers.network.advertised(old)
     assert fetched(where, topic, partition, 5) == OUT_OF_RANGE, "it leads, and nobody has written so far"
-    others = tuple(broker for broker in brokers.ids if broker != old)
 
     give_up(brokers, topic, partition, controller, old)
     assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]
@@ -199,15 +199,9 @@ def test_H_13_a_leader_that_was_given_up_does_not_say_that_a_later_epoch_never_w
     brokers: Brokers, topic: str
 ) -> None:
     """A consumer that has read what the next leader wrote would take that for a log that was cut, and go back."""
-    admin = AdminClient({"bootstrap.servers": brokers.bootstrap, **QUIET})
-    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(TIMEOUT_S)
-    view, controller = in_sync(brokers, topic), brokers.controller()
-    assert controller is not None
-    partition, old = next((p, seen.leader) for (_, p), seen in view.partitions.items() if seen.leader != controller)
-    assert old is not None
+    partition, old, controller, others = led(brokers, topic)
     where = brokers.network.advertised(old)
     assert end_of_epoch(where, topic, partition, 1000) == (0, -1), "it leads, and nobody has written in that epoch"
-    others = tuple(broker for broker in brokers.ids if broker != old)
 
     give_up(brokers, topic, partition, controller, old)
     assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]

@@ -190,7 +190,7 @@ def _replace(logs: LogManager, old: LogDir | None, found: LoadedDir, now_ms: Tim
         logs.held.forget(tp)
         logs.standings.back(tp, ReplicaFate.LOST)
     for tp, each in found.logs.items():
-        logs.held.found(each)
+        logs.held.add(each)
         logs.standings.back(tp, ReplicaFate.DAMAGED)
     for tp, failed in found.failed.items():
         if logs.get(tp) is not None:

@@ -168,7 +168,7 @@ class LogManager:
                         f"{twin} and {directory.path} have the same directory.id: expected one of a kind"
                     )
             for each in one.logs.values():
-                self.held.found(each)
+                self.held.add(each)
             for tp, failed in one.failed.items():
                 self.standings.broken(tp, failed)
             self.held.note_marks(one.checkpoints.get(checkpoints.HIGH_WATERMARK, {}))

@@ -45,12 +45,8 @@ class LogTable:
         """So many logs were found in a directory, which is in use from now on."""
         self._counts[directory.path] = count
 
-    def found(self, log: Log) -> None:
-        """A log of a directory that was loaded: it is counted there already."""
-        self._logs[log.topic_partition] = log
-
     def add(self, log: Log) -> None:
-        """A new one, for which there is a place (``reserve``)."""
+        """It was found in a directory, or made: it is counted there already (``loaded``, ``reserve``)."""
         self._logs[log.topic_partition] = log
 
     def exchange(self, new: Log) -> Log:

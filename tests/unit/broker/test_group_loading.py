@@ -84,7 +84,7 @@ class Host:
         tp = TopicPartition("__consumer_offsets", number)
         log = Log.open(self.dirs[on], tp, UUID(int=2), LogConfig(**config), clean_shutdown=False, now_ms=NOW_MS)  # type: ignore[arg-type]
         log.append_as_leader(data, 0, NOW_MS, trusted=True)
-        self.logs.held.found(log)
+        self.logs.held.add(log)
         return log
 
     async def load(self, number: int, *, is_wanted: Callable[[], bool] = lambda: True) -> dict[str, Group]:
