@@ -302,3 +302,32 @@ def test_D5_a_directory_that_hangs_with_its_queue_full_is_noticed() -> None:
         await story.until(story.isr_is_whole, within_s=300)
 
     told(tell)
+
+
+def test_a_directory_that_works_through_what_waits_is_busy_and_not_silent() -> None:
+    """Chaos, seeds 610015 and 610021: a probe waited behind other work for more than a second, on busy machines."""
+
+    async def tell(story: Story) -> None:
+        await story.until(story.isr_is_whole)
+        node, index, _ = busy_dir(story)
+        assert node.broker is not None
+        directory = node.broker.logs.dirs[index]
+        await story.until(lambda: not node.broker.disks._probes.is_asked(directory))  # type: ignore[union-attr]
+        node.slow_disk_share, node.slow_disk_s = 1.0, (0.5, 0.6)
+        done, seen = [], set()
+        for _ in range(15):
+            directory.queue.submit(lambda: None, lambda *result: done.append(result))
+        node.broker.disks.probe()
+
+        def all_are_done() -> bool:
+            seen.add(state_of(node, index))
+            return len(done) == 15
+
+        await story.until(all_are_done, within_s=20)
+        assert seen == {"online"}
+        node.hang_disk(index, 60.0)
+        await story.until(lambda: state_of(node, index) == "silent", within_s=5)
+        node.slow_disk_share = 0.0
+        await story.until(story.isr_is_whole, within_s=300)
+
+    told(tell)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
@@ -37,6 +37,18 @@ class ProbesHost(Protocol):
     logs: LogManager
 
 
+class _Asked(NamedTuple):
+    """A probe under way."""
+
+    since_s: float
+    """When it was queued, or refused as the queue was full, or when the disk was last seen to have done a piece of work
+    since then; by the monotonic clock."""
+    completed: int
+    """What the disk had done by then."""
+    look: asyncio.TimerHandle
+    """When the limit is over."""
+
+
 class DiskProbes:
     """See the module's docstring. On the loop. ``strain`` and ``relieve``: a directory is slow; one is as usual."""
 
@@ -45,8 +57,8 @@ class DiskProbes:
         self._strain = strain
         self._relieve = relieve
         self._times: dict[LogDir, ProbeTimes] = {}
-        self._asked: dict[LogDir, float] = {}
-        """Probes under way: when they were queued, or refused as the queue was full, by the monotonic clock."""
+        self._asked: dict[LogDir, _Asked] = {}
+        """Probes under way."""
         self._refused: set[LogDir] = set()
         """Those of them that were refused."""
 
@@ -55,9 +67,7 @@ class DiskProbes:
         if directory in self._asked:
             self._look_at(directory)
             return False
-        self._asked[directory] = self._broker.platform.monotonic_s()
-        limit_s = self._times_of(directory).limit_ms(self._peers(directory)) / 1000
-        self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
+        self._expect(directory)
         self._submit(directory)
         return True
 
@@ -72,8 +82,20 @@ class DiskProbes:
     def forget(self, directory: LogDir) -> None:
         """It is not used any more."""
         self._times.pop(directory, None)
-        self._asked.pop(directory, None)
+        self._over(directory)
         self._refused.discard(directory)
+
+    def _expect(self, directory: LogDir) -> None:
+        """Its answer is waited for from now on, and looked for after the limit."""
+        self._over(directory)
+        limit_s = self._times_of(directory).limit_ms(self._peers(directory)) / 1000
+        look = self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
+        self._asked[directory] = _Asked(self._broker.platform.monotonic_s(), directory.queue.completed, look)
+
+    def _over(self, directory: LogDir) -> None:
+        asked = self._asked.pop(directory, None)
+        if asked is not None:
+            asked.look.cancel()
 
     def _submit(self, directory: LogDir) -> None:
         work = partial(_timed_probe, directory, self._broker.platform.monotonic_s)
@@ -86,16 +108,20 @@ class DiskProbes:
             self._submit(directory)  # its queue was full: is it still?
             if directory not in self._refused:
                 return
-        asked_s = self._asked.get(directory)
-        if asked_s is not None and directory.is_online:
-            silent_ms = (self._broker.platform.monotonic_s() - asked_s) * 1000
-            self._judge(directory, self._times_of(directory).silent(silent_ms, self._peers(directory)))
+        asked = self._asked.get(directory)
+        if asked is None or not directory.is_online:
+            return
+        if asked.completed != directory.queue.completed:
+            self._expect(directory)  # it is at work on what was queued before the probe: busy is not silent
+            return
+        silent_ms = (self._broker.platform.monotonic_s() - asked.since_s) * 1000
+        self._judge(directory, self._times_of(directory).silent(silent_ms, self._peers(directory)))
 
     def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
         if isinstance(error, DiskQueueFullError):  # a probe that is refused is one without an answer (D5)
             self._refused.add(directory)
             return
-        self._asked.pop(directory, None)
+        self._over(directory)
         if took_s is not None and directory in self._broker.logs.dirs:
             self._judge(directory, self._times_of(directory).answered(took_s * 1000, self._peers(directory)))
 
