@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def alter(cluster: Cluster, broker: int, value: str | None, *, operation: str = 
     except confluent_kafka.KafkaException as e:
         return e.args[0].code(), e.args[0].str()
     return 0, ""
+
+
+SET, APPEND, SUBTRACT = 0, 2, 3
+
+
+def asked_at(cluster: Cluster, asked: int, value: str | None, operation: int = SET) -> int:
+    """Error code of IncrementalAlterConfigs for broker 1, asked of any broker."""
+    change = m.AlterableConfig(name=KEY, config_operation=operation, value=value)  # type: ignore[arg-type]
+    resource = m.AlterConfigsResource(resource_type=4, resource_name="1", configs=(change,))  # type: ignore[arg-type]
+    answer = ask(cluster, asked, "incremental_alter_configs", 1, "IncrementalAlterConfigs",
+                 resources=(resource,), validate_only=False)  # fmt: skip
+    return int(answer.responses[0].error_code)
 
 
 def make(cluster: Cluster, name: str, factor: int, partitions: int) -> tuple[int, str]:
@@ -274,6 +287,9 @@ def test_K1066_01_K1066_15_by_the_file_and_uncordoned_by_the_file_and_a_restart(
     cluster = own_cluster(brokers=2, settings={KEY: "*"})
     kafkas = recorded("RF 1 with every broker cordoned")["topics"][0]
     assert make(cluster, topic, 1, 1) == (38, kafkas["error_message"])
+    for operation in (APPEND, SUBTRACT):  # the other broker does not know the file, and would have taken all of it off
+        assert asked_at(cluster, 2, path(cluster, 1, 1), operation) == 40
+    assert all(shown(cluster, 1).values())
     file = Path(properties_path(str(cluster.data_dir), 1))
     text = file.read_text()
     assert f"{KEY}=*" in text
@@ -296,27 +312,22 @@ def test_K1066_02_a_broker_whose_file_names_an_unknown_directory_does_not_start(
 
 
 def test_K1066_15_at_another_broker_a_cordon_may_only_be_reduced(cordoned: Cluster) -> None:
-    def at(asked: int, value: str | None, operation: int = 0) -> int:
-        change = m.AlterableConfig(name=KEY, config_operation=operation, value=value)  # type: ignore[arg-type]
-        resource = m.AlterConfigsResource(resource_type=4, resource_name="1", configs=(change,))  # type: ignore[arg-type]
-        answer = ask(cordoned, asked, "incremental_alter_configs", 1, "IncrementalAlterConfigs",
-                     resources=(resource,), validate_only=False)  # fmt: skip
-        return int(answer.responses[0].error_code)
+    at = partial(asked_at, cordoned)
 
     one, two = path(cordoned, 1, 1), path(cordoned, 1, 2)
     for asked in (2, 3):
         assert at(asked, one) == 40
         assert at(asked, "*") == 40
-        assert at(asked, one, operation=2) == 40
+        assert at(asked, one, operation=APPEND) == 40
         assert at(1, f"{one},{two}") == 0
         assert at(asked, one) == 0
         wait_for(lambda: shown(cordoned, 1) == {one: True, two: False}, "the rest of the cordon", timeout_s=TIMEOUT_S)
         assert at(asked, "") == 0
         wait_for(lambda: not any(shown(cordoned, 1).values()), "no cordon", timeout_s=TIMEOUT_S)
-    assert at(1, one, operation=2) == 0
-    assert at(1, two, operation=2) == 0
+    assert at(1, one, operation=APPEND) == 0
+    assert at(1, two, operation=APPEND) == 0
     assert all(shown(cordoned, 1).values())
-    assert at(1, one, operation=3) == 0
+    assert at(1, one, operation=SUBTRACT) == 0
     assert shown(cordoned, 1) == {one: False, two: True}
 
 

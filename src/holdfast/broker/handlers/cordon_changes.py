@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.broker.handlers.base import Handler, RequestContext, respond
 from holdfast.broker.membership import is_forwarded
 from holdfast.model.config import CORDONED_LOG_DIRS, cordoned_entries
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
 
@@ -95,11 +95,18 @@ def _checked(ctx: RequestContext, resource: Any) -> tuple[Any, str | None]:
 
 
 def _worked_out(ctx: RequestContext, broker_id: int, operation: int, value: str) -> Iterator[str]:
+    """The entries after an append or a subtraction. ConfigError."""
     broker = ctx.broker
     if broker_id == broker.broker_id:
         present = broker.config.list(CORDONED_LOG_DIRS)
     else:
-        present = cordoned_entries(broker.metadata.broker_configs.get(broker_id, {}).get(CORDONED_LOG_DIRS, ""))
+        kept = broker.metadata.broker_configs.get(broker_id, {}).get(CORDONED_LOG_DIRS)
+        if kept is None:  # what its properties file has would be taken off with the rest
+            raise ConfigError(
+                f"{CORDONED_LOG_DIRS} of broker {broker_id} is not kept by the cluster, so broker {broker.broker_id} "
+                f"cannot add to it or take from it: expected a whole value, or the request at broker {broker_id} itself"
+            )
+        present = cordoned_entries(kept)
     given = cordoned_entries(value)
     if operation == _APPEND:
         return iter((*present, *(each for each in given if each not in present)))
