@@ -3,6 +3,7 @@
 What each can reach breaks and is mended by itself; one witness of three always answers both. They claim,
 commit, probe and are killed, also in the middle of what the other one does: between two of its file operations. Then: a
 commit that returned is in what every later claim loads, whoever made it: no two of different claims count apart.
+No copy is taken for damaged.
 
 Not shown: nothing hangs here.
 """
@@ -174,8 +175,11 @@ class Run:
         try:
             claim = store.claim(Candidate(broker_id=broker, host="h", port=1))
             loaded = store.load(claim)
-        except HoldfastError:
+        except HoldfastError as e:
+            assert "is damaged" not in str(e)
             return False
+        reasons = [copy.reason or "" for copy in store.copies()]
+        assert not any("is damaged" in reason for reason in reasons), reasons
         assert claim.epoch not in self.loaded, f"epoch {claim.epoch} is two claims'"
         found = {record.name for record in loaded.records if isinstance(record, FeatureLevelRecord)}
         lost = {name for name, epoch in self.counted.items() if epoch < claim.epoch} - found

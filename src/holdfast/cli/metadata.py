@@ -136,13 +136,15 @@ def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
     copies = {copy.path: copy for copy in place.copies()}
     if wanted not in copies:
         raise click.ClickException(f"{wanted}: expected one of {', '.join(copies)}")
+    locks: list[LockFile] = []
     try:
-        locks = inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
+        locks += inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
         note = inspect.force(copies[wanted], _look(place), place.witnesses, files)
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
-    for lock in locks:
-        lock.close()
+    finally:
+        for lock in locks:
+            lock.close()
     click.echo(f"{wanted} is the good copy from epoch {note.epoch} on. What only other copies had is not in it.")
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.coordination import notes
-from holdfast.coordination.lanes import Answer, Background, Lanes
+from holdfast.coordination.lanes import Answer, Background, Lanes, cause_of, errors_of, reasons_of, values_of
 from holdfast.coordination.metadata_copy import MetadataCopy
 from holdfast.coordination.metadata_log import Batch, Contents
 from holdfast.coordination.notes import Note, Seen, Verdict, Voter
@@ -122,9 +122,9 @@ class Copies:
         for answer in answers.values():
             if isinstance(answer.error, HoldfastError) and not isinstance(answer.error, KafkaStorageError):
                 raise answer.error
-        seen, self._silent = _values(answers), set(self._all) - set(answers)
+        seen, self._silent = values_of(answers), set(self._all) - set(answers)
         if not seen:
-            raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(
+            raise KafkaStorageError(f"Metadata directories: {errors_of(self._all, answers)}") from cause_of(
                 self._all, answers
             )
         places, asked = set(self._own_witnesses), set[str]()
@@ -132,7 +132,7 @@ class Copies:
         while places - asked:
             now, asked = places - asked, asked | places
             read = {("note", path): partial(self._look_at_witness, path) for path in sorted(now)}
-            found |= {key[1]: value for key, value in _values(self._ask(read, limit_s=SURVEY_LIMIT_S)).items()}
+            found |= {key[1]: value for key, value in values_of(self._ask(read, limit_s=SURVEY_LIMIT_S)).items()}
             for each in (*seen.values(), *found.values()):
                 if each.note is not None:
                     places |= {voter.path for voter in each.note.voters if voter.path not in self._all}
@@ -144,9 +144,9 @@ class Copies:
     def begin(self, broker_id: BrokerId, cluster_id: str) -> tuple[list[MetadataRecord], ControllerEpoch]:
         """Find what is complete, write the note of a new epoch, read everything, be ready to append. All records."""
         seen, witnesses = self.survey()
-        verdict = notes.judge(list(self._all), seen, witnesses)
+        verdict, broken = self._judge(seen, witnesses)
         self._broker_id, self._cluster_id = broker_id, cluster_id
-        self._good, self._filling, self._number, self.left_out = {}, {}, 0, {}
+        self._good, self._filling, self._number, self.left_out = {}, {}, 0, broken
         self._dropped.clear()
         self._start_with(verdict, seen)
         known = [s.note.epoch for s in (*seen.values(), *witnesses.values()) if s.note is not None]
@@ -168,6 +168,22 @@ class Copies:
                 self._close(path)
         return records, self._epoch
 
+    def _judge(self, seen: Mapping[str, Seen], witnesses: Mapping[str, Seen]) -> tuple[Verdict, dict[str, str]]:
+        """What may be gone by, and why other copies may not though they were good. Their logs are read before anything
+        is written: a note that names only a copy whose log is damaged would shut out a whole one that is away."""
+        verdict, paths = notes.judge(list(self._all), seen, witnesses), list(self._all)
+        logs = verdict.believed if verdict.take_over is None else (verdict.take_over,)
+        jobs = {path: partial(self._all[path].log.read, keep=True) for path in logs}
+        answers = self._ask(jobs, patience_s=READ_PATIENCE_S) if jobs else {}
+        broken = reasons_of(logs, answers)
+        if broken:
+            read = {path: replace(each, problem=broken.get(path)) for path, each in seen.items()}
+            try:
+                verdict = notes.judge(paths, read, witnesses)
+            except KafkaStorageError as e:
+                raise KafkaStorageError(str(e)) from cause_of({*logs, *self._silent}, answers)
+        return verdict, broken
+
     def _start_with(self, verdict: Verdict, seen: Mapping[str, Seen]) -> None:
         if verdict.believed:
             for path in verdict.believed:
@@ -179,9 +195,9 @@ class Copies:
             log.warning("metadata of %s is taken over into %s", verdict.take_over, ", ".join(self._all))
             self.least_epoch = max(self.least_epoch, self._all[verdict.take_over].log.read().last_epoch)
         answers = self._ask({path: self._all[path].name for path in starters}, limit_s=SURVEY_LIMIT_S)
-        self._good = {path: self._all[path] for path in _values(answers)}
+        self._good = {path: self._all[path] for path in values_of(answers)}
         if not self._good:
-            raise KafkaStorageError(f"Metadata directories: {_errors(starters, answers)}") from _cause(
+            raise KafkaStorageError(f"Metadata directories: {errors_of(starters, answers)}") from cause_of(
                 starters, answers
             )
 
@@ -194,7 +210,7 @@ class Copies:
         else:  # made now, or a directory that was moved or copied: what it says of others is not of this one
             self._voters = ()
         self._registered = {}
-        for answer in _values(self._ask({path: copy.registered for path, copy in self._good.items()})).values():
+        for answer in values_of(self._ask({path: copy.registered for path, copy in self._good.items()})).values():
             self._registered |= answer
         self._renew_voters()
 
@@ -204,7 +220,7 @@ class Copies:
         paths = sorted({*self._all, *witnesses})
         known = {voter.path: voter.disk for voter in self._voters}
         jobs = {("note", path): partial(self._files.device, path) for path in paths}
-        answers = _values(self._ask(jobs, patience_s=WITNESS_PATIENCE_S, limit_s=WITNESS_PATIENCE_S))
+        answers = values_of(self._ask(jobs, patience_s=WITNESS_PATIENCE_S, limit_s=WITNESS_PATIENCE_S))
         disks = {path: known[path] for path in paths if path in known}
         disks |= {path: disk for (_, path), disk in answers.items() if path not in known or path in self._good}
         before, self._voters = self._voters, tuple(Voter(path=path, disk=disks[path]) for path in sorted(disks))
@@ -215,7 +231,7 @@ class Copies:
         places = sorted({*self._good, *(voter.path for voter in self._voters)})
         jobs = {("note", path): partial(notes.all_notes, self._files, path) for path in places}
         least = verdict.newest.order if verdict.newest is not None else (0, 0)
-        answers = _values(self._ask(jobs, limit_s=self._patience_s))
+        answers = values_of(self._ask(jobs, limit_s=self._patience_s))
         others = [note for found in answers.values() for note in found if note.epoch != self._epoch]
         last = max((note for note in others if note.order > least), key=lambda note: note.order, default=None)
         if last is not None:
@@ -235,9 +251,9 @@ class Copies:
     def _recover(self) -> list[MetadataRecord]:
         """Read all; the longest is what counts, the others get what they lack."""
         answers = self._ask({p: c.log.read for p, c in self._good.items()}, patience_s=READ_PATIENCE_S)
-        found: dict[str, Contents] = _values(answers)
+        found: dict[str, Contents] = values_of(answers)
         if not found:
-            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(
+            raise KafkaStorageError(f"Metadata log: {errors_of(self._all, answers)}") from cause_of(
                 {*self._good, *self._silent}, answers
             )
         best = max(found.values(), key=lambda contents: (contents.last_epoch, contents.end_offset))
@@ -255,7 +271,7 @@ class Copies:
 
         jobs = {p: partial(ready, self._all[p], contents) for p, contents in found.items()}
         began = self._ask(jobs, patience_s=READ_PATIENCE_S)
-        reasons = _reasons(self._good, {**{p: a for p, a in answers.items() if a.error}, **began})
+        reasons = reasons_of(self._good, {**{p: a for p, a in answers.items() if a.error}, **began})
         self._end_offset = best.end_offset
         self._leave_out(reasons, began)
         return records
@@ -266,7 +282,7 @@ class Copies:
         """On every good copy, synced, on return; on fewer than before only if that is noted."""
         epoch = self._epoch
         answers = self._ask({p: partial(c.append, (batch,), epoch) for p, c in self._good.items()})
-        self._leave_out(_reasons(self._good, answers), answers)
+        self._leave_out(reasons_of(self._good, answers), answers)
         self._end_offset = batch.next_offset
         for path, filling in list(self._filling.items()):
             filling.pending.append(batch)
@@ -278,12 +294,12 @@ class Copies:
         epoch = self._epoch
         jobs = {p: partial(c.snapshot, records, epoch) for p, c in self._good.items()}
         answers = self._ask(jobs, patience_s=READ_PATIENCE_S)
-        self._leave_out(_reasons(self._good, answers), answers)
+        self._leave_out(reasons_of(self._good, answers), answers)
 
     def for_good(self, work: Callable[[MetadataCopy], T], *, limit_s: float | None = None) -> dict[str, T]:
         """Something that need not succeed, at every good copy; what came of it."""
         jobs = {path: partial(work, copy) for path, copy in self._good.items()}
-        return _values(self._ask(jobs, limit_s=limit_s))
+        return values_of(self._ask(jobs, limit_s=limit_s))
 
     # -- leaving out ---------------------------------------------------------------------------------------------------
 
@@ -295,7 +311,7 @@ class Copies:
         if not reasons:
             return
         if set(reasons) >= set(self._good):
-            raise KafkaStorageError(f"Metadata log: {_errors(self._all, answers)}") from _cause(
+            raise KafkaStorageError(f"Metadata log: {errors_of(self._all, answers)}") from cause_of(
                 {*self._good, *self._silent}, answers
             )
         self._drop(reasons)
@@ -325,11 +341,11 @@ class Copies:
             for answer in answers.values():
                 if isinstance(answer.error, FencedControllerError):
                     raise answer.error
-            reasons = _reasons(self._good, answers)
+            reasons = reasons_of(self._good, answers)
             if not reasons:
                 break
             if set(reasons) >= set(self._good):
-                raise KafkaStorageError(f"Metadata directories: {_errors(self._all, answers)}") from _cause(
+                raise KafkaStorageError(f"Metadata directories: {errors_of(self._all, answers)}") from cause_of(
                     {*self._good, *self._silent}, answers
                 )
             self._drop(reasons)
@@ -353,7 +369,7 @@ class Copies:
         for answer in answers.values():
             if isinstance(answer.error, FencedControllerError):
                 raise answer.error
-        told = _values(answers)
+        told = values_of(answers)
         if any(epoch > self._epoch for epoch in told.values()):
             raise FencedControllerError(f"Controller epoch {self._epoch} is over: a witness is of another")
         # Also one that failed: its older note would count as evidence for a copy that is left out now.
@@ -395,7 +411,7 @@ class Copies:
         jobs = {p: partial(c.probe, epoch) for p, c in self._good.items()}
         answers = self._ask(jobs, limit_s=2 * self._patience_s)
         if answers:
-            self._leave_out(_reasons(self._good, answers), answers)
+            self._leave_out(reasons_of(self._good, answers), answers)
         for path in [path for path in self._all if path not in self._good]:
             self._mend(path, take_lock)
         before = dict(self._registered)
@@ -424,7 +440,7 @@ class Copies:
             self.left_out[path] = str(probe.answer.error)
             return
         sources = self._ask({p: c.log.read for p, c in self._good.items()}, limit_s=READ_PATIENCE_S)
-        contents = next((c for c in _values(sources).values() if c.end_offset == self._end_offset), None)
+        contents = next((c for c in values_of(sources).values() if c.end_offset == self._end_offset), None)
         if contents is not None:
             cluster_id, registered, epoch = self._cluster_id, dict(self._registered), self._epoch
             log.warning("metadata copy %s works: it is filled up to offset %d", path, contents.end_offset)
@@ -467,32 +483,3 @@ class Copies:
         self, jobs: Mapping[Any, Callable[[], T]], *, patience_s: float | None = None, limit_s: float | None = None
     ) -> dict[Any, Answer[T]]:
         return self._lanes.ask(jobs, patience_s=self._patience_s if patience_s is None else patience_s, limit_s=limit_s)
-
-
-def _values(answers: Mapping[Any, Answer[Any]]) -> dict[Any, Any]:
-    return {key: answer.value for key, answer in answers.items() if answer.error is None}
-
-
-def _reasons(asked: Collection[str], answers: Mapping[str, Answer[Any]]) -> dict[str, str]:
-    """Why those did not do it that did not."""
-    found = {}
-    for path in asked:
-        answer = answers.get(path)
-        if answer is None:
-            found[path] = "no answer"
-        elif answer.error is not None:
-            found[path] = str(answer.error)
-    return found
-
-
-def _errors(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> str:
-    return "; ".join(f"{path}: {why}" for path, why in _reasons(asked, answers).items()) or "no directory"
-
-
-def _cause(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> BaseException | None:
-    """The error of a disk, if all have failed (H-23): one that is silent may hold everything and answer yet."""
-    if any(path not in answers for path in asked):
-        return None
-    errors = [answer.error for answer in answers.values() if answer.error is not None]
-    causes = [e if isinstance(e, OSError) else e.__cause__ for e in errors]
-    return next((cause for cause in causes if isinstance(cause, OSError)), None)

@@ -5,7 +5,7 @@ Owns what ``holdfast metadata check`` and ``force`` need. ``look`` changes nothi
 
 import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -56,7 +56,10 @@ def look(copies: Sequence[MetadataCopy], witnesses: Sequence[str], files: FileSy
         if not files.exists(log_dir):
             return seen, None, 0
         size = sum(files.file_size(f"{log_dir}/{name}") for name in files.listdir(log_dir))
-        return seen, copy.log.read(), size
+        try:
+            return seen, copy.log.read(), size
+        except KafkaStorageError as e:  # its note counts all the same
+            return replace(seen, problem=str(e)), None, size
 
     jobs = {copy.path: partial(read, copy) for copy in copies}
     answers = lanes.ask(jobs, patience_s=LIMIT_S, limit_s=LIMIT_S)
@@ -80,6 +83,8 @@ def look(copies: Sequence[MetadataCopy], witnesses: Sequence[str], files: FileSy
 
 
 def _problem(seen: Seen, contents: Contents | None, newest: Note | None) -> str | None:
+    if seen.problem is not None and (newest is None or seen.copy_id in newest.good):
+        return seen.problem
     if newest is None:
         return None if contents is not None and not contents.is_empty else "empty"
     if seen.copy_id is None:
@@ -111,12 +116,17 @@ def take_locks(copies: Sequence[str], log_dirs: Sequence[str], files: FileSystem
 
 
 def force(copy: MetadataCopy, report: Report, witnesses: Sequence[str], files: FileSystem) -> Note:
-    """Say in this copy and with all witnesses that it is the good one. All brokers must be stopped."""
+    """Say in this copy and with all witnesses that it is the good one. All brokers must be stopped. KafkaStorageError
+    for one that is damaged: its beginning would be a state of long ago, with leaders that lack records."""
     seen = copy.look()
     if seen.copy_id is None or not seen.has_log:
         raise KafkaStorageError(f"{copy.path} holds no whole copy of the metadata")
     newest = report.newest
-    epoch = EPOCH_MARGIN + max([copy.log.read().last_epoch, *([newest.epoch] if newest is not None else [])])
+    try:
+        contents = copy.log.read()
+    except KafkaStorageError as e:
+        raise KafkaStorageError(f"{e}. `holdfast metadata recover` rebuilds it from the log directories") from e
+    epoch = EPOCH_MARGIN + max([contents.last_epoch, *([newest.epoch] if newest is not None else [])])
     note = notes.Note(
         cluster_id=seen.cluster_id or (newest.cluster_id if newest is not None else ""), epoch=epoch, number=0,
         broker_id=-1, good=(seen.copy_id,), copies={seen.copy_id: copy.path},

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -231,3 +231,34 @@ def _without_frames(error: Exception) -> Exception:
         each.__traceback__ = None
         each = each.__cause__ or each.__context__
     return error
+
+
+def values_of(answers: Mapping[Any, Answer[Any]]) -> dict[Any, Any]:
+    """What those answered that had no error."""
+    return {key: answer.value for key, answer in answers.items() if answer.error is None}
+
+
+def reasons_of(asked: Collection[str], answers: Mapping[str, Answer[Any]]) -> dict[str, str]:
+    """Why those did not do it that did not."""
+    found = {}
+    for path in asked:
+        answer = answers.get(path)
+        if answer is None:
+            found[path] = "no answer"
+        elif answer.error is not None:
+            found[path] = str(answer.error)
+    return found
+
+
+def errors_of(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> str:
+    """The same in one line."""
+    return "; ".join(f"{path}: {why}" for path, why in reasons_of(asked, answers).items()) or "no directory"
+
+
+def cause_of(asked: Collection[str], answers: Mapping[Any, Answer[Any]]) -> BaseException | None:
+    """The error of a disk, if all have failed (H-23): one that is silent may hold everything and answer yet."""
+    if any(path not in answers for path in asked):
+        return None
+    errors = [answer.error for answer in answers.values() if answer.error is not None]
+    causes = [e if isinstance(e, OSError) else e.__cause__ for e in errors]
+    return next((cause for cause in causes if isinstance(cause, OSError)), None)

@@ -15,6 +15,9 @@ and ends where there is none: so what landed late, or was written by a controlle
 for a decision. A claim's segment begins with the last batch that it found, the only one that may not have counted yet:
 so it says what the claim took for decided. A claim never removes files of a later one.
 
+Only the last write can be torn, for each is synced before the next one begins. So where whole batches of the same or a
+later epoch follow behind a hole, decisions that counted are gone: that is damage and no end, and reading fails.
+
 A write or a flush that failed is never tried again (H-28): the system may have dropped what it could not write and
 call the next flush a success. The log takes nothing more until it is recovered. Recovery may find in memory the batch
 whose flush failed, whole, so the new segment begins with the last batch once more.
@@ -29,7 +32,7 @@ from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import CorruptRecordError, HoldfastError, KafkaStorageError
 from holdfast.model.types import ControllerEpoch, Offset, TimestampMs
-from holdfast.records.batch import crc_ok, iter_headers
+from holdfast.records.batch import crc_ok, iter_headers, parse_header
 from holdfast.records.record import BatchBuilder, decode_batch
 from holdfast.storage.files import FileHandle, FileSystem
 
@@ -43,6 +46,8 @@ _SEGMENT = re.compile(r"(\d{20})(?:-(\d{10}))?\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _ANY = re.compile(r"\d{20}(?:-(\d{10}))?\.(?:log|checkpoint)(?:\.tmp)?")
 _TEMPORARY = ".tmp"
+_MAY_BEGIN = re.compile(rb"(?=\0\0.{6}\0.{7}\x02)", re.DOTALL)
+"""Where a batch may begin: an offset below 2^48, a length below 2^24, the magic."""
 Confirm = Callable[[], None]
 """Raises when the claim is lost, or the directory is another one."""
 
@@ -98,6 +103,25 @@ class Contents:
         return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Segment:
+    """What was read of one segment. ``batches``: those before the first that is torn or damaged."""
+
+    name: str
+    data: bytes
+    base: Offset
+    claim: ControllerEpoch
+    batches: tuple[Batch, ...]
+
+    @property
+    def whole_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.batches)
+
+    @property
+    def end_offset(self) -> Offset:
+        return self.batches[-1].next_offset if self.batches else self.base
+
+
 class MetadataLog:
     """See the module's docstring. ``recover`` (or ``read`` and ``begin``) comes first."""
 
@@ -112,6 +136,8 @@ class MetadataLog:
         self._tail = 0
         self._segments = 0
         self._failure: KafkaStorageError | None = None
+        self._parsed: dict[str, _Segment] = {}
+        """What the last reading found, for the next one."""
         self.end_offset: Offset = 0
         """The offset of the next record."""
 
@@ -137,35 +163,77 @@ class MetadataLog:
         self.begin(contents, 1 + max((contents.last_epoch, *epochs)))
         return records
 
-    def read(self) -> Contents:
-        """What is there and whole. Changes nothing."""
+    def read(self, *, keep: bool = False) -> Contents:
+        """What is there and whole. Changes nothing. KafkaStorageError when it cannot be read or is damaged.
+
+        ``keep``: it will be read once more, which then parses only what is other than now."""
         try:
-            return self._read()
+            return self._read(keep=keep)
         except OSError as e:
             raise KafkaStorageError(f"Metadata log {self._directory} cannot be read: {e}") from e
 
-    def _read(self) -> Contents:
+    def _read(self, *, keep: bool) -> Contents:
         names = self._files.listdir(self._directory)
         best: dict[Offset, Batch] = {}
         claims: dict[Offset, tuple[ControllerEpoch, ControllerEpoch]] = {}
-        for base, claim, name in sorted(_segments(names)):
-            data = self._files.read_bytes(f"{self._directory}/{name}")
-            end = base
-            for batch in _whole_batches(data, base):
-                rank = (claim, batch.epoch)
+        segments = [self._segment_of(base, claim, name) for base, claim, name in sorted(_segments(names))]
+        self._parsed = {segment.name: segment for segment in segments} if keep else {}
+        for segment in segments:
+            for batch in segment.batches:
+                rank = (segment.claim, batch.epoch)
                 if rank >= claims.get(batch.base_offset, rank):
                     best[batch.base_offset], claims[batch.base_offset] = batch, rank
-                end = batch.next_offset
-            log.debug("%s/%s: %d bytes, whole to offset %d", self._directory, name, len(data), end)
-        base, epoch, snapshot = self._newest_snapshot(names, best)
+        base, epoch, snapshot, broken = self._newest_snapshot(names, best)
         batches: list[Batch] = []
         offset, last_epoch = base, -1
         while (found := best.get(offset)) is not None and found.epoch >= last_epoch:
             batches.append(found)
             offset, last_epoch = found.next_offset, found.epoch
-        return Contents(base=base, snapshot_epoch=epoch, snapshot=snapshot, batches=tuple(batches))
+        contents = Contents(base=base, snapshot_epoch=epoch, snapshot=snapshot, batches=tuple(batches))
+        self._refuse_damage(contents, segments, best, broken)
+        return contents
 
-    def _newest_snapshot(self, names: Iterable[str], best: Mapping[Offset, Batch]) -> tuple[Offset, int, bytes]:
+    def _segment_of(self, base: Offset, claim: ControllerEpoch, name: str) -> _Segment:
+        data = self._files.read_bytes(f"{self._directory}/{name}")
+        before = self._parsed.get(name)
+        if before is not None and before.data == data:
+            return before
+        batches = tuple(_whole_batches(data, base, claim or None))
+        found = _Segment(name=name, data=data, base=base, claim=claim, batches=batches)
+        log.debug("%s/%s: %d bytes, whole to offset %d", self._directory, name, len(data), found.end_offset)
+        return found
+
+    def _refuse_damage(
+        self,
+        contents: Contents,
+        segments: Sequence[_Segment],
+        best: Mapping[Offset, Batch],
+        broken: Mapping[str, Batch],
+    ) -> None:
+        """KafkaStorageError when there is a decision behind the end of ``contents``, with a hole before it. What is of
+        an earlier epoch was written by a controller that had lost its claim."""
+        end, last_epoch = contents.end_offset, contents.last_epoch
+        behind = [segment for segment in segments if segment.whole_bytes < len(segment.data)]
+        for found in (*best.values(), *broken.values(), *(b for segment in behind for b in _behind_damage(segment))):
+            if found.base_offset > end and found.epoch >= last_epoch:
+                break
+        else:
+            return
+        where = f"no file holds offset {end}"
+        for segment in behind:
+            if segment.end_offset == end:
+                where = f"{segment.name} is not whole at byte {segment.whole_bytes} (offset {end})"
+        where = "".join(f"{name} is not whole, " for name in broken) + where
+        raise KafkaStorageError(
+            f"Metadata log {self._directory} is damaged: {where}, and what follows goes on to offset "
+            f"{found.next_offset} or farther"
+        )
+
+    def _newest_snapshot(
+        self, names: Iterable[str], best: Mapping[Offset, Batch]
+    ) -> tuple[Offset, int, bytes, dict[str, Batch]]:
+        """Its offset, epoch and bytes; and those that are not whole, by name, each as if it were a batch at its end."""
+        broken: dict[str, Batch] = {}
         found = sorted((m for name in names if (m := _SNAPSHOT.fullmatch(name))), key=lambda m: m[0], reverse=True)
         for match in found:
             base, epoch = int(match[1]), int(match[2])
@@ -173,13 +241,14 @@ class MetadataLog:
             batches = list(_whole_batches(data, 0))
             if not batches or sum(len(batch.data) for batch in batches) != len(data):
                 log.error("%s/%s is not whole: the one before it is used", self._directory, match[0])
+                broken[match[0]] = Batch(base, base, epoch, b"")
             elif any(b.epoch > epoch for b in best.values() if b.base_offset < base):
                 log.error("%s/%s is of a controller that had lost its claim", self._directory, match[0])
             else:
-                return base, epoch, data
+                return base, epoch, data, broken
         if found:
             raise KafkaStorageError(f"Metadata log {self._directory}: no snapshot can be read, expected one or more")
-        return 0, 0, b""
+        return 0, 0, b"", broken
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -284,7 +353,8 @@ class MetadataLog:
         return KafkaStorageError(what)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and forget what was read."""
+        self._parsed = {}
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -328,9 +398,10 @@ def _segments(names: Iterable[str]) -> Iterator[tuple[Offset, ControllerEpoch, s
             yield int(match[1]), int(match[2] or 0), name
 
 
-def _whole_batches(data: bytes, offset: Offset) -> Iterator[Batch]:
-    """The batches from ``offset`` on, up to the first that is torn, damaged or out of order."""
-    headers = iter_headers(data)
+def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch | None = None) -> Iterator[Batch]:
+    """The batches from ``offset`` on, up to the first that is torn, damaged or out of order. Their epochs, which the
+    CRC does not cover, only grow, up to the one of the claim that wrote them."""
+    headers, last_epoch = iter_headers(data), -1
     while True:
         try:
             found = next(headers, None)
@@ -339,10 +410,27 @@ def _whole_batches(data: bytes, offset: Offset) -> Iterator[Batch]:
         if found is None:
             return
         position, header = found
+        epoch = header.partition_leader_epoch
         if header.base_offset != offset or header.next_offset <= offset or not crc_ok(data, position, header):
             return
-        offset = header.next_offset
-        yield Batch(header.base_offset, offset, header.partition_leader_epoch, data[position : position + header.size])
+        if epoch < last_epoch or (claim is not None and epoch > claim):
+            return
+        offset, last_epoch = header.next_offset, epoch
+        yield Batch(header.base_offset, offset, epoch, data[position : position + header.size])
+
+
+def _behind_damage(segment: _Segment) -> Iterator[Batch]:
+    """Whole batches of a segment behind the first bytes of it that are none."""
+    data = segment.data
+    for match in _MAY_BEGIN.finditer(data, segment.whole_bytes):
+        position = match.start()
+        try:
+            header = parse_header(data, position)
+        except CorruptRecordError:
+            continue
+        if header.next_offset > header.base_offset and crc_ok(data, position, header):
+            whole = data[position : position + header.size]
+            yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, whole)
 
 
 def _decoded(batch: Batch) -> list[MetadataRecord]:

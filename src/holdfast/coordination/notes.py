@@ -207,6 +207,8 @@ class Seen:
     """None: no copy is kept here, or one that did not get whole."""
     has_log: bool = False
     cluster_id: str | None = None
+    problem: str | None = None
+    """Why the log of this copy cannot be gone by; None: it can, or nobody has looked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,11 +234,15 @@ def judge(paths: Sequence[str], seen: Mapping[str, Seen], witnesses: Mapping[str
         return _without_notes(paths, seen)
     last = max(found, key=lambda note: note.order)
     here = {s.copy_id: path for path, s in seen.items() if s.copy_id is not None}
-    believed = tuple(path for copy_id, path in here.items() if copy_id in last.good)
-    if not believed:
+    named = tuple(path for copy_id, path in here.items() if copy_id in last.good)
+    if not named:
         raise KafkaStorageError(_refusal(paths, seen, last))
-    if len(believed) < len(last.good):
-        _need_evidence(last, here, seen, witnesses)
+    believed = tuple(path for path in named if seen[path].problem is None)
+    if not believed:
+        away = [path for copy_id, path in last.copies.items() if copy_id not in here]
+        raise KafkaStorageError(_unusable(named, seen, away))
+    if len(named) < len(last.good):
+        _need_evidence(last, {c: path for c, path in here.items() if path in believed}, seen, witnesses)
     return Verdict(newest=last, believed=believed)
 
 
@@ -246,6 +252,8 @@ def _without_notes(paths: Sequence[str], seen: Mapping[str, Seen]) -> Verdict:
         raise ConfigError(
             f"metadata.log.dirs: {' and '.join(logs)} both hold a log, and nothing says which is complete"
         )
+    if logs and seen[logs[0]].problem is not None:
+        raise KafkaStorageError(_unusable(logs, seen, ()))
     if logs:
         return Verdict(newest=None, believed=(), take_over=logs[0])
     silent = [path for path in paths if path not in seen]
@@ -255,6 +263,15 @@ def _without_notes(paths: Sequence[str], seen: Mapping[str, Seen]) -> Verdict:
             "cluster is made only when all of them answer"
         )
     return Verdict(newest=None, believed=())
+
+
+def _unusable(here: Sequence[str], seen: Mapping[str, Seen], away: Sequence[str]) -> str:
+    found = "; ".join(f"{path}: {seen[path].problem}" for path in here)
+    back = f"Bring the disk of {', '.join(away)} back, which is complete; if it is gone for good, " if away else ""
+    return (
+        f"No copy of the metadata that is here can be gone by: {found}. {back}`holdfast metadata recover` rebuilds the "
+        "metadata from the log directories"
+    )
 
 
 def _refusal(paths: Sequence[str], seen: Mapping[str, Seen], last: Note) -> str:
