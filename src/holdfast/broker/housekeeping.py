@@ -94,7 +94,7 @@ class Housekeeping:
 
     def _retain(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
-        logs.upkeep.retain(now_ms, self._broker.replicas.high_watermarks())
+        logs.upkeep.retain(now_ms, self._broker.replicas.high_watermark)
 
     def _expire_producers(self) -> None:
         after_ms = self._broker.config.int("producer.id.expiration.ms")

@@ -26,7 +26,7 @@ from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
 from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
-from holdfast.storage.retention import below_start, too_many_bytes, too_old
+from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList, is_old
 from holdfast.storage.segment_names import SNAPSHOT
@@ -356,16 +356,16 @@ class Log(ReadableLog):
 
     # -- retention -----------------------------------------------------------------------------------------
 
-    def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset) -> int:
-        """Retire segments by age, by size and by the log's start; how many. Never one that is not committed."""
+    def delete_old_segments(self, now_ms: TimestampMs, high_watermark: Offset, most: int = ANY) -> int:
+        """Retire segments by age, size and the log's start, at most so many; how many. Never one not committed."""
         config, segments, end = self.config, self._segments.rested(), self.view.end_offset
         with self.guard():
-            count = self._retire_leading(below_start(segments.all, self.view.start_offset), now_ms)
+            count = self._retire_leading(min(most, below_start(segments.all, self.view.start_offset)), now_ms)
             if config.delete:
-                old = too_old(self.dir.files, segments.all, end, high_watermark, now_ms, config.retention_ms)
-                count += self._retire_leading(old, now_ms)
+                rule = high_watermark, now_ms, config.retention_ms, most - count
+                count += self._retire_leading(too_old(self.dir.files, segments.all, end, *rule), now_ms)
                 large = too_many_bytes(segments.all, end, high_watermark, config.retention_bytes)
-                count += self._retire_leading(large, now_ms)
+                count += self._retire_leading(min(most - count, large), now_ms)
         return count
 
     def _retire_leading(self, count: int, now_ms: TimestampMs) -> int:

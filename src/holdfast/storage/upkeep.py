@@ -1,22 +1,23 @@
 """What is done with logs every few seconds: retention, flushes, rolls, indexes, and files that go for good.
 
-Each piece runs on its directory's own thread, a number of logs at a time, so that appends come in between. Nobody waits
-for any of it: an error of one log is that log's, and keeps no other from its turn.
+Each piece runs on its directory's own thread, a number of logs at a time, so that appends come in between (of retention
+a number of segments, retention_run.py). Nobody waits for any of it: an error of one log is that log's, and keeps no
+other from its turn.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError, StorageError
-from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.model.types import TimestampMs, TopicPartition
 from holdfast.storage.deletions import Deletions
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
 from holdfast.storage.log_table import FutureLogs
 from holdfast.storage.removal import Removals
-from holdfast.storage.topic_configs import RECOVERED
+from holdfast.storage.retention_run import MarkOf, RetentionRun
 
 log = logging.getLogger(__name__)
 
@@ -48,25 +49,15 @@ class Upkeep:
         self._logs = logs
         self._syncing: set[Log] = set()
         """Logs whose rolled segments are being synced aside."""
+        self._retaining: set[LogDir] = set()
 
-    def retain(self, now_ms: TimestampMs, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
-        """Retire segments by age and size."""
-
-        unconfirmed: dict[LogDir, bool] = {}
-
-        def retain_one(each: Log) -> None:
-            if each.dir not in unconfirmed:
-                with each.dir.guard():
-                    unconfirmed[each.dir] = each.dir.files.exists(f"{each.dir.path}/{RECOVERED}")
-                if unconfirmed[each.dir]:
-                    log.warning(
-                        "%s: the metadata was rebuilt: retention deletes nothing before `holdfast metadata confirm`",
-                        each.dir.path,
-                    )
-            if not unconfirmed[each.dir]:
-                each.delete_old_segments(now_ms, high_watermarks.get(each.topic_partition, 0))
-
-        self._for_each_log(retain_one)
+    def retain(self, now_ms: TimestampMs, mark_of: MarkOf) -> None:
+        """Retire segments by age and size, of each directory as quickly as it can; not while it does so still."""
+        for directory in self._logs.dirs:
+            if directory.answers and directory not in self._retaining:
+                self._retaining.add(directory)
+                over = partial(self._retaining.discard, directory)
+                RetentionRun(self._logs, directory, now_ms, mark_of, over).start()
 
     def flush_due(self, now_ms: TimestampMs) -> None:
         """Sync segments that were rolled, and logs with flush.ms."""

@@ -12,6 +12,7 @@ import pytest
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     ConfigError,
+    CorruptRecordError,
     DiskQueueFullError,
     DuplicateReplicaError,
     HoldfastError,
@@ -20,7 +21,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.storage import checkpoints, dir_changes
+from holdfast.storage import checkpoints, dir_changes, retention_run, topic_configs
 from holdfast.storage.dir_state import DirNews
 from holdfast.storage.files import DiskSpace, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -399,7 +400,7 @@ def test_K112_06_housekeeping_leaves_a_directory_alone_that_does_not_answer(tmp_
 
     def keep_house():
         logs = broker.logs
-        logs.upkeep.retain(NOW_MS, {})
+        logs.upkeep.retain(NOW_MS, {}.get)
         logs.upkeep.flush_due(NOW_MS)
         logs.upkeep.roll_due(NOW_MS)
         logs.upkeep.write_indexes()
@@ -599,7 +600,7 @@ def test_housekeeping(broker, batch, files):
     logs.update_config("other", LogConfig())
     logs.upkeep.roll_due(NOW_MS + 100)
     assert log.view.segments[-1].size == 0
-    logs.upkeep.retain(NOW_MS + 100, {tp(0): 10, tp(1): 4})
+    logs.upkeep.retain(NOW_MS + 100, {tp(0): 10, tp(1): 4}.get)
     assert [logs.get(tp(i)).view.start_offset for i in range(3)] == [10, 3, 0]
     assert log.has_retired
     logs.upkeep.purge(NOW_MS + 10**6)
@@ -665,7 +666,7 @@ def test_housekeeping_of_a_dead_dir_harms_no_other(broker, batch, files):
     assert broker.offline == [broker.logs.dirs[0]]
     assert not broker.logs.get(tp(1)).has_rolled
     files.calls.clear()
-    broker.logs.upkeep.retain(NOW_MS, {})
+    broker.logs.upkeep.retain(NOW_MS, {}.get)
     broker.logs.checkpoints.write_all({})
     broker.logs.upkeep.purge(NOW_MS + 10**9)
     broker.stop()
@@ -679,8 +680,258 @@ def test_retention_that_finds_its_dir_dead_takes_it_offline(broker, batch, files
         fill(broker.create(tp(i)), batch, 10)
     files.fail("exists", "/d0/", errno.ENOTDIR)
     files.fail_probes()
-    broker.logs.upkeep.retain(NOW_MS, {})
+    broker.logs.upkeep.retain(NOW_MS, {}.get)
     assert broker.offline == [broker.logs.dirs[0]]
+
+
+class Turns:
+    """The first directory has a foreground and a background that work when told."""
+
+    def __init__(self, broker, monkeypatch) -> None:
+        self.front, self.back = DeferredQueue(), DeferredQueue()
+        directory = broker.logs.dirs[0]
+        monkeypatch.setattr(directory, "queue", self.front)
+        monkeypatch.setattr(directory, "background", self.back)
+        self.pieces: list[int] = []
+
+    def look(self) -> None:
+        """Until a look is through, and its retiring waits in the foreground."""
+        while not self.front.waiting:
+            InlineQueue().submit(*self.back.waiting.popleft())
+
+    def run(self, files, may_read: str = "nothing") -> None:
+        """Until nothing waits. Counts what the foreground renames in each piece; what it reads is a failure, but of
+        the directory ``may_read``."""
+        while self.front.waiting or self.back.waiting:
+            if self.back.waiting:
+                InlineQueue().submit(*self.back.waiting.popleft())
+            if self.front.waiting:
+                work, done = self.front.waiting.popleft()
+                files.calls.clear()
+                InlineQueue().submit(work, done)
+                self.pieces.append(len([c for c in files.calls if c[0] == "rename" and c[1].endswith(".log")]))
+                reads = [c for c in files.calls if c[0] in ("open", "read_bytes", "pread")]
+                assert [c for c in reads if may_read not in c[1]] == []
+
+
+def old_segments(broker, batch, count) -> list:
+    """The logs of the first directory, of a segment a batch, as a start finds them: no times in memory."""
+    for i in range(3):
+        log = broker.create(tp(i))
+        for _ in range(count):
+            log.append_as_leader(batch(b"x" * 200), 0, NOW_MS)
+    broker.stop()
+    broker.start()
+    broker.logs.update_config("t", LogConfig(segment_bytes=300, retention_ms=10))
+    logs = broker.logs.logs_in(broker.logs.dirs[0])
+    assert [len(each.view.segments) for each in logs] == [count] * len(logs)
+    return logs
+
+
+def test_D8_retention_looks_in_the_background_and_retires_a_few_segments_in_a_turn(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 35)
+    turns = Turns(broker, monkeypatch)
+    marks = {each.topic_partition: 35 for each in logs}
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)  # still under way: not twice
+    assert len(turns.back.waiting) == 1
+    assert not turns.front.waiting
+    turns.run(files)
+    assert sum(turns.pieces) == 35 * len(logs)
+    assert 0 < max(turns.pieces) <= retention_run.SEGMENTS
+    assert [(each.view.start_offset, each.view.end_offset) for each in logs] == [(35, 35)] * len(logs)
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)  # through, so there is another
+    assert len(turns.back.waiting) == 1
+
+
+def test_D8_the_next_turn_of_retention_waits_behind_appends(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 35)
+    turns = Turns(broker, monkeypatch)
+    order: list[str] = []
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 35 for each in logs}.get)
+    while turns.back.waiting:
+        InlineQueue().submit(*turns.back.waiting.popleft())
+        assert len(turns.front.waiting) <= 1
+        if turns.front.waiting:
+            turns.front.submit(lambda: order.append("append"), lambda *_: None)
+            work, done = turns.front.waiting.popleft()
+            InlineQueue().submit(work, done)
+            order.append("turn")
+            InlineQueue().submit(*turns.front.waiting.popleft())
+    assert order == ["turn", "append"] * (len(order) // 2)
+    assert len(order) // 2 >= 35 * len(logs) // retention_run.SEGMENTS
+
+
+@pytest.mark.parametrize("rule", ["size", "start"])
+def test_D8_retention_by_size_and_by_the_start_of_the_log_takes_turns_as_well(broker, batch, files, monkeypatch, rule):
+    logs = old_segments(broker, batch, 35)
+    size = logs[0].view.size // 35
+    broker.logs.update_config(
+        "t", LogConfig(segment_bytes=300, retention_ms=None, retention_bytes=2 * size if rule == "size" else None)
+    )
+    if rule == "start":
+        for each in logs:
+            each.delete_records_before(33)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 35 for each in logs}.get)
+    turns.run(files)
+    assert sum(turns.pieces) == 33 * len(logs)
+    assert max(turns.pieces) <= retention_run.SEGMENTS
+    assert [each.view.start_offset for each in logs] == [33] * len(logs)
+
+
+def test_D8_an_index_that_cannot_be_read_keeps_no_other_log_from_its_turn(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 12)
+    assert len(logs) == 2
+    files.fail("open", f"{logs[0].path}/", errno.EIO)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 12 for each in logs}.get)
+    turns.look()
+    assert logs[0].failure is None, "who looks aside does not judge"
+    turns.run(files, may_read="/d0/")
+    assert [each.view.start_offset for each in logs] == [0, 12]
+    assert logs[0].failure is not None
+    assert broker.offline == []
+
+
+def test_D8_a_log_that_is_deleted_under_a_look_of_retention_is_no_failure(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 12)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 12 for each in logs}.get)
+    InlineQueue().submit(*turns.back.waiting.popleft())  # a look waits now
+    path = logs[0].path
+    gone = []
+    broker.logs.delete(logs[0].topic_partition, now_ms=NOW_MS, done=gone.append)
+    turns.front.run()
+    assert gone == [None]
+    shutil.rmtree(logs[0].path)
+    files.calls.clear()
+    turns.look()
+    assert [c for c in files.calls if ".probe" in c[1]] == []
+    turns.run(files)
+    assert not os.path.exists(path)
+    assert not os.path.exists(logs[0].path)
+    assert [each.failure for each in logs] == [None, None]
+    assert [each.view.start_offset for each in logs] == [0, 12]
+    assert broker.offline == []
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "renamed"), CorruptRecordError("cut"), ValueError("torn")])
+def test_D8_files_that_change_under_a_look_of_retention_are_read_by_the_foreground(
+    broker, batch, files, monkeypatch, error
+):
+    logs = old_segments(broker, batch, 12)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 12 for each in logs}.get)
+    read = files.open
+
+    def changing(path, **how):
+        if "/t-0/" in path and not turns.front.waiting:
+            raise error
+        return read(path, **how)
+
+    monkeypatch.setattr(files, "open", changing)
+    turns.look()
+    monkeypatch.setattr(files, "open", read)
+    turns.run(files, may_read="/t-0/")
+    assert [each.view.start_offset for each in logs] == [12, 12]
+    assert [each.failure for each in logs] == [None, None]
+
+
+def test_D8_a_log_that_is_deleted_and_made_again_after_a_look_keeps_what_it_has(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 5)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 5 for each in logs}.get)
+    InlineQueue().submit(*turns.back.waiting.popleft())
+    waiting, turns.front.waiting = turns.front.waiting, deque()
+    broker.logs.delete(logs[0].topic_partition, now_ms=NOW_MS, done=lambda error: None)
+    made = []
+    turns.front.run()
+    broker.logs.new.create(
+        tp(0), UUID(int=77), CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(log)
+    )
+    turns.front.run()
+    (again,) = made
+    assert again.path.endswith("/d0/t-0")
+    again.config = logs[0].config
+    for _ in range(5):
+        again.append_as_leader(batch(b"x" * 200, timestamp=NOW_MS + 100), 0, NOW_MS + 100)
+    turns.front.waiting.extend(waiting)
+    turns.run(files)
+    assert [each.view.start_offset for each in (again, logs[1])] == [0, 5]
+    assert len(again.view.segments) == 5
+
+
+def test_D8_segments_that_are_cut_and_written_again_after_a_look_do_not_go_for_the_old_ones_times(
+    broker, batch, files, monkeypatch
+):
+    log, other = old_segments(broker, batch, 8)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 8 for each in (log, other)}.get)
+    turns.look()
+    old = list(log.view.segments)
+    log.truncate_to(3, NOW_MS + 100)
+    for _ in range(5):
+        log.append_as_leader(batch(b"x" * 200, timestamp=NOW_MS + 100), 0, NOW_MS + 100)
+    assert [each.base_offset for each in log.view.segments] == [each.base_offset for each in old]
+    turns.run(files)
+    assert (log.view.start_offset, log.view.end_offset) == (3, 8)
+    assert [each.max_timestamp for each in log.view.segments] == [NOW_MS + 100] * 5
+    assert other.view.start_offset == 8
+
+
+def test_D8_retention_goes_by_the_high_watermark_of_its_turn(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 8)
+    turns = Turns(broker, monkeypatch)
+    marks = {each.topic_partition: 8 for each in logs}
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)
+    InlineQueue().submit(*turns.back.waiting.popleft())
+    marks[logs[0].topic_partition] = 2  # it was cut since, and got new batches that nobody else has
+    turns.run(files, may_read="/d0/")
+    assert [each.view.start_offset for each in logs] == [2, 8]
+
+
+def test_D8_retention_leaves_a_directory_alone_that_answers_no_more(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 35)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 35 for each in logs}.get)
+    turns.look()
+    broker.logs.dirs[0].note_pace(DirNews.HUNG, "a probe has no answer")
+    turns.run(files)
+    assert sum(turns.pieces) == retention_run.SEGMENTS
+    broker.logs.dirs[0].note_pace(DirNews.ANSWERED, "a probe took 9000 ms")
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 35 for each in logs}.get)
+    turns.run(files)
+    assert [each.view.start_offset for each in logs] == [35, 35]
+
+
+def test_D8_retention_deletes_nothing_where_the_metadata_was_rebuilt(broker, batch, files, caplog):
+    logs = old_segments(broker, batch, 12)
+    mark = Path(broker.logs.dirs[0].path) / topic_configs.RECOVERED
+    mark.touch()
+    marks = {each.topic_partition: 12 for each in logs}
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)
+    assert [each.view.start_offset for each in logs] == [0] * len(logs)
+    assert "the metadata was rebuilt" in caplog.text
+    mark.unlink()
+    broker.logs.upkeep.retain(NOW_MS + 100, marks.get)
+    assert [each.view.start_offset for each in logs] == [12] * len(logs)
+
+
+def test_D8_retention_ends_with_its_dir_and_with_its_log(broker, batch, files, monkeypatch):
+    logs = old_segments(broker, batch, 35)
+    turns = Turns(broker, monkeypatch)
+    broker.logs.upkeep.retain(NOW_MS + 100, {each.topic_partition: 35 for each in logs}.get)
+    for _ in range(2):
+        InlineQueue().submit(*turns.back.waiting.popleft())
+    InlineQueue().submit(*turns.front.waiting.popleft())
+    broker.logs.dirs[0].mark_offline(KafkaStorageError("dead"))
+    files.calls.clear()
+    turns.run(files)
+    assert sum(turns.pieces) == 0
+    assert [c for c in files.calls if "/d0/" in c[1]] == []
+    assert logs[0].view.start_offset == retention_run.SEGMENTS
+    assert broker.logs.upkeep._retaining == set()
 
 
 def test_close_that_fails_leaves_no_mark(broker, batch, monkeypatch):
