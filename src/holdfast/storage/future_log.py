@@ -18,9 +18,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.model.config import LogConfig
-from holdfast.model.errors import HoldfastError, KafkaStorageError
+from holdfast.model.errors import CorruptRecordError, HoldfastError, KafkaStorageError
 from holdfast.model.types import DirectoryId, LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.records.batch import HEADER_SIZE, parse_header
+from holdfast.records.batch import HEADER_SIZE, iter_headers, parse_header
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, FUTURE_SUFFIX, marked_name
 from holdfast.storage.files import FileSystem
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 MOVED_FROM = "moved-from"
 NOWHERE: Offset = -1
 """Where a copy ends that has nothing yet: it begins where the log begins."""
+PIECE_BATCHES = 250
+"""In one piece: what small batches cost is CPU for each of them, and appends of the copy's disk wait for it."""
 
 
 class Once:
@@ -96,7 +98,7 @@ class Tail(NamedTuple):
     end_offset: Offset
 
 
-def look(source: Log, at: Offset, max_bytes: int) -> Piece:
+def look(source: Log, at: Offset, max_bytes: int, max_batches: int | None = PIECE_BATCHES) -> Piece:
     """On the thread of the log's dir: what comes after ``at``, where the copy ends by what was read before."""
     cuts = tuple(source.cuts or ())
     for offset, everything in cuts:
@@ -113,13 +115,26 @@ def look(source: Log, at: Offset, max_bytes: int) -> Piece:
             if restart is not None:  # the batch with the first offset may begin before it
                 first = parse_header(data).base_offset
                 restart = None if first == at else first
+            if max_batches is not None:
+                data = _first_of(data, max_batches)
     source.cuts = []  # not before the read, which may fail
     return Piece(cuts, restart, at if restart is None else restart, data, view.start_offset, view.end_offset)
 
 
+def _first_of(data: bytes, most: int) -> bytes:
+    """The first whole batches. From a damaged one on it stays as it is: writing it tells what is wrong."""
+    try:
+        for number, (at, _) in enumerate(iter_headers(data)):
+            if number == most:
+                return data[:at]
+    except CorruptRecordError:
+        pass
+    return data
+
+
 def last_look(source: Log, at: Offset, max_bytes: int) -> LastPiece:
-    """As ``look``, while nothing is written to the log."""
-    piece = look(source, at, max_bytes)
+    """As ``look``, while nothing is written to the log: all that is left, in batches of any number."""
+    piece = look(source, at, max_bytes, max_batches=None)
     producers = {
         pid: ProducerEntry(
             epoch=e.epoch,

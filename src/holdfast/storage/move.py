@@ -47,7 +47,8 @@ from holdfast.storage.move_state import MOVE, MoveNews, MoveState
 log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 512 << 10
-"""Read and written in one turn: what appends of the same disk wait for at most."""
+"""Read and written in one turn, unless its batches are many (future_log.py): what appends of the same disk wait for
+at most."""
 LAST_PIECE_BYTES: Final = 4 << 20
 UNSYNCED_BYTES: Final = 8 << 20
 """With no more than this to sync appends are stopped for the switch; but after ``SEALS`` rounds with any number."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.broker.moves import PARALLEL, THROTTLE
+from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
     InvalidTopicError,
@@ -18,12 +19,14 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
+from holdfast.records.batch import iter_headers
 from holdfast.records.record import Record, encode_batch
 from holdfast.replication.throttle import ByteRate
 from holdfast.replication.types import Role, StopReplica
 from holdfast.storage.dir_scan import NameKind
 from holdfast.storage.dir_state import DirNews
-from holdfast.storage.move import HOLD_MS
+from holdfast.storage.future_log import PIECE_BATCHES, last_look, look
+from holdfast.storage.move import HOLD_MS, LAST_PIECE_BYTES, PIECE_BYTES
 from holdfast.storage.move_state import MoveState
 from tests.property.machine import CONFIG, D0, D1, TP, Machine, batches_of, values_of
 from tests.simulation.disk import CrashNow
@@ -571,3 +574,24 @@ def test_a_target_that_hangs_in_the_switch_holds_appends_for_a_moment_only() -> 
     machine.finish()
     assert machine.log.dir.path == D1
     assert len(values_of(machine.log)) == 21
+
+
+def test_D1_a_piece_of_a_copy_has_so_many_batches_and_the_last_one_all() -> None:
+    machine = made(records=2 * PIECE_BATCHES + 7, log_config=LogConfig(segment_bytes=1 << 20, retention_ms=None))
+    log, whole = machine.log, batches_of(machine.log)
+    sizes, found, at = [], b"", 0
+    while (piece := look(log, at, PIECE_BYTES)).is_news:
+        headers = [header for _, header in iter_headers(piece.data)]
+        assert headers[0].base_offset == at
+        assert piece.end_offset == log.view.end_offset
+        sizes.append(len(headers))
+        found += piece.data
+        at = headers[-1].next_offset
+    assert sizes == [PIECE_BATCHES, PIECE_BATCHES, 7]
+    assert found == b"".join(whole)
+    last = last_look(log, 1, LAST_PIECE_BYTES).piece
+    assert last.data == b"".join(whole[1:])
+    machine.moves.alter(TP, D1)
+    machine.finish()
+    assert machine.log.dir.path == D1
+    assert batches_of(machine.log) == whole
