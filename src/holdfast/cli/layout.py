@@ -195,6 +195,12 @@ def _files(data_dir: str) -> dict[int, dict[str, str]]:
     return found
 
 
+def kept(data_dir: str) -> dict[int, dict[str, str]]:
+    """The properties of each broker as they read where the data directory is now. LayoutError when this is a copy, and
+    a directory of one is the original's."""
+    return _taken_over(data_dir, _files(data_dir))[0]
+
+
 def _taken_over(data_dir: str, found: Mapping[int, Mapping[str, str]]) -> tuple[dict[int, dict[str, str]], list[str]]:
     """The files as they read where they are now, and what to say when that is another place than before."""
     homes = {home for p in found.values() if (home := home_of(p)) not in (None, data_dir)}

@@ -4,15 +4,15 @@ Owns the options and the lines. What is found and done is coordination/inspect.p
 """
 
 import os
-import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 import click
 
+from holdfast.cli import layout
 from holdfast.coordination import inspect, rebuild
 from holdfast.coordination.inspect import Report
 from holdfast.coordination.lanes import ThreadLanes
@@ -24,7 +24,6 @@ from holdfast.storage import topic_configs
 from holdfast.storage.file_locks import LockFile
 from holdfast.storage.files import OsFiles
 
-_FILE = re.compile(r"broker-[1-9][0-9]*\.properties")
 MAX_SHOWN = 50
 """Partitions that a plan lists; the rest is counted."""
 
@@ -51,22 +50,28 @@ def _now_ms() -> int:
 
 
 def _place(data_dir: str | None, configs: Sequence[str]) -> Place:
-    if data_dir is not None:
-        try:
-            names = sorted(name for name in os.listdir(data_dir) if _FILE.fullmatch(name))
-        except OSError as e:
-            raise click.ClickException(f"--data-dir {data_dir}: {e.strerror}") from e
-        configs = [*configs, *(os.path.join(data_dir, name) for name in names)]
-    if not configs:
+    files: dict[str, Mapping[str, str]] = {}
+    try:
+        for path in configs:
+            with open(path, encoding="utf-8") as file:
+                files[path] = read_properties(file.read())
+        if data_dir is not None:
+            os.listdir(data_dir)
+            home = os.path.abspath(data_dir)
+            files |= {layout.properties_path(home, number): p for number, p in sorted(layout.kept(home).items())}
+    except OSError as e:
+        raise click.ClickException(f"{e.filename}: {e.strerror}") from e
+    except (ConfigError, layout.LayoutError) as e:
+        raise click.ClickException(str(e)) from e
+    if not files:
         raise click.UsageError("give --data-dir DIR of `holdfast up`, or --config FILE for each broker")
     metadata: list[str] = []
     log_dirs: dict[int, tuple[str, ...]] = {}
     witnesses: list[str] = []
-    for path in configs:
+    for path, properties in files.items():
         try:
-            with open(path, encoding="utf-8") as file:
-                config = BrokerConfig.parse(read_properties(file.read()))
-        except (OSError, ConfigError) as e:
+            config = BrokerConfig.parse(properties)
+        except ConfigError as e:
             raise click.ClickException(f"{path}: {e}") from e
         metadata += [each for each in map(os.path.abspath, config.metadata_log_dirs) if each not in metadata]
         log_dirs[config.node_id] = tuple(map(os.path.abspath, config.log_dirs))

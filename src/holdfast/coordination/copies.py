@@ -133,8 +133,8 @@ class Copies:
             now, asked = places - asked, asked | places
             read = {("note", path): partial(self._look_at_witness, path) for path in sorted(now)}
             found |= {key[1]: value for key, value in values_of(self._ask(read, limit_s=SURVEY_LIMIT_S)).items()}
-            for each in (*seen.values(), *found.values()):
-                if each.note is not None:
+            for path, each in (*seen.items(), *found.items()):
+                if each.note is not None and notes.is_of(each.note, path):
                     places |= {voter.path for voter in each.note.voters if voter.path not in self._all}
         return seen, found
 
@@ -205,12 +205,16 @@ class Copies:
         """Who keeps notes: the copies and the registered directories, with the disks that they are or were on."""
         last = verdict.newest
         here = {seen[path].copy_id: path for path in verdict.believed}
-        if last is not None and all(last.copies.get(c or "") == path for c, path in here.items()):
+        stays = last is not None and all(last.copies.get(c or "") == path for c, path in here.items())
+        self._voters, self._registered = (), {}
+        if last is not None and stays:
             self._voters = last.voters
         else:  # made now, or a directory that was moved or copied: what it says of others is not of this one
-            self._voters = ()
-        self._registered = {}
-        for answer in values_of(self._ask({path: copy.registered for path, copy in self._good.items()})).values():
+            forgotten = self._ask({path: copy.forget_unplaced for path, copy in self._good.items()})
+            if why := reasons_of(self._good, forgotten):
+                raise KafkaStorageError(f"Metadata directories that were moved or copied: {why}")
+        jobs = {path: partial(copy.registered, unplaced=stays) for path, copy in self._good.items()}
+        for answer in values_of(self._ask(jobs)).values():
             self._registered |= answer
         self._renew_voters()
 

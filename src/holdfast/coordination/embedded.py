@@ -11,6 +11,7 @@ call, see lanes.py: it costs ``patience_s`` once, and then that directory is lef
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ class EmbeddedStore:
         witness: Witness | None = None,
     ) -> None:
         self._files = files
-        self._paths = (directories,) if isinstance(directories, str) else tuple(directories)
+        given = (directories,) if isinstance(directories, str) else directories
+        self._paths = tuple(map(os.path.abspath, given))  # by its path a copy knows that it was copied
         self._new_id = new_id
         self._clock = clock
         self._patience_s = patience_s

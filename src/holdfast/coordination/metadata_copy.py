@@ -5,7 +5,8 @@
     COPY/lock                      election.py
     COPY/controller.json           where the active controller listens; of several copies the highest epoch counts
     COPY/metadata-reigns/          notes.py
-    COPY/metadata-witnesses/       broker-N.json: the log directories of each broker, which keep notes too
+    COPY/metadata-witnesses/       broker-N.json: the log directories of each broker, which keep notes too;
+                                   and where this copy was then: one that was copied or moved follows none of them
     COPY/__cluster_metadata-0/     metadata_log.py
 
 Owns these names but the election's. Everything blocks, and raises OSError, KafkaStorageError or FencedControllerError;
@@ -145,6 +146,7 @@ class MetadataCopy:
         files.fsync_dir(self.path)
         files.write_atomic(f"{self.path}/cluster.id", f"{cluster_id}\n".encode())
         self.log.replace(contents, epoch)
+        self.forget_unplaced()
         for broker_id, directories in witnesses.items():
             self.register(broker_id, directories)
         return self.name()
@@ -184,22 +186,38 @@ class MetadataCopy:
             return None
 
     def register(self, broker_id: BrokerId, directories: Sequence[str]) -> None:
-        """Where a broker has directories that keep notes."""
-        folder, text = f"{self.path}/{WITNESSES}", json.dumps({"dirs": list(directories)}).encode()
+        """Where a broker has directories that keep notes. Counts only where this copy is now (``registered``)."""
+        folder, text = f"{self.path}/{WITNESSES}", json.dumps({"at": self.path, "dirs": list(directories)}).encode()
         path = f"{folder}/broker-{broker_id}.json"
         if not (self._files.exists(path) and self._files.read_bytes(path) == text):
             make_durably(self._files, folder)
             self._files.write_atomic(path, text)
 
-    def registered(self) -> dict[BrokerId, tuple[str, ...]]:
-        """What brokers have registered."""
+    def registered(self, *, unplaced: bool = False) -> dict[BrokerId, tuple[str, ...]]:
+        """What brokers have registered in this directory at this place: in one that was copied or moved stand the
+        directories of the original. ``unplaced``: also where no place stands, as versions before 0.2 wrote it."""
+        return {
+            broker_id: dirs
+            for broker_id, (at, dirs) in self._registrations().items()
+            if at == self.path or (at is None and unplaced)
+        }
+
+    def forget_unplaced(self) -> None:
+        """This directory was copied or moved: whose what stands without a place is, nobody knows."""
+        for broker_id, (at, _) in self._registrations().items():
+            if at is None:
+                self._files.unlink(f"{self.path}/{WITNESSES}/broker-{broker_id}.json")
+
+    def _registrations(self) -> dict[BrokerId, tuple[str | None, tuple[str, ...]]]:
+        """By broker: the place of the copy then, and the directories."""
         folder, found = f"{self.path}/{WITNESSES}", {}
         for name in self._files.listdir(folder) if self._files.exists(folder) else ():
             if match := _BROKER.fullmatch(name):
                 try:
                     text = json.loads(self._files.read_bytes(f"{folder}/{name}"))
-                    found[int(match[1])] = tuple(each for each in text["dirs"] if type(each) is str)
-                except (ValueError, KeyError, TypeError, RecursionError):
+                    dirs = tuple(each for each in text["dirs"] if type(each) is str)
+                    found[int(match[1])] = text.get("at"), dirs
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
         return found
 

@@ -123,6 +123,12 @@ def newest(files: FileSystem, directory: str) -> Note | None:
     return None
 
 
+def is_of(note: Note, directory: str) -> bool:
+    """Whether a note was written for the directory in which it was found. One that was copied or moved with it names
+    directories of the original, which are none of ours."""
+    return directory in note.copies.values() or any(voter.path == directory for voter in note.voters)
+
+
 def is_place(files: FileSystem, directory: str) -> bool:
     """Whether a note may be kept in a directory that a broker registered: a formatted log directory, or one in which
     its broker made the place. An empty one lies beneath a disk that was unmounted, or is not formatted yet."""
