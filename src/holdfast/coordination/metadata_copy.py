@@ -84,6 +84,7 @@ class MetadataCopy:
             notes.confirm(files, self.path, epoch)
             if _small(files, f"{self.path}/copy.id") != self.copy_id:
                 raise FileNotFoundError(f"{self.path} was emptied or replaced: it is not copy {self.copy_id}")
+            self.log.confirm()
         files.unlink(path)
         handle = files.open(path, create=True)
         try:
@@ -163,6 +164,7 @@ class MetadataCopy:
         for batch in batches:
             self.log.append_batch(batch)
         notes.confirm(self._files, self.path, epoch)
+        self.log.confirm()
 
     def snapshot(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> None:
         """As MetadataLog.snapshot, while this is the copy of that reign."""

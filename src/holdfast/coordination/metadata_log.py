@@ -130,6 +130,8 @@ class MetadataLog:
         self._files = files
         self._clock = clock
         self._segment: FileHandle | None = None
+        self._place: tuple[str, int | None] = ("", None)
+        """Of the open segment: its path, and the inode that it had there."""
         self._epoch: ControllerEpoch = 0
         """Of the claim that appends here."""
         self._position = 0
@@ -300,6 +302,7 @@ class MetadataLog:
         self._files.rename(path + _TEMPORARY, path)
         self._files.fsync_dir(self._directory)
         self._segment, self._position = segment, len(data)
+        self._place = path, self._files.inode(path)
 
     def append(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> Offset:
         """Write one batch, synced; the offset of its first record. After an error nobody knows whether it is there:
@@ -319,6 +322,13 @@ class MetadataLog:
         self._position += len(batch.data)
         self._tail += len(batch.data)
         return batch.base_offset
+
+    def confirm(self) -> None:
+        """That what is appended can be found: a filling of a controller that is over, which hung, may have removed the
+        file under us. OSError if not."""
+        path, inode = self._place
+        if inode is None or self._files.inode(path) != inode:
+            raise FileNotFoundError(f"{path} was removed or replaced")
 
     def snapshot(
         self, records: Iterable[MetadataRecord], epoch: ControllerEpoch, confirm: Confirm | None = None
