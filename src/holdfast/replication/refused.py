@@ -23,20 +23,25 @@ from holdfast.records.batch import BatchHeader, parse_header
 
 PASSING = (NotLeaderOrFollowerError, NotEnoughReplicasError, StorageError)
 """Errors after which a producer sends the same batch again."""
-KEPT_MS = 10_000
-"""For what was sent behind it already. Who does not retry within this time hears of the gap."""
+KEPT_MS = 60_000
+"""For what was sent behind it already, and was held back by a network that was cut in one direction: what waits to be
+sent again comes up to twice as late as the cut was long. Who does not retry within this time hears of the gap."""
 MAX_PRODUCERS = 1_000
 
 
 class _Refusal(NamedTuple):
     epoch: int
-    sequence: int
+    first: int
+    """The lowest sequence that is missing."""
+    last: int
+    """The first sequence of the last batch that was refused."""
     error: HoldfastError
     at_ms: int
+    """When a batch was refused for a reason of its own, the last time."""
 
 
 class RefusedBatches:
-    """The first refused batch of each producer, in one partition. False while there is none."""
+    """The refused batches of each producer that have not come again, in one partition. False while there is none."""
 
     __slots__ = ("_by_producer",)
 
@@ -51,13 +56,15 @@ class RefusedBatches:
         header = _header(batches) if isinstance(error, PASSING) else None
         if header is None:
             return
+        first = last = header.base_sequence
         known = self._by_producer.pop(header.producer_id, None)
-        sequence = header.base_sequence
-        if known is not None and known.epoch == header.producer_epoch and known.sequence < sequence:
-            sequence = known.sequence
+        if known is not None and known.epoch == header.producer_epoch:
+            first, last = min(first, known.first), max(last, known.last)
+            if error is known.error:  # told as an explanation
+                now_ms = known.at_ms
         elif len(self._by_producer) >= MAX_PRODUCERS:
             del self._by_producer[next(iter(self._by_producer))]
-        self._by_producer[header.producer_id] = _Refusal(header.producer_epoch, sequence, error, now_ms)
+        self._by_producer[header.producer_id] = _Refusal(header.producer_epoch, first, last, error, now_ms)
 
     def explain(self, batches: bytearray | memoryview, error: HoldfastError, now_ms: int) -> HoldfastError:
         """What to tell of batches that the log did not take: ``error``, or why the one before was refused."""
@@ -68,7 +75,7 @@ class RefusedBatches:
         if (
             known is None
             or known.epoch != header.producer_epoch
-            or header.base_sequence <= known.sequence
+            or header.base_sequence <= known.first
             or now_ms - known.at_ms > KEPT_MS
         ):
             return error
@@ -77,10 +84,13 @@ class RefusedBatches:
     def appended(self, batches: bytearray | memoryview) -> None:
         """These are in the log: a gap before them is filled."""
         header = _header(batches)
-        if header is not None:
-            known = self._by_producer.get(header.producer_id)
-            if known is not None and (known.epoch, known.sequence) <= (header.producer_epoch, header.base_sequence):
-                del self._by_producer[header.producer_id]
+        known = None if header is None else self._by_producer.get(header.producer_id)
+        if header is None or known is None or header.producer_epoch < known.epoch or header.base_sequence < known.first:
+            return
+        if header.producer_epoch > known.epoch or header.base_sequence >= known.last:
+            del self._by_producer[header.producer_id]
+        else:  # the next one that was refused is missing still
+            self._by_producer[header.producer_id] = known._replace(first=header.last_sequence + 1)
 
 
 def _header(batches: bytearray | memoryview) -> BatchHeader | None:
