@@ -105,6 +105,10 @@ class MemoryFiles:
         data = self.contents.get(path)
         return None if data is None else (id(data), 0, len(data))
 
+    def inode(self, path: str) -> int | None:
+        data = self.contents.get(path)
+        return None if data is None else id(data)
+
     def kind(self, path: str) -> str:
         return "memory"
 

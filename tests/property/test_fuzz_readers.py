@@ -32,6 +32,15 @@ def prepared(name: str) -> tuple[Any, list[bytes]]:
     return reader.make(), reader.inputs()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    """The kernels are compiled when they are first called, which no single input has the time for."""
+    run, corpus = prepared("kernels")
+    for item in corpus:
+        with suppress(*READERS["kernels"].refusals):
+            run(item)
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> Any:
     """What readers log of each damaged file is not for a person here, and readers turn it off for good."""
