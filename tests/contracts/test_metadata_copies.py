@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import logging
 import os
 import platform
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +149,6 @@ class Machine:
             files.mend()
         for store in self.opened:
             store.close()
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    logging.disable(logging.ERROR)
-    yield made
-    logging.disable(logging.NOTSET)
-    made.close()
 
 
 def feature(name: str) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,6 @@ from tests.contracts.test_metadata_copies import ONE, TWO, Machine, feature, fea
 
 NAMES = {f"f{n}" for n in range(12)}
 DAMAGE = ["bit", "zeros", "length", "offset", "epoch up", "epoch down", "missing", "cut out"]
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    logging.disable(logging.ERROR)
-    yield made
-    logging.disable(logging.NOTSET)
-    made.close()
 
 
 def segment(copy: str) -> Path:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,6 @@ from holdfast.model.errors import KafkaStorageError
 from holdfast.storage.files import OsFiles
 from holdfast.testing import wait_for
 from tests.contracts.test_metadata_copies import ONE, TWO, FaultyFiles, Machine, feature, features, until_whole
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path)
-    logging.disable(logging.ERROR)
-    yield made
-    logging.disable(logging.NOTSET)
-    made.close()
 
 
 def noted(machine: Machine) -> list[Any]:

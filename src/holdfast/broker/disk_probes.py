@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SOON_AFTER_S = 0.01
+BUSY = 5
+"""A disk that works through its queue has so many limits for an answer: then it is too slow to lead."""
 
 
 class ProbesHost(Protocol):
@@ -40,9 +42,10 @@ class ProbesHost(Protocol):
 class _Asked(NamedTuple):
     """A probe under way."""
 
+    at_s: float
+    """When it was queued, or refused as the queue was full, by the monotonic clock."""
     since_s: float
-    """When it was queued, or refused as the queue was full, or when the disk was last seen to have done a piece of work
-    since then; by the monotonic clock."""
+    """The same, or when the disk was last seen to have done a piece of work since then."""
     completed: int
     """What the disk had done by then."""
     look: asyncio.TimerHandle
@@ -67,7 +70,7 @@ class DiskProbes:
         if directory in self._asked:
             self._look_at(directory)
             return False
-        self._expect(directory)
+        self._expect(directory, self._broker.platform.monotonic_s())
         self._submit(directory)
         return True
 
@@ -85,12 +88,15 @@ class DiskProbes:
         self._over(directory)
         self._refused.discard(directory)
 
-    def _expect(self, directory: LogDir) -> None:
-        """Its answer is waited for from now on, and looked for after the limit."""
+    def _expect(self, directory: LogDir, at_s: float) -> None:
+        """Its answer, asked for then, is waited for from now on, and looked for after the limit."""
         self._over(directory)
-        limit_s = self._times_of(directory).limit_ms(self._peers(directory)) / 1000
-        look = self._broker.loop.call_later(limit_s + _SOON_AFTER_S, self._look_at, directory)
-        self._asked[directory] = _Asked(self._broker.platform.monotonic_s(), directory.queue.completed, look)
+        look = self._broker.loop.call_later(self._limit_s(directory) + _SOON_AFTER_S, self._look_at, directory)
+        since_s = self._broker.platform.monotonic_s()
+        self._asked[directory] = _Asked(at_s, since_s, directory.queue.completed, look)
+
+    def _limit_s(self, directory: LogDir) -> float:
+        return self._times_of(directory).limit_ms(self._peers(directory)) / 1000
 
     def _over(self, directory: LogDir) -> None:
         asked = self._asked.pop(directory, None)
@@ -111,11 +117,14 @@ class DiskProbes:
         asked = self._asked.get(directory)
         if asked is None or not directory.is_online:
             return
+        now_s = self._broker.platform.monotonic_s()
+        silent_s = now_s - asked.since_s
         if asked.completed != directory.queue.completed:
-            self._expect(directory)  # it is at work on what was queued before the probe: busy is not silent
-            return
-        silent_ms = (self._broker.platform.monotonic_s() - asked.since_s) * 1000
-        self._judge(directory, self._times_of(directory).silent(silent_ms, self._peers(directory)))
+            if now_s - asked.at_s < BUSY * self._limit_s(directory):
+                self._expect(directory, asked.at_s)  # at work on what was queued before the probe: busy is not silent
+                return
+            silent_s = now_s - asked.at_s
+        self._judge(directory, self._times_of(directory).silent(silent_s * 1000, self._peers(directory)))
 
     def _answered(self, directory: LogDir, took_s: float | None, error: HoldfastError | None) -> None:
         if isinstance(error, DiskQueueFullError):  # a probe that is refused is one without an answer (D5)

@@ -85,11 +85,12 @@ class RefusedBatches:
         """These are in the log: a gap before them is filled."""
         header = _header(batches)
         known = None if header is None else self._by_producer.get(header.producer_id)
-        if header is None or known is None or header.producer_epoch < known.epoch or header.base_sequence < known.first:
+        if header is None or known is None:
             return
-        if header.producer_epoch > known.epoch or header.base_sequence >= known.last:
+        at = header.producer_epoch, header.base_sequence
+        if at >= (known.epoch, known.last):
             del self._by_producer[header.producer_id]
-        else:  # the next one that was refused is missing still
+        elif at >= (known.epoch, known.first):  # the next one that was refused is missing still
             self._by_producer[header.producer_id] = known._replace(first=header.last_sequence + 1)
 
 

@@ -44,6 +44,8 @@ class CheckpointWriter:
         """Path -> file -> what it will say when the last that was queued is written."""
         self._stale: dict[str, dict[TopicPartition, None]] = {}
         """Path -> logs that are gone, of which its files may still speak. It is there while a rewrite is queued."""
+        self._editions: dict[str, int] = {}
+        """Path -> how often its files were written for a change of a log. Counted on its own thread."""
         self._space: dict[str, DiskSpace | None] = {}
         self._notes: dict[str, Note] = {}
         """What the directories remember of each other."""
@@ -71,8 +73,15 @@ class CheckpointWriter:
         """Write the files of each directory that answers, and whose contents changed."""
         for directory in self._logs.dirs:
             if directory.answers:
+                edition = self._editions.get(directory.path, 0)  # first: what changes while we look is another one
                 self._queued[directory.path] = values = self.values(directory, high_watermarks)
-                self._logs.submit_quietly(directory, partial(self.write, directory, values))
+                self._logs.submit_quietly(directory, partial(self._write_due, directory, values, edition))
+
+    def _write_due(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]], edition: int) -> None:
+        """On the directory's thread. A cut that was in the queue when the values were read has had the files written
+        since: these would raise its recovery point, and call synced what is written anew. The next turn has newer."""
+        if edition == self._editions.get(directory.path, 0):
+            self._put(directory, values)
 
     def write_notes(self, now_ms: TimestampMs) -> None:
         """Have every directory remember what all of them hold, where that has changed (remembered.py)."""
@@ -111,6 +120,10 @@ class CheckpointWriter:
 
     def write(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
         """On the directory's thread."""
+        self._editions[directory.path] = self._editions.get(directory.path, 0) + 1
+        self._put(directory, values)
+
+    def _put(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
         written = self._written.setdefault(directory.path, {})
         with directory.guard(CheckpointError):
             for name, offsets in values.items():

@@ -13,7 +13,8 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.replication.refused import KEPT_MS
+from holdfast.records.record import Record, encode_batch
+from holdfast.replication.refused import KEPT_MS, RefusedBatches
 
 TP = TopicPartition("t", 0)
 
@@ -218,6 +219,19 @@ def test_R_46_the_first_of_two_refused_batches_that_comes_again_leaves_the_gap_o
     assert [send(2), send(3)] == [[None], [None]]
     [gap] = send(9)
     assert isinstance(gap, OutOfOrderSequenceError)
+
+
+def test_R_46_what_is_missing_of_an_earlier_epoch_is_forgotten_when_a_new_one_is_written() -> None:
+    record = Record(offset=0, timestamp=0, key=None, value=b"x", headers=())
+
+    def sent(epoch: int, sequence: int) -> bytearray:
+        return encode_batch([record], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+    refused = RefusedBatches()
+    refused.add(sent(0, 5), NotEnoughReplicasError(), 0)
+    assert refused
+    refused.appended(sent(1, 0))
+    assert not refused, "each append would look for it"
 
 
 def test_R_46_a_gap_is_told_when_its_refused_batch_does_not_come_again(cluster: Any) -> None:

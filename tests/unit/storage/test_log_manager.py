@@ -943,3 +943,22 @@ def test_close_that_fails_leaves_no_mark(broker, batch, monkeypatch):
     monkeypatch.setattr(OsFiles, "sync_all", fail)
     broker.stop()
     assert not any(".kafka_cleanshutdown" in broker.names(i) for i in range(2))
+
+
+def test_D1_a_cut_that_waits_its_turn_lowers_what_is_written_after_it(broker, batch):
+    """The values were read on the loop while the cut was in the queue: the file called synced what was not."""
+    log = broker.create(tp(0))
+    fill(log, batch, 9)
+    log.flush()
+    directory = broker.logs.dirs[0]
+    directory.queue = front = DeferredQueue()
+    front.submit(lambda: log.truncate_to(4, NOW_MS), lambda *_: None)
+    broker.logs.checkpoints.write_all({})
+    front.run()
+    points = f"{directory.path}/{checkpoints.RECOVERY_POINT}"
+    assert checkpoints.read_offsets(OsFiles(), points) == {tp(0): 4}
+    fill(log, batch, 3)
+    log.flush()
+    broker.logs.checkpoints.write_all({})
+    front.run()
+    assert checkpoints.read_offsets(OsFiles(), points) == {tp(0): 7}
