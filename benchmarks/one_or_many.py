@@ -67,7 +67,7 @@ def measure(brokers: int, dirs: int, partitions: int, megabytes: float, rounds: 
 def between_brokers(cluster: Cluster) -> float:
     """Connections of which both ends are brokers."""
     pids = set(cluster.live().values())
-    ports = {port for _, port in cluster.addresses()}
+    ports = {port for _, port in (*cluster.addresses(), *cluster.addresses_of_brokers())}
     opened = (c for pid in pids for c in psutil.Process(pid).net_connections("tcp") if c.status == "ESTABLISHED")
     return sum(bool(c.raddr) and c.raddr.port in ports for c in opened)
 

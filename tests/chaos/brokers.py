@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from holdfast.testing import wait_for
 from holdfast.testing.processes import children, exit_code, has_gone, lives
 from holdfast.testing.view import ClusterView, ask
-from tests.chaos.network import Network
+from tests.chaos.network import BETWEEN, CLIENTS, Network
 
 LOG_DIRS = 2
 ROOT = Path(__file__).parent.parent.parent
@@ -62,8 +63,11 @@ class Brokers:
             path.mkdir(parents=True, exist_ok=True)
         properties = {
             "node.id": str(broker),
-            "listeners": "PLAINTEXT://{}:{}".format(*self.network.listener(broker)),
-            "advertised.listeners": "PLAINTEXT://{}:{}".format(*self.network.advertised(broker)),
+            "listeners": _listeners(partial(self.network.listener, broker)),
+            "advertised.listeners": _listeners(partial(self.network.advertised, broker)),
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+            "inter.broker.listener.name": "INTERNAL",
+            "operator.listener.names": "PLAINTEXT",
             "log.dirs": ",".join(map(str, dirs)),
             "metadata.log.dirs": ",".join(map(str, self._metadata_dirs)),
             **settings,
@@ -210,3 +214,7 @@ class Brokers:
         views = [view for broker in self.running if (view := self.view(broker, [])) is not None]
         seen = {view.controller_id for view in views}
         return seen.pop() if len(seen) == 1 else None
+
+
+def _listeners(address: Callable[[int], tuple[str, int]]) -> str:
+    return "PLAINTEXT://{}:{},INTERNAL://{}:{}".format(*address(CLIENTS), *address(BETWEEN))

@@ -22,7 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-PORT = 9092
+CLIENTS, BETWEEN = range(2)
+"""The two listeners of a broker: what both carry is cut by one cut."""
+PORTS = {CLIENTS: 9092, BETWEEN: 9093}
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _THREAD_NAMESPACE = "/proc/thread-self/ns/net"
@@ -41,10 +43,10 @@ class Network(Protocol):
 
     description: str
 
-    def listener(self, broker: int) -> tuple[str, int]:
+    def listener(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
         """Host and port on which the broker listens."""
 
-    def advertised(self, broker: int) -> tuple[str, int]:
+    def advertised(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
         """Host and port by which all others reach it."""
 
     def inside(self, broker: int) -> AbstractContextManager[None]:
@@ -103,11 +105,11 @@ class Namespaces:
             self._ip(self._router, f"addr add 10.70.{number}.1/24 dev r{number}", f"link set r{number} up")
             self._ip(namespace, f"route add default via 10.70.{number}.1")
 
-    def listener(self, broker: int) -> tuple[str, int]:
-        return _address(broker), PORT
+    def listener(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
+        return _address(broker), PORTS[which]
 
-    def advertised(self, broker: int) -> tuple[str, int]:
-        return self.listener(broker)
+    def advertised(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
+        return self.listener(broker, which)
 
     def inside(self, broker: int) -> AbstractContextManager[None]:
         return self._within(self._namespaces[broker])

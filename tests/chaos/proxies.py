@@ -1,8 +1,8 @@
-"""Network cuts without namespaces: every broker is reached through a proxy of ours, which resets and refuses.
+"""Network cuts without namespaces: every broker is reached through proxies of ours, which reset and refuse.
 
-The proxy of a broker listens on the port that the broker advertises. Who connects is found in /proc: the process that
-has the socket. A cut in one direction breaks the connection, so it is a cut in both. What a silent network does, this
-cannot show; what a firewall that answers does, it can.
+A broker has two of them, for clients and for brokers. Each listens on a port that the broker advertises. Who connects
+is found in /proc: the process that has the socket. A cut in one direction breaks the connection, so it is a cut in
+both. What a silent network does, this cannot show; what a firewall that answers does, it can.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.testing import free_port
+from tests.chaos.network import BETWEEN, CLIENTS
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
@@ -29,9 +30,11 @@ class Proxies:
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self.description = "a proxy before each broker that resets and refuses connections"
-        first = free_port(2 * len(brokers))
-        self._listeners = {broker: first + 2 * number for number, broker in enumerate(brokers)}
-        self._advertised = {broker: first + 2 * number + 1 for number, broker in enumerate(brokers)}
+        places = [(broker, which) for broker in brokers for which in (CLIENTS, BETWEEN)]
+        first = free_port(2 * len(places))
+        self._listeners = {place: first + 2 * number for number, place in enumerate(places)}
+        """By broker and listener."""
+        self._advertised = {place: first + 2 * number + 1 for number, place in enumerate(places)}
         self._pids: dict[int, int] = {}
         self._cuts: Counter[tuple[int | None, int | None]] = Counter()
         self._open: dict[tuple[asyncio.StreamWriter, ...], tuple[int | None, int]] = {}
@@ -39,34 +42,35 @@ class Proxies:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
-        self._servers: dict[int, asyncio.Server] = {}
+        self._servers: dict[tuple[int, int], asyncio.Server] = {}
         self._watching = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
 
     async def _watch(self) -> None:
         """A proxy listens while its broker does: the port of one that is down must refuse."""
         while True:
-            for broker, pid in list(self._pids.items()):
-                lives = _lives(pid)
-                if lives and broker not in self._servers and await self._listens(broker):
-                    accept = functools.partial(self._serve, broker)
-                    self._servers[broker] = await asyncio.start_server(accept, HOST, self._advertised[broker])
-                elif not lives and broker in self._servers:
-                    self._servers.pop(broker).close()
+            for place in self._advertised:
+                pid = self._pids.get(place[0])
+                lives = pid is not None and _lives(pid)
+                if lives and place not in self._servers and await self._listens(place):
+                    accept = functools.partial(self._serve, place)
+                    self._servers[place] = await asyncio.start_server(accept, HOST, self._advertised[place])
+                elif not lives and place in self._servers:
+                    self._servers.pop(place).close()
             await asyncio.sleep(LOOK_S)
 
-    async def _listens(self, broker: int) -> bool:
+    async def _listens(self, place: tuple[int, int]) -> bool:
         try:
-            _, writer = await asyncio.open_connection(HOST, self._listeners[broker])
+            _, writer = await asyncio.open_connection(HOST, self._listeners[place])
         except OSError:
             return False
         writer.close()
         return True
 
-    def listener(self, broker: int) -> tuple[str, int]:
-        return HOST, self._listeners[broker]
+    def listener(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
+        return HOST, self._listeners[broker, which]
 
-    def advertised(self, broker: int) -> tuple[str, int]:
-        return HOST, self._advertised[broker]
+    def advertised(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
+        return HOST, self._advertised[broker, which]
 
     def inside(self, broker: int) -> AbstractContextManager[None]:
         return nullcontext()
@@ -116,13 +120,14 @@ class Proxies:
                 for writer in ends:
                     writer.transport.abort()
 
-    async def _serve(self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        source = self._owner(writer.get_extra_info("peername")[1], self._advertised[target])
+    async def _serve(self, place: tuple[int, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = place[0]
+        source = self._owner(writer.get_extra_info("peername")[1], self._advertised[place])
         if self._is_cut(source, target):
             writer.transport.abort()
             return
         try:
-            far_reader, far_writer = await asyncio.open_connection(HOST, self._listeners[target])
+            far_reader, far_writer = await asyncio.open_connection(HOST, self._listeners[place])
         except OSError:
             writer.transport.abort()
             return

@@ -45,6 +45,7 @@ ANY_BROKER = "any broker takes it: the controller decides"
 CLUSTER_DEFAULT = "Kafka 4 keeps min.insync.replicas as a cluster-wide dynamic default (ELR), here it is the default"
 START_WITH_ERROR = "with an error there is no offset at all, so no log start offset either; no client looks at it"
 AT_ONCE = "ours is there sooner"
+FOR_BROKERS = "decision: what brokers say to each other is taken on their own listener only (docs/decisions/0018)"
 
 TABLE = [
     Row("api_versions: ApiVersions v[34]", "*_features", ..., [], NO_FEATURES),
@@ -103,6 +104,11 @@ TABLE = [
     Row("configs: broker 2 through broker 1", "responses.error_*", ..., ..., ANY_BROKER),
     Row("configs: broker 2 undo", "responses.error_*", ..., ..., ANY_BROKER),
     # -- the rest
+    *(
+        Row(case, "", "an answer", "connection closed by broker", FOR_BROKERS)
+        for case in ("fetch: as replica *", "list_offsets: as replica 2",
+                     "cluster_security: BrokerRegistration wrong cluster id")
+    ),
     Row("log_dirs: during or after the move", "t1-0.*", ..., ..., "whether the move is over", may=True),
     Row("log_dirs: 1.5 s later", "t1-0.*", ..., ..., "not as much later here", may=True),
     Row("groups: FindCoordinator v? group", "*", ..., ..., AT_ONCE, may=True),

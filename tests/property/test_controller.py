@@ -28,6 +28,7 @@ from holdfast.metadata.records import PartitionChangeRecord, RecoveryState
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import LogEnd, ReplicaFate, ReplicaFates
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 
 BROKERS = st.integers(1, 4)
@@ -148,7 +149,9 @@ class ControllerMachine(RuleBasedStateMachine):
         self.incarnation += 1
         reply = self.handle(
             events.BrokerRegister(
-                broker_id=broker, incarnation_id=UUID(int=self.incarnation), host=f"h{broker}", port=broker
+                broker_id=broker,
+                incarnation_id=UUID(int=self.incarnation),
+                endpoints=Endpoints.one(f"h{broker}", broker),
             )
         )
         assert reply.broker_epoch == self.image.brokers[broker].epoch == self.image.offset
@@ -169,7 +172,10 @@ class ControllerMachine(RuleBasedStateMachine):
                     self.whole[topic.topic_id, number].discard(broker)
         self.handle(
             events.BrokerRegister(
-                broker_id=broker, incarnation_id=UUID(int=self.incarnation), host=f"h{broker}", port=broker, fates=fates
+                broker_id=broker,
+                incarnation_id=UUID(int=self.incarnation),
+                endpoints=Endpoints.one(f"h{broker}", broker),
+                fates=fates,
             )
         )
         self.a_broker_heartbeats(broker, "")

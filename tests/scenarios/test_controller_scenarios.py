@@ -27,6 +27,7 @@ from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFate, ReplicaFates
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
@@ -217,8 +218,7 @@ class Scenario:
             events.BrokerRegister(
                 broker_id=broker,
                 incarnation_id=UUID(int=broker * 1000 + self.incarnations[broker]),
-                host=host or f"host-{broker}",
-                port=9000 + broker,
+                endpoints=Endpoints.one(host or f"host-{broker}", 9000 + broker),
                 rack=rack,
                 log_dirs=ids(dirs),
                 cordoned=ids(cordoned),

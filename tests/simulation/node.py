@@ -215,7 +215,9 @@ class Node:
         return BrokerConfig.parse(
             {
                 "node.id": str(self.broker_id),
-                "listeners": f"PLAINTEXT://{self.machine}:9092",
+                "listeners": f"PLAINTEXT://{self.machine}:9092,INTERNAL://{self.machine}:9093",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+                "inter.broker.listener.name": "INTERNAL",
                 "log.dirs": f"/n{self.broker_id}/d0,/n{self.broker_id}/d1",
                 "metadata.log.dirs": "/c/store,/c/store-2",
                 "metadata.witness.dirs": "/c/w",

@@ -24,10 +24,10 @@ LATER = 1_000_000
 
 
 def ask(cluster: Cluster, broker: int, *requests: Any) -> list[Any]:
-    """The answers of one broker over one connection."""
+    """The answers of one broker over one connection, by the listener of brokers."""
 
     async def run() -> list[Any]:
-        host, port = cluster.addresses()[broker - 1]
+        host, port = cluster.addresses_of_brokers()[broker - 1]
         connection = BrokerConnection(host, port, "stranger")
         await connection.open(TIMEOUT_S)
         try:

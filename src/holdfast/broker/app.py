@@ -2,8 +2,8 @@
 
 Owns the order of starting and stopping, and nothing that decides:
 
-    config -> disks -> logs -> listener -> controller candidate -> registration -> serving
-    SIGTERM -> controlled shutdown -> listener closed -> logs closed clean -> exit 0
+    config -> disks -> logs -> listeners -> controller candidate -> registration -> serving
+    SIGTERM -> controlled shutdown -> listeners closed -> logs closed clean -> exit 0
 
 All state changes happen on the event loop; files are touched on the thread of their log directory.
 """
@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import logging
 import os
-import socket
 from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
@@ -46,6 +45,7 @@ from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.metadata.store import Candidate
 from holdfast.model.config import BrokerConfig, LogConfig
+from holdfast.model.listeners import Endpoints, Listening
 from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
@@ -125,7 +125,10 @@ class Broker:
 
     async def start(self) -> None:
         """Load, listen, register. Returns when the controller counts this broker as alive."""
-        config = self.config
+        config, listening = self.config, self.config.listening
+        listening.refuse()
+        if warning := listening.warning():
+            log.warning("%s", warning)
         self.store = EmbeddedStore(
             config.metadata_log_dirs,
             files=self.platform.files,
@@ -144,13 +147,11 @@ class Broker:
         self.cluster_id = await self.reigns.cluster_id()
         await self._load_logs()
         self._wire()
-        listener = config.listeners[0]
-        port = await when_free(lambda: self.server.bind(listener.host, listener.port))
-        advertised = config.advertised_listeners[0]
-        host, port = advertised.host or listener.host or socket.gethostname(), advertised.port or port
-        self.membership = self._membership(host, port)
+        endpoints = await self._bind(listening)
+        self.membership = self._membership(endpoints)
         self.disks.serve()
         self.server.start()
+        host, port = endpoints.for_controller.address
         self._spawn(self.reigns.run(Candidate(broker_id=self.broker_id, host=host, port=port)))
         self.membership.start()
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
@@ -162,6 +163,14 @@ class Broker:
             await updated.wait()
         if self.metrics is not None:
             self.metrics.start()
+
+    async def _bind(self, listening: Listening) -> Endpoints:
+        """Listen everywhere; what the cluster is told of it."""
+        ports = {}
+        for endpoint in listening.bound:
+            bind = functools.partial(self.server.bind, *endpoint.address, listening.use_of(endpoint.name))
+            ports[endpoint.name] = await when_free(bind)
+        return listening.endpoints(ports)
 
     def thread(self, name: str) -> WorkThread:
         """A thread of its own, which ends with the broker."""
@@ -229,13 +238,12 @@ class Broker:
         port = config.int("metrics.port")
         self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
-    def _membership(self, host: str, port: int) -> Membership:
+    def _membership(self, endpoints: Endpoints) -> Membership:
         config = self.config
         return Membership(
             Identity(
                 broker_id=self.broker_id,
-                host=host,
-                port=port,
+                endpoints=endpoints,
                 rack=config.optional_str("broker.rack"),
                 cluster_id=self.cluster_id,
                 incarnation_id=self.platform.new_id(),
@@ -380,7 +388,7 @@ class Broker:
         self.stopping.set()
 
     async def stop(self) -> None:
-        """Controlled shutdown: leaders move first, then the listener closes, then the logs close clean."""
+        """Controlled shutdown: leaders move first, then the listeners close, then the logs close clean."""
         if self.exit_code == 0 and self.config.bool("controlled.shutdown.enable"):
             self.membership.want_shutdown()
             try:

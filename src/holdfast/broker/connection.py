@@ -28,6 +28,7 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import parse_request_header
 
 if TYPE_CHECKING:
+    from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Connection:
         "dispatch",
         "idle_since",
         "is_lasting",
+        "listener",
         "on_close",
         "peer",
         "pool",
@@ -98,9 +100,12 @@ class Connection:
         dispatch: Callable[[Exchange], None],
         on_close: Callable[[Connection], None],
         max_frame_bytes: int,
+        listener: ListenerUse,
     ) -> None:
         self.sock = sock
         self.peer = peer
+        self.listener = listener
+        """What it came by, and so what may be asked on it."""
         self.pool = pool
         self.dispatch = dispatch
         self.on_close = on_close

@@ -322,8 +322,7 @@ class ControllerLoop:
         self._channels[broker_id] = ControllerChannel(
             broker_id,
             registered.epoch,
-            registered.host,
-            registered.port,
+            *registered.endpoints.for_controller.address,
             full_state=lambda: self._full_state(broker_id),
             on_answer=self._answered,
             on_refused=self._refused,
@@ -411,7 +410,7 @@ class ControllerLoop:
     async def _ask_the_one_before(self, event: BrokerRegister) -> None:
         """Before a broker is told that its id is in use at another address: a killed one is not heard of at once."""
         known = self.image.brokers.get(event.broker_id)
-        elsewhere = known is not None and (known.host, known.port) != (event.host, event.port)
+        elsewhere = known is not None and not known.endpoints.shares_address_with(event.endpoints)
         if known is not None and elsewhere and known.incarnation_id != event.incarnation_id and not known.fenced:
             await self._probe(known.id, known.epoch)
 
@@ -431,7 +430,7 @@ class ControllerLoop:
     async def _ends(registered: BrokerImage) -> bool:
         """Whether the port takes a connection and ends it without an answer; False: a broker lives there.
         BrokerUnreachable also if the port itself says that none does, as that of one that was killed a moment ago."""
-        connection = BrokerConnection(registered.host, registered.port, "controller-probe")
+        connection = BrokerConnection(*registered.endpoints.for_controller.address, "controller-probe")
         try:
             await connection.open(PROBE_TIMEOUT_S)
             answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)

@@ -16,11 +16,12 @@ from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
-from holdfast.protocol.apis import ApiKey, is_spoken
+from holdfast.protocol.apis import BETWEEN_BROKERS, OPERATORS, ApiKey, is_spoken
 from holdfast.protocol.framing import decode_request, encode_response
 
 if TYPE_CHECKING:
     from holdfast.broker.exchange import Exchange
+    from holdfast.model.listeners import ListenerUse
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,14 @@ the loop per megabyte. Larger ones are refused, unless the controller sends them
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
 
 
+def is_taken(listener: ListenerUse, api_key: int) -> bool:
+    """Whether a listener takes this API: what brokers say to each other is trusted, so it is taken where only brokers
+    can speak. Fetch and OffsetForLeaderEpoch, which clients ask too, look for themselves."""
+    if api_key in BETWEEN_BROKERS:
+        return listener.for_brokers
+    return listener.for_operators or api_key not in OPERATORS
+
+
 class DispatchHost(fetch_handler.FetchHost, produce_handler.ProduceHost, HandlersHost, Protocol):
     """The broker, for all handlers."""
 
@@ -111,6 +120,10 @@ class Dispatcher:
                 self._produce.handle(exchange)
             elif header.api_key == _FETCH:
                 self._fetch.handle(exchange)
+            elif not is_taken(exchange.connection.listener, header.api_key):
+                exchange.connection.close(
+                    f"API key {header.api_key} is not taken on listener {exchange.connection.listener.name}"
+                )
             else:
                 self._start(exchange)
         except Exception as e:

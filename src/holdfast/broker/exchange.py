@@ -17,6 +17,7 @@ from holdfast.protocol.framing import RequestHeader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
 
@@ -68,6 +69,7 @@ class Answering(Protocol):
 
     closed: bool
     is_lasting: bool
+    listener: ListenerUse
     peer: tuple[Any, ...]
     pool: BufferPool
     session: dict[str, Any]

@@ -41,9 +41,12 @@ from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.framing import encode_response_raw
+from holdfast.protocol.interbroker import listener_choice
 
 if TYPE_CHECKING:
+    from holdfast.broker.exchange import Answering
     from holdfast.metadata.store import ControllerLocation
+    from holdfast.model.listeners import Endpoints
     from holdfast.storage.incarnation import Past
 
 log = logging.getLogger(__name__)
@@ -63,8 +66,7 @@ class Identity:
     """What a broker says of itself when it registers."""
 
     broker_id: int
-    host: str
-    port: int
+    endpoints: Endpoints
     rack: str | None
     cluster_id: str
     incarnation_id: UUID
@@ -221,14 +223,18 @@ class Membership:
         response = await self._ask(
             ApiKey.BROKER_REGISTRATION, REGISTRATION_VERSION, self._timeout_s,
             broker_id=me.broker_id, cluster_id=me.cluster_id, incarnation_id=me.incarnation_id,
-            listeners=[{"name": "PLAINTEXT", "host": me.host, "port": me.port, "security_protocol": 0}],
+            listeners=[
+                {"name": e.name, "host": e.host, "port": e.port, "security_protocol": int(e.security_protocol)}
+                for e in me.endpoints.listeners
+            ],
+            **listener_choice(me.endpoints),
             rack=me.rack, log_dirs=self._directories.all(), cordoned_log_dirs=self._directories.known_cordoned(),
             **_what_became(self._fates()),
         )  # fmt: skip
         error = error_of(int(response.error_code))
         if isinstance(error, (DuplicateBrokerRegistrationError, InconsistentClusterIdError)):
             self._on_fatal(
-                f"the controller refuses broker {me.broker_id} at {me.host}:{me.port}: {type(error).__name__}: "
+                f"the controller refuses broker {me.broker_id} at {me.endpoints}: {type(error).__name__}: "
                 f"node.id is in use by a live broker, or the log directories are of another cluster"
             )
             raise error
@@ -383,9 +389,14 @@ def _grouped(of: Mapping[TopicPartition, Enum], key: str = "turn") -> list[dict[
 _FORWARDS: Final = "forwards"
 
 
-def is_forwarded(client_id: str | None) -> bool:
-    """Whether a request came by another broker, as its client id tells; that one has checked what it alone knows."""
-    return client_id is not None and re.fullmatch(rf"broker-\d+-{_FORWARDS}", client_id) is not None
+def is_forwarded(connection: Answering, client_id: str | None) -> bool:
+    """Whether a request came by another broker, as its client id tells, on a listener where that can be believed; that
+    one has checked what it alone knows."""
+    return (
+        connection.listener.for_brokers
+        and client_id is not None
+        and re.fullmatch(rf"broker-\d+-{_FORWARDS}", client_id) is not None
+    )
 
 
 class _Lane:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from holdfast.model.types import BrokerId, TopicPartition
-from holdfast.protocol.interbroker import DEFAULT_BROKER, DELETED_LEADER, TYPE_FULL
+from holdfast.protocol.interbroker import DEFAULT_BROKER, DELETED_LEADER, TYPE_FULL, endpoints_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from holdfast.model.listeners import Endpoints
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -23,8 +25,7 @@ class LiveBroker:
     """A broker that the controller counts as alive."""
 
     id: BrokerId
-    host: str
-    port: int
+    endpoints: Endpoints
     rack: str | None
 
 
@@ -84,8 +85,8 @@ class MetadataCache:
             self.cluster_id = request.cluster_id
         before, self.brokers = self.brokers, {}
         for broker in request.live_brokers:
-            endpoint = broker.endpoints[0]
-            self.brokers[broker.id] = LiveBroker(broker.id, endpoint.host, endpoint.port, broker.rack)
+            endpoints = endpoints_of(broker, ((endpoint.listener, endpoint) for endpoint in broker.endpoints))
+            self.brokers[broker.id] = LiveBroker(broker.id, endpoints, broker.rack)
         if request.type == TYPE_FULL:
             named = {topic.topic_name for topic in request.topic_states}
             for name in [n for n in self.topics if n not in named]:

@@ -138,7 +138,9 @@ class _Link:
             if where is None:
                 raise NetworkError(f"broker {source} is not alive")
             connection = BrokerConnection(
-                where.host, where.port, f"broker-{self._broker.broker_id}-fetcher", on_close=self._on_close
+                *where.endpoints.for_brokers.address,
+                f"broker-{self._broker.broker_id}-fetcher",
+                on_close=self._on_close,
             )
             await connection.open(CONNECT_TIMEOUT_S)
             self._connection = connection

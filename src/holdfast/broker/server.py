@@ -1,4 +1,4 @@
-"""The listening socket: accepts connections, limits them, closes idle ones.
+"""The listening sockets: accept connections, limit them, close idle ones.
 
 Kafka's SocketServer; here one loop does what its acceptor and processors do.
 """
@@ -9,13 +9,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.listening import listen
 
 if TYPE_CHECKING:
+    from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ ACCEPT_RETRY_S = 0.5
 
 
 class Server:
-    """One listener of a broker.
+    """All listeners of a broker. A connection knows by which it came.
 
     ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends.
     """
@@ -50,51 +51,47 @@ class Server:
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
         self._pool = BufferPool()
-        self._sock: socket.socket | None = None
+        self._listeners: list[_Listener] = []
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._accept_timer: asyncio.TimerHandle | None = None
         self.connections: dict[Connection, None] = {}
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, listener: ListenerUse) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
         sock = self._listen(host, port)
-        self._sock = sock
+        self._listeners.append(_Listener(sock, listener, self._accept))
         return int(sock.getsockname()[1])
 
     def start(self) -> None:
         """Accept from now on."""
-        assert self._sock is not None, "bind first"
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._sock.fileno(), self._accept)
-        self._idle_timer = loop.call_later(IDLE_CHECK_S, self._close_idle)
+        assert self._listeners, "bind first"
+        for listener in self._listeners:
+            listener.start()
+        self._idle_timer = asyncio.get_running_loop().call_later(IDLE_CHECK_S, self._close_idle)
 
-    def _accept(self) -> None:
-        assert self._sock is not None
-        loop = asyncio.get_running_loop()
-        for _ in range(ACCEPT_BATCH):
-            try:
-                sock, peer = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as e:  # out of file descriptors: the pending connection waits, we live on
-                log.warning("accept failed, again in %g s: %s", ACCEPT_RETRY_S, e)
-                loop.remove_reader(self._sock.fileno())
-                self._accept_timer = loop.call_later(ACCEPT_RETRY_S, self._accept_again)
-                return
-            if len(self.connections) >= self.max_connections:
-                log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
-                sock.close()
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(
-                sock, peer[:2], loop, self._pool, self._dispatch, self._closed, self._max_frame_bytes
-            )
-            self.connections[connection] = None
+    def _accept(self, sock: socket.socket, peer: tuple[Any, ...], listener: ListenerUse) -> None:
+        if len(self.connections) >= self.max_connections and not self._makes_room(listener):
+            log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(
+            sock, peer[:2], asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
+            self._max_frame_bytes, listener,
+        )  # fmt: skip
+        self.connections[connection] = None
 
-    def _accept_again(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().add_reader(self._sock.fileno(), self._accept)
+    def _makes_room(self, listener: ListenerUse) -> bool:
+        """Clients keep no broker out: the one that has been idle the longest goes for it (KIP-612)."""
+        if not listener.for_brokers:
+            return False
+        clients = [c for c in self.connections if not c.listener.for_brokers]
+        idle = [c for c in clients if c.is_idle] or clients
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda connection: connection.idle_since)
+        oldest.close(f"max.connections={self.max_connections} reached, and a broker connects")
+        return True
 
     def _closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -116,13 +113,10 @@ class Server:
                 connection.close(f"it does not take its answer, and {directory.path} is in use no more")
 
     def stop_accepting(self) -> None:
-        """Close the listening socket: new connections are refused from here on."""
-        if self._accept_timer is not None:
-            self._accept_timer.cancel()
-        if self._sock is not None:
-            asyncio.get_running_loop().remove_reader(self._sock.fileno())
-            self._sock.close()
-            self._sock = None
+        """Close the listening sockets: new connections are refused from here on."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
     def close(self) -> None:
         """Stop accepting and close every connection."""
@@ -131,3 +125,49 @@ class Server:
             self._idle_timer.cancel()
         for connection in list(self.connections):
             connection.close(None)
+
+
+class _Listener:
+    """One listening socket; ``accepted`` gets each connection with its peer and what the listener takes."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        use: ListenerUse,
+        accepted: Callable[[socket.socket, tuple[Any, ...], ListenerUse], None],
+    ) -> None:
+        self.sock = sock
+        self.use = use
+        self._accepted = accepted
+        self._closed = False
+        self.timer: asyncio.TimerHandle | None = None
+        """Set after a failed accept."""
+
+    def start(self) -> None:
+        asyncio.get_running_loop().add_reader(self.sock.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, peer = self.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as e:  # out of file descriptors: the pending connection waits, we live on
+                log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
+                loop.remove_reader(self.sock.fileno())
+                self.timer = loop.call_later(ACCEPT_RETRY_S, self.again)
+                return
+            self._accepted(sock, peer, self.use)
+
+    def again(self) -> None:
+        """Accept again after a failure."""
+        if not self._closed:
+            self.start()
+
+    def close(self) -> None:
+        self._closed = True
+        if self.timer is not None:
+            self.timer.cancel()
+        asyncio.get_running_loop().remove_reader(self.sock.fileno())
+        self.sock.close()

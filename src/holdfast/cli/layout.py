@@ -26,8 +26,18 @@ from holdfast.cli.relocation import (
     refuse_shared,
     taken_over,
 )
-from holdfast.model.config import KEYS, BrokerConfig, Listener, nearest_key, read_properties
+from holdfast.model.config import KEYS, BrokerConfig, nearest_key, read_properties
 from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import (
+    ADVERTISED,
+    CONTROL_PLANE,
+    INTER_BROKER,
+    INTER_BROKER_PROTOCOL,
+    LISTENERS,
+    OPERATORS,
+    PROTOCOL_MAP,
+    Endpoint,
+)
 
 HOST = "127.0.0.1"
 DEFAULT_BROKERS = 3
@@ -35,13 +45,18 @@ DEFAULT_LOG_DIRS = 2
 DEFAULT_PORT = 9092
 METRICS_PORT_AFTER = 100
 """Broker 1 serves metrics on its port plus this, unless told otherwise."""
+BROKERS_PORT_AFTER = (200, 300, -200, -300)
+"""Broker 1 is reached by the others on its port plus the first of these that leads to a port which is not taken by
+what else the cluster has."""
+CLIENTS, BROKERS = "PLAINTEXT", "INTERNAL"
+"""The listeners: that of clients, and that of the other brokers, which no client is told."""
 MAX_PORT = 65535
 MAX_COPIES = 3
 COPIES, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 OWNED_KEYS = frozenset(
     (
-        "node.id", "broker.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", *METADATA_KEYS,
-        "metrics.port",
+        "node.id", "broker.id", LISTENERS, ADVERTISED, PROTOCOL_MAP, INTER_BROKER, INTER_BROKER_PROTOCOL,
+        CONTROL_PLANE, OPERATORS, "log.dir", "log.dirs", *METADATA_KEYS, "metrics.port",
     )
 )  # fmt: skip
 """Keys whose values follow from the options of ``up``."""
@@ -70,10 +85,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One broker of the cluster as its properties file has it. ``metrics_port`` 0: it serves no metrics."""
+    """One broker of the cluster as its properties file has it. ``metrics_port`` 0: it serves no metrics;
+    ``brokers_port``: of the listener that clients are not told."""
 
     broker_id: int
     port: int
+    brokers_port: int
     metrics_port: int
     log_dirs: tuple[str, ...]
     properties: Mapping[str, str]
@@ -117,11 +134,12 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     if not 1 <= port <= MAX_PORT - brokers + 1:
         raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
     metrics = _first_metrics_port(found, options, port, brokers)
+    between = _first_brokers_port(port, metrics, brokers)
     nodes = []
     for i in range(brokers):
         kept = found.get(i + 1, {})
         dirs = _log_dirs(data_dir, i + 1, kept, options)
-        ports = (port + i, metrics and metrics + i)
+        ports = (port + i, between + i, metrics and metrics + i)
         kept = {**kept, "metadata.log.dirs": ",".join(_metadata_dirs(data_dir, found.get(1, {}), options))}
         sized = _sized(brokers, found, {**kept, **options.settings})
         nodes.append(_node(data_dir, i + 1, ports, dirs, {**kept, **sized}, options.settings))
@@ -261,6 +279,16 @@ def _first_metrics_port(found: Mapping[int, Mapping[str, str]], options: Options
     return first
 
 
+def _first_brokers_port(port: int, metrics: int, brokers: int) -> int:
+    """Of broker 1: neither those of clients nor those of metrics."""
+    places = (port + after for after in BROKERS_PORT_AFTER)
+    return next(
+        first
+        for first in places
+        if 1 <= first <= MAX_PORT - brokers + 1 and not (metrics and abs(first - metrics) < brokers)
+    )
+
+
 def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
     there = tuple(d.strip() for d in kept.get("log.dirs", "").split(",") if d.strip())
     count = options.log_dirs or len(there) or DEFAULT_LOG_DIRS
@@ -298,23 +326,29 @@ def _has_spare(copies: str) -> bool:
 def _node(
     data_dir: str,
     broker_id: int,
-    ports: tuple[int, int],
+    ports: tuple[int, int, int],
     log_dirs: tuple[str, ...],
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
-    """``ports``: of the listener and of metrics."""
-    listener = str(Listener("PLAINTEXT", HOST, ports[0]))
+    """``ports``: of clients, of brokers and of metrics."""
+    listeners = ",".join(
+        str(Endpoint(name=name, host=HOST, port=port)) for name, port in zip((CLIENTS, BROKERS), ports, strict=False)
+    )
     properties = {
         **kept,
         "node.id": str(broker_id),
-        "listeners": listener,
-        "advertised.listeners": listener,
+        LISTENERS: listeners,
+        ADVERTISED: listeners,
+        PROTOCOL_MAP: f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+        INTER_BROKER: BROKERS,
+        OPERATORS: CLIENTS,
         "log.dirs": ",".join(log_dirs),
-        "metrics.port": str(ports[1]),
+        "metrics.port": str(ports[2]),
         **settings,
     }
-    properties.pop("metadata.log.dir", None)  # the older name, of a list of one
+    for key in ("metadata.log.dir", INTER_BROKER_PROTOCOL, CONTROL_PLANE):  # what ours stand for
+        properties.pop(key, None)
     try:
         config = BrokerConfig.parse(properties)
     except ConfigError as e:
@@ -322,7 +356,8 @@ def _node(
     return Node(
         broker_id=broker_id,
         port=config.listeners[0].port,
-        metrics_port=ports[1],
+        brokers_port=ports[1],
+        metrics_port=ports[2],
         log_dirs=log_dirs,
         properties=properties,
     )

@@ -138,11 +138,12 @@ class LocalCluster:
     def run(self) -> int:
         """Start, tell, watch, stop. StartError before the first child exists."""
         for node in self._nodes:
-            if not port_gets_free(node.port):
-                raise StartError(
-                    f"port {node.port} for broker {node.broker_id} is taken:"
-                    f" choose another --port, or stop what listens on {node.address}"
-                )
+            for port in (node.port, node.brokers_port):
+                if not port_gets_free(port):
+                    raise StartError(
+                        f"port {port} for broker {node.broker_id} is taken:"
+                        f" choose another --port, or stop what listens on {HOST}:{port}"
+                    )
         self._catch_signals()
         # What exists now is shared with every child: the collector need not touch (and so copy) those pages.
         gc.collect()
@@ -168,8 +169,9 @@ class LocalCluster:
         for node in self._nodes:
             if node.broker_id in self._children:
                 continue
-            if not port_gets_free(node.port):
-                say(f"broker {node.broker_id} not started: its port {node.port} is taken by another process")
+            taken = [port for port in (node.port, node.brokers_port) if not port_gets_free(port)]
+            if taken:
+                say(f"broker {node.broker_id} not started: its port {taken[0]} is taken by another process")
                 continue
             self._children[node.broker_id] = self._fork(node)
             started.append(node.broker_id)

@@ -41,7 +41,7 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
 @click.option(
     "--port",
     type=click.IntRange(1, MAX_PORT),
-    help="Broker 1 listens on it, broker 2 on the next, and so on.  [default: 9092]",
+    help="Broker 1 listens on it, broker 2 on the next; they reach each other on --port + 200.  [default: 9092]",
 )
 @click.option(
     "--metrics-port",

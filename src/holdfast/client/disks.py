@@ -45,7 +45,8 @@ async def ask_disks(
         answer = await client.ask_unlisted(broker_id, request, timeout_s=timeout_s)
     except ConnectionLost as e:
         raise UnsupportedVersionError(
-            f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked this"
+            f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
+            f"this, or not by this listener (operator.listener.names)"
         ) from e
     error = error_of(answer.error_code.value, answer.error_message)
     if error is not None:

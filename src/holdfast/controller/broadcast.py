@@ -234,8 +234,14 @@ class _Builder:
         self._live = tuple(
             _wire.UpdateMetadataBroker(
                 id=broker.id,
-                endpoints=(_wire.UpdateMetadataEndpoint(port=broker.port, host=broker.host),),
+                endpoints=tuple(
+                    _wire.UpdateMetadataEndpoint(
+                        port=e.port, host=e.host, listener=e.name, security_protocol=int(e.security_protocol)
+                    )
+                    for e in broker.endpoints.listeners
+                ),
                 rack=broker.rack,
+                **_wire.listener_choice(broker.endpoints),
             )
             for broker in sorted(image.brokers.values(), key=lambda b: b.id)
             if not broker.fenced
@@ -258,7 +264,9 @@ class _Builder:
             type=kind,
             topic_states=tuple(self._topic(name, i, states) for i, (name, states) in by_topic.items()),
             live_leaders=tuple(
-                _wire.LeaderAndIsrLiveLeader(broker_id=b.id, host_name=b.host, port=b.port)
+                _wire.LeaderAndIsrLiveLeader(
+                    broker_id=b.id, host_name=b.endpoints.for_brokers.host, port=b.endpoints.for_brokers.port
+                )
                 for b in (self._image.brokers.get(leader) for leader in sorted(leaders))
                 if b is not None
             ),

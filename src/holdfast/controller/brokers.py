@@ -31,7 +31,6 @@ from holdfast.controller.transitions import BROKER, Sign, Standing, standing
 from holdfast.metadata.image import BrokerImage, PartitionImage, TopicImage
 from holdfast.metadata.records import (
     BrokerRegistrationChangeRecord,
-    Endpoint,
     MetadataRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
@@ -62,12 +61,12 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
         if known.incarnation_id == event.incarnation_id:
             # The answer to its first registration was lost: it is the same broker still.
             return Decision(reply=Registered(broker_epoch=known.epoch))
-        elsewhere = (known.host, known.port) != (event.host, event.port)
+        elsewhere = not known.endpoints.shares_address_with(event.endpoints)
         if elsewhere and not known.fenced and state.sessions.alive(event.broker_id, now_ms):
             return Decision(
                 reply=DuplicateBrokerRegistrationError(
-                    f"Broker id {event.broker_id} is in use by the live broker at {known.host}:{known.port}; "
-                    f"the one at {event.host}:{event.port} needs an id of its own"
+                    f"Broker id {event.broker_id} is in use by the live broker at {known.endpoints}; "
+                    f"the one at {event.endpoints} needs an id of its own"
                 )
             )
     fates = _believed(state, event, known)
@@ -79,16 +78,19 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
     state.returned.forget_broker(event.broker_id)
     state.offline_dirs.pop(event.broker_id, None)
     epoch = state.image.next_offset + len(records)
+    inter_broker, control_plane = event.endpoints.choice
     records.append(
         RegisterBrokerRecord(
             broker_id=event.broker_id,
             incarnation_id=event.incarnation_id,
             broker_epoch=epoch,
-            endpoints=(Endpoint(name="PLAINTEXT", host=event.host, port=event.port),),
+            endpoints=event.endpoints.listeners,
             rack=event.rack,
             fenced=BROKER.after(standing(known), Sign.REGISTERED).fenced,
             log_dirs=tuple(sorted(event.log_dirs)),
             cordoned=cordon.at_registration(state.image, event),
+            inter_broker=inter_broker,
+            control_plane=control_plane,
         )
     )
     return Decision(records=tuple(records), reply=Registered(broker_epoch=epoch))
@@ -189,9 +191,10 @@ def unregister(state: ControllerState, event: UnregisterBroker, now_ms: Timestam
     if broker is None:
         return Decision(reply=BrokerIdNotRegisteredError(f"Broker ID {event.broker_id} is not currently registered"))
     if not broker.fenced:
+        host, port = broker.endpoints.for_clients[0].address  # a client asks
         return Decision(
             reply=InvalidRequestError(
-                f"Broker ID {event.broker_id} at {broker.host}:{broker.port} is alive: expected one that was stopped"
+                f"Broker ID {event.broker_id} at {host}:{port} is alive: expected one that was stopped"
             )
         )
     BROKER.after(standing(broker), Sign.UNREGISTERED)

@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates, ReplicaTurn
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -49,8 +50,7 @@ class BrokerRegister:
 
     broker_id: BrokerId
     incarnation_id: UUID
-    host: str
-    port: int
+    endpoints: Endpoints
     cluster_id: str | None = None
     rack: str | None = None
     log_dirs: tuple[DirectoryId, ...] = ()

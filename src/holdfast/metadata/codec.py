@@ -27,6 +27,7 @@ from holdfast.metadata.codec_fields import (
     put_string,
     put_tags,
     put_uvarint,
+    string_field,
     uuid_array,
 )
 from holdfast.metadata.records import (
@@ -35,7 +36,6 @@ from holdfast.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ControllerClaimRecord,
-    Endpoint,
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -51,12 +51,13 @@ from holdfast.metadata.records import (
     UnregisterBrokerRecord,
 )
 from holdfast.model.errors import CorruptRecordError
+from holdfast.model.listeners import Endpoint, SecurityProtocol
 
 FRAME_VERSION: Final = 1
 CLAIM_KEY: Final = 20_000
 _NO_LEADER, _NO_LEADER_CHANGE = -1, -2
-_CREATED = 10_000
-"""A tagged field of our own, far from those that Kafka may come to use."""
+_CREATED, _INTER_BROKER, _CONTROL_PLANE = 10_000, 10_001, 10_002
+"""Tagged fields of our own, far from those that Kafka may come to use."""
 
 
 def encode_record(record: MetadataRecord) -> bytes:
@@ -120,6 +121,8 @@ def _put_register(out: bytearray, r: RegisterBrokerRecord) -> None:
         tagged.append((0, uuid_array(r.log_dirs)))
     if r.cordoned:
         tagged.append((1, uuid_array(r.cordoned)))
+    chosen = ((_INTER_BROKER, r.inter_broker), (_CONTROL_PLANE, r.control_plane))
+    tagged += [(tag, string_field(listener)) for tag, listener in chosen if listener is not None]
     put_tags(out, tagged)
 
 
@@ -277,7 +280,12 @@ def _get_register(r: Reader) -> RegisterBrokerRecord:
     endpoints = []
     for _ in range(r.uvarint() - 1):
         endpoints.append(
-            Endpoint(name=r.string(), host=r.string(), port=r.number(U16), security_protocol=r.number(I16))
+            Endpoint(
+                name=r.string(),
+                host=r.string(),
+                port=r.number(U16),
+                security_protocol=SecurityProtocol(r.number(I16)),
+            )
         )
         r.tags()
     features = []
@@ -296,6 +304,8 @@ def _get_register(r: Reader) -> RegisterBrokerRecord:
         in_controlled_shutdown=draining != b"\0",
         log_dirs=tags[0].uuids() if 0 in tags else (),
         cordoned=tags[1].uuids() if 1 in tags else (),
+        inter_broker=tags[_INTER_BROKER].string() if _INTER_BROKER in tags else None,
+        control_plane=tags[_CONTROL_PLANE].string() if _CONTROL_PLANE in tags else None,
     )
 
 

@@ -40,6 +40,12 @@ def put_string(out: bytearray, value: str | None) -> None:
     out += data
 
 
+def string_field(value: str) -> bytes:
+    out = bytearray()
+    put_string(out, value)
+    return bytes(out)
+
+
 def int_array(values: Sequence[int]) -> bytes:
     count = len(values)
     if count < 17:

@@ -17,7 +17,6 @@ from holdfast.metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ControllerClaimRecord,
-    Endpoint,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionChangeRecord,
@@ -31,6 +30,7 @@ from holdfast.metadata.records import (
     UnregisterBrokerRecord,
 )
 from holdfast.model.errors import MetadataError
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import (
     BrokerEpoch,
     BrokerId,
@@ -53,8 +53,7 @@ class BrokerImage:
     id: BrokerId
     epoch: BrokerEpoch
     incarnation_id: UUID
-    host: str
-    port: int
+    endpoints: Endpoints
     rack: str | None = None
     fenced: bool = True
     in_controlled_shutdown: bool = False
@@ -242,16 +241,19 @@ def partition_record(topic_id: TopicId, number: int, partition: PartitionImage) 
 
 
 def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
+    inter_broker, control_plane = broker.endpoints.choice
     return RegisterBrokerRecord(
         broker_id=broker.id,
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
-        endpoints=(Endpoint(name="PLAINTEXT", host=broker.host, port=broker.port),),
+        endpoints=broker.endpoints.listeners,
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
         log_dirs=broker.log_dirs,
         cordoned=broker.cordoned,
+        inter_broker=inter_broker,
+        control_plane=control_plane,
     )
 
 
@@ -327,13 +329,15 @@ class _Changes:
     def register(self, record: RegisterBrokerRecord) -> None:
         if not record.endpoints:
             raise MetadataError(f"Registration of broker {record.broker_id} has no endpoint")
-        endpoint = record.endpoints[0]
+        try:
+            endpoints = Endpoints.of(record.endpoints, record.inter_broker, record.control_plane)
+        except ValueError as e:
+            raise MetadataError(f"Registration of broker {record.broker_id}: {e}") from e
         self._brokers[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=record.broker_epoch,
             incarnation_id=record.incarnation_id,
-            host=endpoint.host,
-            port=endpoint.port,
+            endpoints=endpoints,
             rack=record.rack,
             fenced=record.fenced,
             in_controlled_shutdown=record.in_controlled_shutdown,

@@ -11,6 +11,7 @@ from enum import Enum, IntEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from holdfast.model.listeners import Endpoint
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Offset, TopicId
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
@@ -42,18 +43,12 @@ class RecoveryState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """Where a broker listens."""
-
-    name: str
-    host: str
-    port: int
-    security_protocol: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBrokerRecord:
-    """A broker, or a new incarnation of one, is known. ``broker_epoch`` is this record's own offset."""
+    """A broker, or a new incarnation of one, is known. ``broker_epoch`` is this record's own offset.
+
+    ``inter_broker`` and ``control_plane`` name the endpoints that brokers and the controller use; None: the first one,
+    and that of the brokers.
+    """
 
     broker_id: BrokerId
     incarnation_id: UUID
@@ -65,6 +60,8 @@ class RegisterBrokerRecord:
     in_controlled_shutdown: bool = False
     log_dirs: tuple[DirectoryId, ...] = ()
     cordoned: tuple[DirectoryId, ...] = ()
+    inter_broker: str | None = None
+    control_plane: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

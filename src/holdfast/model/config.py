@@ -8,15 +8,17 @@ of keys is model/config_keys.py. Nothing here reads a file.
 import builtins
 import difflib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
+from holdfast.model import listeners
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
 from holdfast.model.config_keys import KEYS
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value, parse_value
 from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import Endpoint, Listening, listening
 
 __all__ = [
     "ALL_DIRS",
@@ -27,7 +29,6 @@ __all__ = [
     "BrokerConfig",
     "ConfigKey",
     "ConfigType",
-    "Listener",
     "LogConfig",
     "TopicKey",
     "UpdateMode",
@@ -45,21 +46,6 @@ CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
 NO_COMPACTION_WARNING: Final = "compact alone: there is no log compaction here, so nothing of it is ever deleted"
 ALL_DIRS: Final = "*"
 """As the only entry of cordoned.log.dirs: every log directory, those to come included."""
-
-ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))
-"""Every address of the machine: to listen on, not to be reached at."""
-
-
-class Listener(NamedTuple):
-    """One entry of listeners or advertised.listeners; an empty host is every address."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -204,15 +190,27 @@ class BrokerConfig:
         return self.list("metadata.witness.dirs") if self.values["metadata.witness.dirs"] else self.log_dirs
 
     @property
-    def listeners(self) -> tuple[Listener, ...]:
-        return _parse_listeners("listeners", self.list("listeners"))
+    def listening(self) -> Listening:
+        """What the keys about listeners mean together. ConfigError."""
+        return listening(
+            listeners=self.list(listeners.LISTENERS),
+            advertised=self.list(listeners.ADVERTISED) if self.values[listeners.ADVERTISED] else (),
+            protocol_map=self.str(listeners.PROTOCOL_MAP),
+            inter_broker=self.optional_str(listeners.INTER_BROKER),
+            inter_broker_protocol=self.static.get(listeners.INTER_BROKER_PROTOCOL),
+            control_plane=self.optional_str(listeners.CONTROL_PLANE),
+            operators=self.list(listeners.OPERATORS) if self.values[listeners.OPERATORS] else (),
+        )
 
     @property
-    def advertised_listeners(self) -> tuple[Listener, ...]:
-        """What clients are told: advertised.listeners, or listeners."""
-        if self.values["advertised.listeners"]:
-            return _parse_listeners("advertised.listeners", self.list("advertised.listeners"))
-        return self.listeners
+    def listeners(self) -> tuple[Endpoint, ...]:
+        """What is listened on, in the order of the file."""
+        return self.listening.bound
+
+    @property
+    def advertised_listeners(self) -> tuple[Endpoint, ...]:
+        """What is told: advertised.listeners, or listeners."""
+        return self.listening.advertised
 
     def is_cordoned(self, path: builtins.str) -> builtins.bool:
         """Whether the log directory ``path`` takes no new replicas (KIP-1066)."""
@@ -251,23 +249,6 @@ def ineffective(config: BrokerConfig) -> list[str]:
     return lines
 
 
-def _parse_listeners(name: str, entries: Sequence[str]) -> tuple[Listener, ...]:
-    result = []
-    for entry in entries:
-        protocol, separator, address = entry.partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (separator and colon and protocol and _is_port(port)):
-            raise ConfigError(f"Invalid value {entry!r} of {name}: expected NAME://HOST:PORT")
-        if protocol != "PLAINTEXT":
-            raise ConfigError(f"Invalid value {entry!r} of {name}: expected the listener name PLAINTEXT")
-        result.append(Listener(protocol, host.strip("[]"), int(port)))
-    return tuple(result)
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65536
-
-
 def _check_together(config: BrokerConfig) -> None:
     """Rules between keys."""
     node, broker = config.optional_int("node.id"), config.int("broker.id")
@@ -280,16 +261,7 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(
             f"Invalid value {','.join(shared)!r} of metadata.log.dirs: expected one directory or more, each once"
         )
-    for name, found in (("listeners", config.listeners), ("advertised.listeners", config.advertised_listeners)):
-        if len(found) != 1:
-            given = ",".join(map(str, found))
-            raise ConfigError(f"Invalid value {given!r} of {name}: expected one NAME://HOST:PORT, no more is bound")
-    for listener in config.advertised_listeners:
-        if listener.host in ANY_ADDRESS:
-            raise ConfigError(
-                f"Invalid value {str(listener)!r} of advertised.listeners: expected an address that clients can reach;"
-                f" set it beside listeners={','.join(config.list('listeners'))}"
-            )
+    _ = config.listening  # which checks them
     twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
     if twice:
         raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")

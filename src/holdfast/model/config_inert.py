@@ -7,7 +7,7 @@ docs/configuration.md says of them is made from this table. Their names, types, 
 
 from typing import Final
 
-from holdfast.model.config_key import LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
+from holdfast.model.config_key import LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
 
 _B, _S, _I, _L, _D, _LIST, _CLASS, _PASSWORD = (
     ConfigType.BOOLEAN,
@@ -30,11 +30,6 @@ _THREADS: Final = "one event loop serves all connections, and each log directory
 _NO_SECURITY: Final = "every listener is PLAINTEXT"
 _NO_PLUGINS: Final = "there are no plug-ins; metrics are served at metrics.port"
 
-_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-_MAP_FORM: Final = Form(
-    pattern=r"(?!(.*,)?\s*PLAINTEXT\s*:(?!\s*PLAINTEXT\s*(,|$))).*", words="a map in which PLAINTEXT is PLAINTEXT"
-)
-
 
 def _inert(
     why: str,
@@ -45,12 +40,11 @@ def _inert(
     *,
     high: float | None = None,
     choices: tuple[str, ...] = (),
-    form: Form | None = None,
     refuse_others: bool = False,
     update: UpdateMode = UpdateMode.CLUSTER_WIDE,
 ) -> ConfigKey:
     return make_key(
-        name, kind, default, f"No effect: {why}.", low, high=high, choices=choices, form=form, update=update,
+        name, kind, default, f"No effect: {why}.", low, high=high, choices=choices, update=update,
         inert=why, only_default=refuse_others,
     )  # fmt: skip
 
@@ -136,14 +130,6 @@ _MACHINE = (
 )
 
 _SECURITY = (
-    _inert(
-        _NO_SECURITY,
-        "listener.security.protocol.map",
-        _S,
-        _PROTOCOL_MAP,
-        form=_MAP_FORM,
-        update=UpdateMode.PER_BROKER,
-    ),
     _inert(
         _NO_SECURITY,
         "ssl.client.auth",

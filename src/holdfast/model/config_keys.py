@@ -11,6 +11,17 @@ from typing import Final
 
 from holdfast.model.config_inert import INERT_KEYS
 from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.listeners import (
+    ADVERTISED,
+    CONTROL_PLANE,
+    DEFAULT_PROTOCOL_MAP,
+    INTER_BROKER,
+    INTER_BROKER_PROTOCOL,
+    LISTENERS,
+    OPERATORS,
+    PROTOCOL_MAP,
+    SecurityProtocol,
+)
 
 __all__ = ["INT_MAX", "KEYS", "LONG_MAX", "ConfigKey", "ConfigType", "UpdateMode", "make_key"]
 
@@ -32,8 +43,53 @@ _IDENTITY = (
     make_key("node.id", _I, None, "The broker's number; every node of a cluster has another one.", 0),
     make_key("broker.id", _I, -1, "Older name of node.id. If both are given they must be equal; -1 is none."),
     make_key("broker.rack", _S, None, "Where the broker stands; replicas of a partition are spread over racks."),
-    make_key("listeners", _LIST, "PLAINTEXT://:9092", "The address to listen on, one: NAME://HOST:PORT."),
-    make_key("advertised.listeners", _LIST, None, "Addresses told to clients; those of listeners if not given."),
+    make_key(
+        LISTENERS,
+        _LIST,
+        "PLAINTEXT://:9092",
+        "The addresses to listen on, each NAME://HOST:PORT with a name and a port of its own.",
+    ),
+    make_key(
+        ADVERTISED,
+        _LIST,
+        None,
+        "What is told: each client the address of the listener that it came by. Those of listeners if not given; a "
+        "listener that is left out here is told to nobody.",
+    ),
+    make_key(
+        PROTOCOL_MAP,
+        _S,
+        DEFAULT_PROTOCOL_MAP,
+        "The security protocol of each listener, NAME:PROTOCOL; only PLAINTEXT can be used.",
+    ),
+    make_key(
+        INTER_BROKER,
+        _S,
+        None,
+        "The listener by which other brokers reach this one, the only one that takes their requests. If not given, "
+        "the one that is named like security.inter.broker.protocol, and only on a loopback address.",
+    ),
+    make_key(
+        INTER_BROKER_PROTOCOL,
+        _S,
+        "PLAINTEXT",
+        "Names the listener of brokers where inter.broker.listener.name does not.",
+        choices=tuple(SecurityProtocol.__members__),
+    ),
+    make_key(
+        CONTROL_PLANE,
+        _S,
+        None,
+        "A listener for the controller alone: its orders, and what it is asked when this broker is it. If not given, "
+        "the one of brokers.",
+    ),
+    make_key(
+        OPERATORS,
+        _LIST,
+        None,
+        "Listeners of clients that take what `holdfast log-dirs` asks about disks too; those of brokers always do.",
+        ours=True,
+    ),
 )
 
 _DIRECTORIES = (

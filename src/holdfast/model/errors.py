@@ -76,6 +76,10 @@ class InvalidReplicaAssignmentError(RequestError):
     """The assignment names unknown or repeated brokers, or lists of different sizes."""
 
 
+class ListenerNotFoundError(RetriableError):
+    """The leader has no listener of the name by which the client came."""
+
+
 class MismatchedEndpointTypeError(RequestError):
     """The request belongs to the other kind of endpoint, brokers' or controllers'."""
 

@@ -135,7 +135,12 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
     ApiKey.MANAGE_LOG_DIRS: VersionRange(0, 0),
 }
-"""What brokers ask each other for, and operators one broker; not advertised."""
+"""What brokers ask each other for, and operators one broker; not advertised, and not taken on every listener."""
+
+OPERATORS: Final[frozenset[int]] = frozenset((int(ApiKey.MANAGE_LOG_DIRS),))
+"""What operators ask one broker."""
+BETWEEN_BROKERS: Final[frozenset[int]] = frozenset(map(int, INTERNAL)) - OPERATORS
+"""What brokers and the controller say to each other."""
 
 ADVERTISED_MIN: Final[Mapping[ApiKey, int]] = {ApiKey.PRODUCE: 0}
 """Where ApiVersions tells a lower version than is spoken, as Kafka does: librdkafka looks for Produce 0 to

@@ -86,6 +86,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     g.GroupIdNotFoundError: 69,
     e.FetchSessionIdNotFoundError: 70,
     e.InvalidFetchSessionEpochError: 71,
+    e.ListenerNotFoundError: 72,
     e.TopicDeletionDisabledError: 73,
     e.FencedLeaderEpochError: 74,
     e.UnknownLeaderEpochError: 75,

@@ -6,6 +6,8 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
 
 * UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record),
   ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
+* UpdateMetadata for each broker, and BrokerRegistration: ``inter_broker`` and ``control_plane``, the names of the
+  listeners that brokers and the controller use; empty: the first one, and that of the brokers.
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
   its leader must not leave behind (KIP-966).
 * The answer to LeaderAndIsr: ``last_epoch`` and ``end_offset`` of a partition of which nobody has everything.
@@ -19,7 +21,7 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
 Nothing here decides anything.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -36,6 +38,8 @@ from kio.schema.response_header.v1.header import ResponseHeader
 from kio.static.constants import EntityType
 from kio.static.primitive import i8, i16, i32, i64
 
+from holdfast.model.errors import InvalidRequestError
+from holdfast.model.listeners import Endpoint, Endpoints, SecurityProtocol
 from holdfast.model.types import TopicPartition
 
 DELETED_LEADER: Final = -2
@@ -64,6 +68,8 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
+_TAG_USED_BY_BROKERS, _TAG_USED_BY_CONTROLLER = 0x1003, 0x1004
+_TAG_INTER_BROKER, _TAG_CONTROL_PLANE = 0x1000, 0x1001
 _TAG_TURNS = 0x1000
 _TAG_NUMBER, _TAG_LOG_DIRS = 0x1001, 0x1002
 _TAG_LAST_EPOCH, _TAG_END_OFFSET = 0x1000, 0x1001
@@ -268,6 +274,8 @@ class UpdateMetadataBroker(_UpdateMetadataRequest):
     id: i32 = field(metadata=_INT32)
     endpoints: tuple[UpdateMetadataEndpoint, ...]
     rack: str | None = field(metadata=_STRING, default=None)
+    inter_broker: str = field(metadata={**_STRING, "tag": _TAG_INTER_BROKER}, default="")
+    control_plane: str = field(metadata={**_STRING, "tag": _TAG_CONTROL_PLANE}, default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +352,8 @@ class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
     rest: i8 = field(metadata={**_INT8, "tag": _TAG_REST}, default=i8(-1))
     fates: tuple[ReplicaFateState, ...] = field(metadata={"tag": _TAG_FATES}, default=())
     cordoned_log_dirs: tuple[UUID | None, ...] | None = field(metadata={**_UUID, "tag": _TAG_CORDONED}, default=None)
+    inter_broker: str = field(metadata={**_STRING, "tag": _TAG_USED_BY_BROKERS}, default="")
+    control_plane: str = field(metadata={**_STRING, "tag": _TAG_USED_BY_CONTROLLER}, default="")
 
 
 class _BrokerHeartbeat(_Message):
@@ -385,6 +395,25 @@ class TopicData(alter_partition.TopicData):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionResponse(alter_partition.AlterPartitionResponse):
     topics: tuple[TopicData, ...]
+
+
+def listener_choice(endpoints: Endpoints) -> dict[str, str]:
+    """The fields ``inter_broker`` and ``control_plane`` of a broker."""
+    inter_broker, control_plane = endpoints.choice
+    return {"inter_broker": inter_broker or "", "control_plane": control_plane or ""}
+
+
+def endpoints_of(broker: Any, named: Iterable[tuple[str, Any]]) -> Endpoints:
+    """Where a broker of UpdateMetadata or BrokerRegistration listens; ``named``: its addresses, each by the name of its
+    listener. InvalidRequestError for what cannot be."""
+    try:
+        found = [
+            Endpoint(name=name, host=e.host, port=int(e.port), security_protocol=SecurityProtocol(e.security_protocol))
+            for name, e in named
+        ]
+        return Endpoints.of(found, broker.inter_broker or None, broker.control_plane or None)
+    except ValueError as e:
+        raise InvalidRequestError(str(e)) from e
 
 
 def partition_states(

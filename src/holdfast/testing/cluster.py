@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.testing import mounts
 from holdfast.testing.disks import Disk
-from holdfast.testing.ports import free_port
+from holdfast.testing.ports import BESIDE, free_port
 from holdfast.testing.processes import children, has_gone, lives
 from holdfast.testing.users import Reachable
 from holdfast.testing.view import ClusterView, DirView, PartitionView, ask, ask_log_dirs
@@ -73,7 +74,7 @@ class Cluster:
         self._wanted_disks, self.user = dict(disks or {}), user
         self.disks: dict[tuple[int, int], Disk] = {}
         self.brokers, self.log_dirs = brokers, log_dirs
-        self.port = free_port(brokers) if port is None else port
+        self.port = free_port(brokers, beside=BESIDE) if port is None else port
         self.settings = dict(settings or {})
         self._command = list(up or ["-m", "holdfast.cli.main", "up"])
         self._is_python = up is None
@@ -225,6 +226,14 @@ class Cluster:
         """Host and port of every broker, in order of broker id."""
         pairs = (part.rsplit(":", 1) for part in self.bootstrap.split(","))
         return [(host, int(port)) for host, port in pairs]
+
+    def addresses_of_brokers(self) -> list[tuple[str, int]]:
+        """Host and port by which brokers reach each other, in order of broker id; no client is told these."""
+        found = []
+        for broker in range(1, self.brokers + 1):
+            config = BrokerConfig.parse(read_properties((self.data_dir / f"broker-{broker}.properties").read_text()))
+            found.append(config.listening.endpoints({}).for_brokers.address)
+        return found
 
     def describe(self, topics: Iterable[str] | None = None, *, broker: int | None = None) -> ClusterView:
         """Metadata of the first broker that answers, or of ``broker``; all topics when none is named."""

@@ -73,10 +73,11 @@ class _Controller:
 def _image() -> Any:
     from holdfast.metadata import records as m
     from holdfast.metadata.image import ClusterImage
+    from holdfast.model.listeners import Endpoint
 
     made: list[Any] = []
     for broker in (1, 2, 3):
-        endpoint = m.Endpoint(name="PLAINTEXT", host=f"h{broker}", port=9092)
+        endpoint = Endpoint(name="PLAINTEXT", host=f"h{broker}", port=9092)
         made.append(
             m.RegisterBrokerRecord(
                 broker_id=broker,

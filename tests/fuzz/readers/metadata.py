@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.model.errors import CorruptRecordError, HoldfastError
+from holdfast.model.listeners import Endpoint
 from tests.fuzz import archive, samples
 from tests.fuzz.fixups import Fixup
 from tests.fuzz.memory_files import MemoryFiles
@@ -23,7 +24,7 @@ def _our_records() -> list[Any]:
             broker_id=1,
             incarnation_id=_ID,
             broker_epoch=3,
-            endpoints=(m.Endpoint(name="PLAINTEXT", host="localhost", port=9092),),
+            endpoints=(Endpoint(name="PLAINTEXT", host="localhost", port=9092),),
             features=(("f", 0, 1),),
             rack="r1",
             log_dirs=(UUID(int=5), UUID(int=6)),
@@ -33,7 +34,7 @@ def _our_records() -> list[Any]:
             broker_id=2,
             incarnation_id=_ID,
             broker_epoch=4,
-            endpoints=(m.Endpoint(name="PLAINTEXT", host="h", port=1),),
+            endpoints=(Endpoint(name="PLAINTEXT", host="h", port=1),),
         ),
         m.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=3, fenced=False),
         m.BrokerRegistrationChangeRecord(

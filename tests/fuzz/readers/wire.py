@@ -128,9 +128,11 @@ def _make_connections() -> Run:
     from holdfast.broker.exchange import BufferPool
     from holdfast.client.connection import BrokerConnection
     from holdfast.model.errors import InvalidRequestError
+    from holdfast.model.listeners import ListenerUse
     from holdfast.protocol.framing import FrameError, parse_request_header, split_frames
 
     connection.log.setLevel("ERROR")
+    use = ListenerUse(name="PLAINTEXT", for_brokers=True, for_operators=True)
     pieces = (5000, 300, 100, 64, 40, 17, 7, 3)
 
     def expected(data: bytes) -> list[bytes]:
@@ -161,7 +163,8 @@ def _make_connections() -> Run:
             got.append((header.api_key, header.api_version, header.correlation_id, bytes(exchange.body)))
             exchange.finish([b"\0\0\0\1x"])
 
-        served: Any = Connection(sock, ("fuzz", 1), loop, pool, dispatch, lambda c: None, _LIMIT)  # type: ignore[arg-type]
+        peer: Any = ("fuzz", 1)
+        served: Any = Connection(sock, peer, loop, pool, dispatch, lambda c: None, _LIMIT, use)  # type: ignore[arg-type]
         while sock.has_more and not served.closed:
             served._on_readable()
             while loop.soon:

@@ -8,10 +8,13 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
+from holdfast.model.listeners import ListenerUse
 from holdfast.protocol.apis import ApiKey, response_type
 from holdfast.protocol.framing import decode_request, encode_response
 
 DEADLINE_S = 10
+EVERYTHING = ListenerUse(name="PLAINTEXT", for_brokers=True, for_operators=True)
+"""The listener of a broker that has only one."""
 Values = dict[str, Any]
 
 
@@ -35,7 +38,7 @@ class Listener:
             dispatch=self._dispatch, on_close=self.ended.append, max_frame_bytes=1 << 24, max_connections=100,
             max_idle_ms=60_000,
         )  # fmt: skip
-        self.port = self.server.bind("127.0.0.1", port)
+        self.port = self.server.bind("127.0.0.1", port, EVERYTHING)
         self.server.start()
 
     def of(self, api: int) -> list[Any]:

@@ -10,7 +10,7 @@ from holdfast.broker.admission import ADMITTED, START, Admission, News, Stage
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.protocol.apis import ApiKey, is_flexible
-from tests.unit.broker.conftest import until
+from tests.unit.broker.conftest import EVERYTHING, until
 
 Handled = list[tuple[int, bytes]]
 
@@ -30,7 +30,7 @@ class Client:
             sock.setblocking(False)
         loop = asyncio.get_running_loop()
         self.connection = Connection(
-            theirs, ("local", 0), loop, BufferPool(), admission.admit, lambda _: None, 1 << 20
+            theirs, ("local", 0), loop, BufferPool(), admission.admit, lambda _: None, 1 << 20, EVERYTHING
         )  # fmt: skip
 
     def send(self, data: bytes) -> None:

@@ -23,6 +23,7 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.storage.files import OsFile, OsFiles
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_view import FileSlice
+from tests.unit.broker.conftest import EVERYTHING
 
 
 def on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
@@ -97,6 +98,7 @@ async def connected() -> AsyncIterator[Peer]:
         peer.dispatch,
         lambda _: peer.closed.set(),
         MAX_FRAME,
+        EVERYTHING,
     )
     try:
         yield peer

@@ -22,6 +22,7 @@ from holdfast.model.errors import (
     NotControllerError,
     RequestTimedOutError,
 )
+from holdfast.model.listeners import Endpoints
 from holdfast.protocol.apis import ApiKey
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
@@ -73,8 +74,7 @@ class Reign:
             events.BrokerRegister(
                 broker_id=broker_id,
                 incarnation_id=UUID(int=broker_id),
-                host="127.0.0.1",
-                port=self.brokers[broker_id].port,
+                endpoints=Endpoints.one("127.0.0.1", self.brokers[broker_id].port),
             )
         )
         self.epochs[broker_id] = reply.broker_epoch
@@ -135,7 +135,7 @@ def test_a_killed_broker_registers_at_another_port_with_a_controller_that_is_new
         async with reign(3) as one:
             one.loop.close()
             moved = events.BrokerRegister(
-                broker_id=2, incarnation_id=UUID(int=22), host="127.0.0.1", port=one.brokers[3].port
+                broker_id=2, incarnation_id=UUID(int=22), endpoints=Endpoints.one("127.0.0.1", one.brokers[3].port)
             )
             if not lives:
                 one.brokers[2].close()
@@ -260,7 +260,9 @@ def test_a_new_incarnation_gets_a_channel_of_its_own() -> None:
             old.close()
             new = one.brokers[2] = Listener(old.port)
             reply = await one.loop.submit(
-                events.BrokerRegister(broker_id=2, incarnation_id=UUID(int=99), host="127.0.0.1", port=new.port)
+                events.BrokerRegister(
+                    broker_id=2, incarnation_id=UUID(int=99), endpoints=Endpoints.one("127.0.0.1", new.port)
+                )
             )
             await until(lambda: [r for r in new.of(ApiKey.UPDATE_METADATA) if r.broker_epoch == reply.broker_epoch])
             # The channel of the one before may have found the new process first; the process refuses those by epoch.

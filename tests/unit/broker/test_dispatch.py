@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 import socket
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -18,13 +20,17 @@ from kio.static.primitive import Records
 
 from holdfast.broker import dispatch
 from holdfast.broker.connection import Connection
-from holdfast.broker.dispatch import HANDLERS, Dispatcher
+from holdfast.broker.dispatch import HANDLERS, Dispatcher, is_taken
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool
-from holdfast.broker.metadata_cache import MetadataCache
+from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
+from holdfast.groups.partitioning import partition_for
+from holdfast.model.config import BrokerConfig
 from holdfast.model.group_errors import CoordinatorLoadInProgressError
+from holdfast.model.listeners import Endpoint, Endpoints, ListenerUse
 from holdfast.protocol.apis import INTERNAL, SPOKEN, ApiKey, request_type
 from holdfast.protocol.framing import decode_response, encode_request, encode_request_raw, parse_response_header
+from tests.unit.broker.conftest import EVERYTHING
 
 DEADLINE_S = 10
 
@@ -73,13 +79,20 @@ class Client:
 
 
 @asynccontextmanager
-async def served(**broker: Any) -> AsyncIterator[Client]:
+async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIterator[Client]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
     dispatcher = Dispatcher(SimpleNamespace(now_ms=lambda: 0, **broker))  # type: ignore[arg-type]
     connection = Connection(
-        ours, ("127.0.0.1", 1), asyncio.get_running_loop(), BufferPool(), dispatcher.dispatch, lambda _: None, 1 << 20
+        ours,
+        ("127.0.0.1", 1),
+        asyncio.get_running_loop(),
+        BufferPool(),
+        dispatcher.dispatch,
+        lambda _: None,
+        1 << 20,
+        listener,
     )
     try:
         yield Client(theirs, dispatcher)
@@ -205,3 +218,112 @@ async def test_what_still_runs_ends_with_the_broker(caplog: pytest.LogCaptureFix
         await client.dispatcher.drain()
         assert await asking is None
     assert not caplog.records
+
+
+CLIENTS = ListenerUse(name="CLIENTS", for_brokers=False, for_operators=False)
+
+
+@pytest.mark.parametrize("api_key", sorted(INTERNAL))
+@on_a_loop
+async def test_what_brokers_say_closes_the_connection_on_a_listener_of_clients(
+    api_key: ApiKey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing of the request is read: no handler is asked."""
+    async with served(CLIENTS) as client:
+        await client.send(encode_request_raw(api_key, INTERNAL[api_key].max, 1, "t", b""))
+        assert await client.receive() == b""
+    assert f"API key {int(api_key)} is not taken on listener CLIENTS" in caplog.text
+
+
+def test_each_listener_takes_what_it_is_for() -> None:
+    brokers = dataclasses.replace(CLIENTS, for_brokers=True, for_operators=True)
+    operators = dataclasses.replace(CLIENTS, for_operators=True)
+    for api_key in SPOKEN:
+        assert all(is_taken(listener, api_key) for listener in (CLIENTS, brokers, operators))
+    for api_key in INTERNAL:
+        wanted = (False, True, api_key is ApiKey.MANAGE_LOG_DIRS)
+        assert tuple(is_taken(listener, api_key) for listener in (CLIENTS, brokers, operators)) == wanted
+
+
+def in_the_name_of(replica_id: int, version: int) -> dict[str, Any]:
+    state = {"replica_id": replica_id, "replica_epoch": 1}
+    name: dict[str, Any] = {"replica_state": state} if version >= 15 else {"replica_id": replica_id}
+    return {
+        "max_wait": 0, "min_bytes": 0, "max_bytes": 100, "session_id": 0, "session_epoch": 0, "topics": (),
+        "forgotten_topics_data": (), **name,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17, 18])
+@on_a_loop
+async def test_a_fetch_in_a_replicas_name_closes_the_connection_on_a_listener_of_clients(
+    version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = in_the_name_of(2, version)
+    known = {f.name for f in dataclasses.fields(request_type(ApiKey.FETCH, version))}
+    async with served(CLIENTS) as client:
+        assert await client.ask(ApiKey.FETCH, version, {k: v for k, v in values.items() if k in known}) is None
+    assert "Fetch in the name of replica 2 on listener CLIENTS, which is not for brokers" in caplog.text
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@on_a_loop
+async def test_an_epoch_asked_for_in_a_replicas_name_closes_the_connection_on_a_listener_of_clients(
+    version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(CLIENTS) as client:
+        assert await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, {"replica_id": 0, "topics": ()}) is None
+        assert "OffsetForLeaderEpoch in the name of replica 0 on listener CLIENTS" in caplog.text
+    async with served(CLIENTS) as client:
+        answer = await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, {"replica_id": -1, "topics": ()})
+        assert answer.topics == ()
+
+
+def several() -> MetadataCache:
+    """Brokers 1 and 2 have both listeners, broker 3 has none for clients."""
+    cache = MetadataCache()
+    cache.cluster_id = "c"
+    for number in (1, 2, 3):
+        own = Endpoint(name="BROKERS", host="inside", port=9100 + number)
+        outside = Endpoint(name="CLIENTS", host="outside", port=9000 + number)
+        found = (own,) if number == 3 else (outside, own)
+        cache.brokers[number] = LiveBroker(number, Endpoints.of(found, "BROKERS"), None)
+    cache.topics["t"] = {
+        number: PartitionInfo(leader=number + 1, leader_epoch=0, isr=(1, 2, 3), replicas=(1, 2, 3), offline=())
+        for number in range(3)
+    }
+    cache.topics["__consumer_offsets"] = cache.topics["t"]
+    cache.topic_ids = {name: UUID(int=len(name)) for name in cache.topics}
+    return cache
+
+
+@pytest.mark.parametrize(("version", "code"), [(5, 5), (6, 72), (12, 72)])
+@on_a_loop
+async def test_a_client_is_told_the_addresses_of_the_listener_it_came_by(version: int, code: int) -> None:
+    """Of a broker that has no such listener nothing is told, and of its partitions that (Kafka: LISTENER_NOT_FOUND)."""
+    config = BrokerConfig.parse({})
+    for listener, ports in ((CLIENTS, {1: 9001, 2: 9002}), (INSIDE, {1: 9101, 2: 9102, 3: 9103})):
+        async with served(listener, metadata=several(), config=config) as client:
+            answer = await client.ask(ApiKey.METADATA, version, {"topics": None})
+        assert {int(b.node_id): int(b.port) for b in answer.brokers} == ports
+        topic = next(t for t in answer.topics if t.name == "t")
+        told = {int(p.partition_index): (int(p.leader_id), int(p.error_code)) for p in topic.partitions}
+        assert told == {0: (1, 0), 1: (2, 0), 2: (-1, code) if listener is CLIENTS else (3, 0)}
+
+
+INSIDE = ListenerUse(name="BROKERS", for_brokers=True, for_operators=True)
+
+
+@on_a_loop
+async def test_a_described_cluster_and_coordinators_are_those_of_the_listener_too() -> None:
+    config = BrokerConfig.parse({})
+    keys = {partition_for(name, 3): name for name in ("a", "b", "c", "d", "e", "f", "g", "h")}
+    assert sorted(keys) == [0, 1, 2]
+    wanted = {"coordinator_keys": tuple(keys[n] for n in range(3)), "key_type": 0}
+    for listener, ports in ((CLIENTS, [9001, 9002]), (INSIDE, [9101, 9102, 9103])):
+        async with served(listener, metadata=several(), config=config) as client:
+            cluster = await client.ask(ApiKey.DESCRIBE_CLUSTER, 0, {})
+            found = await client.ask(ApiKey.FIND_COORDINATOR, 4, wanted)
+        assert [int(b.port) for b in cluster.brokers] == ports
+        assert [int(c.port) for c in found.coordinators] == [*ports, -1][:3]
+        assert [int(c.error_code) for c in found.coordinators] == [0, 0, 15 if listener is CLIENTS else 0]

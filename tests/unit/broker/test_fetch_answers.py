@@ -18,6 +18,7 @@ from holdfast.model.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import FetchResult
 
@@ -27,7 +28,7 @@ TP = TopicPartition("t", 0)
 def answered(version: int, error: HoldfastError, *, follower: bool = False) -> tuple[Any, list[int]]:
     cache = MetadataCache()
     cache.topics["t"] = {0: PartitionInfo(leader=2, leader_epoch=5, isr=(2,), replicas=(1, 2), offline=())}
-    cache.brokers[2] = LiveBroker(2, "host", 9002, None)
+    cache.brokers[2] = LiveBroker(2, Endpoints.one("host", 9002), None)
     moved: list[int] = []
     result = FetchResult(TP, error, log_start_offset=30)
     broker: Any = SimpleNamespace(

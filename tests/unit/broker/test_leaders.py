@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.broker.handlers.leaders import endpoints, leader_of
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -19,7 +20,7 @@ NOW, EARLIER = UUID(int=2), UUID(int=1)
 def broker(*, leader: int | None = 2, replica: tuple[int | None, int] | None = None, topic_id: UUID = NOW) -> Any:
     """Broker 1, whose metadata is of epoch 5; ``replica``: leader and epoch of the last order for its replica."""
     cache = MetadataCache()
-    cache.brokers = {b: LiveBroker(b, "host", 9000 + b, "rack") for b in (1, 2, 3)}
+    cache.brokers = {b: LiveBroker(b, Endpoints.one("host", 9000 + b), "rack") for b in (1, 2, 3)}
     cache.topics["t"] = {0: PartitionInfo(leader=leader, leader_epoch=5, isr=(2,), replicas=(1, 2), offline=())}
     cache.topic_ids["t"] = NOW
     partitions = {}
@@ -53,4 +54,4 @@ def test_what_nobody_has_heard_of_has_no_leader() -> None:
 
 
 def test_each_leader_is_listed_once_with_its_address() -> None:
-    assert endpoints(broker(), [3, 2, 3]) == [(3, "host", 9003, "rack"), (2, "host", 9002, "rack")]
+    assert endpoints(broker(), [3, 2, 3], "PLAINTEXT") == [(3, "host", 9003, "rack"), (2, "host", 9002, "rack")]

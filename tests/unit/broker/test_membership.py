@@ -12,6 +12,7 @@ from holdfast.broker.membership import Identity, Membership
 from holdfast.metadata.store import Candidate, ControllerLocation, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
 from holdfast.model.fates import ReplicaTurn
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.incarnation import Past
@@ -49,8 +50,7 @@ class Member:
         self.directories = Told()
         identity = Identity(
             broker_id=2,
-            host="127.0.0.1",
-            port=1,
+            endpoints=Endpoints.one("127.0.0.1", 1),
             rack=None,
             cluster_id=self.shared.cluster_id,
             incarnation_id=UUID(int=8),

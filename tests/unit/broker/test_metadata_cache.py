@@ -7,6 +7,7 @@ from uuid import UUID
 
 from holdfast.broker.entity import build
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import request_type
 from holdfast.protocol.interbroker import DEFAULT_BROKER, DELETED_LEADER, TYPE_FULL, TYPE_INCREMENTAL
@@ -52,7 +53,7 @@ def test_leaders_replicas_and_brokers() -> None:
     cache = MetadataCache()
     update(cache, topic("t", partition(0, 2, offline=(3,)), partition(1, -1)), cluster_id="c")
     assert (cache.cluster_id, cache.controller_id, cache.controller_epoch, cache.updates) == ("c", 1, 7, 1)
-    assert cache.brokers[2] == LiveBroker(2, "h2", 9002, "r2")
+    assert cache.brokers[2] == LiveBroker(2, Endpoints.one("h2", 9002), "r2")
     info = cache.partition(TopicPartition("t", 0))
     assert info is not None
     assert (info.leader, info.leader_epoch, info.isr, info.offline) == (2, 4, ALL, (3,))
@@ -124,7 +125,7 @@ def test_nobody_is_sent_to_a_suspect_and_a_departed_broker_keeps_its_address_for
     assert cache.leads(1) and not cache.leads(2) and not cache.leads(9) and not cache.leads(None)
     update(cache, topic("t", partition(0, 1)), brokers=(1, 3))
     assert not cache.suspects, "the controller has decided"
-    assert {b: d.port for b, d in cache.departed.items()} == {2: 9002}
+    assert {b: d.endpoints.for_brokers.port for b, d in cache.departed.items()} == {2: 9002}
     update(cache, brokers=ALL)
     assert not cache.departed
     assert cache.leads(2)

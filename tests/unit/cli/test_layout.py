@@ -28,8 +28,11 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
     assert [(n.broker_id, n.port) for n in nodes] == [(1, 9092), (2, 9093), (3, 9094)]
     assert read(tmp_path, 2) == {
         "node.id": "2",
-        "listeners": "PLAINTEXT://127.0.0.1:9093",
-        "advertised.listeners": "PLAINTEXT://127.0.0.1:9093",
+        "listeners": "PLAINTEXT://127.0.0.1:9093,INTERNAL://127.0.0.1:9293",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:9093,INTERNAL://127.0.0.1:9293",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "operator.listener.names": "PLAINTEXT",
         "log.dirs": f"{tmp_path}/broker-2/log-dir-1,{tmp_path}/broker-2/log-dir-2",
         "metadata.log.dirs": f"{tmp_path}/metadata,{tmp_path}/metadata-2",
         "metrics.port": "9193",
@@ -96,7 +99,36 @@ def test_a_second_start_needs_no_options_and_keeps_what_a_person_wrote(tmp_path:
 def test_a_port_may_change_between_starts(tmp_path: pathlib.Path) -> None:
     made(tmp_path, options(port=19000))
     made(tmp_path, options(port=20000))
-    assert read(tmp_path, 3)["listeners"] == "PLAINTEXT://127.0.0.1:20002"
+    assert read(tmp_path, 3)["listeners"] == "PLAINTEXT://127.0.0.1:20002,INTERNAL://127.0.0.1:20202"
+
+
+def test_a_data_directory_of_brokers_with_one_listener_is_taken_over(tmp_path: pathlib.Path) -> None:
+    made(tmp_path, options(port=19000))
+    for path in tmp_path.glob("*.properties"):
+        old = {
+            key: value.partition(",INTERNAL")[0]
+            for key, value in read_properties(path.read_text()).items()
+            if "listener." not in key
+        }
+        path.write_text("".join(f"{key}={value}\n" for key, value in {**old, "num.partitions": "7"}.items()))
+    assert read(tmp_path, 2)["advertised.listeners"] == "PLAINTEXT://127.0.0.1:19001"
+    nodes = made(tmp_path, options())
+    assert [(n.port, n.brokers_port, n.metrics_port) for n in nodes] == [
+        (19000 + i, 19200 + i, 19100 + i) for i in range(3)
+    ]
+    again = read(tmp_path, 2)
+    assert again["listeners"] == "PLAINTEXT://127.0.0.1:19001,INTERNAL://127.0.0.1:19201"
+    assert (again["inter.broker.listener.name"], again["num.partitions"]) == ("INTERNAL", "7")
+
+
+@pytest.mark.parametrize(
+    ("port", "metrics", "expected"), [(9092, 9291, 9392), (65500, 0, 65300), (65500, 65300, 65200)]
+)
+def test_ports_of_brokers_are_none_of_the_others(
+    tmp_path: pathlib.Path, port: int, metrics: int, expected: int
+) -> None:
+    nodes, _ = plan(str(tmp_path), Options(brokers=2, log_dirs=1, port=port, settings={}, metrics_port=metrics))
+    assert [n.brokers_port for n in nodes] == [expected, expected + 1]
 
 
 def test_fewer_brokers_than_there_are_is_refused(tmp_path: pathlib.Path) -> None:

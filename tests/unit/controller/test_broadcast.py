@@ -15,6 +15,7 @@ from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import NoOpRecord, PartitionChangeRecord, RecoveryState
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import InvalidRequestError
+from holdfast.model.listeners import Endpoints
 from holdfast.protocol.framing import decode_request, encode_body
 from holdfast.protocol.interbroker import DELETED_LEADER, TYPE_FULL
 
@@ -27,8 +28,7 @@ class Cluster:
                 events.BrokerRegister(
                     broker_id=broker,
                     incarnation_id=UUID(int=broker),
-                    host=f"host-{broker}",
-                    port=9000 + broker,
+                    endpoints=Endpoints.one(f"host-{broker}", 9000 + broker),
                     rack=f"rack-{broker}",
                 )
             )
@@ -216,7 +216,9 @@ def test_K112_61_the_full_state_names_all_and_what_may_be_new(cluster: Cluster) 
     assert [p.offline_replicas for p in update.topic_states[0].partition_states] == [(), (), (3,)]
     again = ClusterImage.empty("c").apply(cluster.image.to_records(), 0)[0]  # a snapshot knows it too
     assert again.topics["t"] == cluster.image.topics["t"]
-    cluster.ask(events.BrokerRegister(broker_id=1, incarnation_id=UUID(int=77), host="host-1", port=9001))
+    cluster.ask(
+        events.BrokerRegister(broker_id=1, incarnation_id=UUID(int=77), endpoints=Endpoints.one("host-1", 9001))
+    )
     states = broadcast.full_state_requests(cluster.image, 1, {}, 1, 5)[1].topic_states[0].partition_states
     assert [(p.partition_index, p.is_new) for p in states] == [(0, False), (1, False), (2, True)]
 

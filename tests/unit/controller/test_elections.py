@@ -16,6 +16,7 @@ from holdfast.metadata.image import ClusterDelta, ClusterImage, PartitionImage
 from holdfast.metadata.records import NO_CHANGE, PartitionChangeRecord
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError
+from holdfast.model.listeners import Endpoints
 
 ALL = (1, 2, 3)
 
@@ -45,7 +46,11 @@ class Cluster:
 
     def start(self, broker: int) -> None:
         incarnation = UUID(int=broker * 1000 + self.image.next_offset)
-        reply = self.ask(events.BrokerRegister(broker_id=broker, incarnation_id=incarnation, host=f"h{broker}", port=9))
+        reply = self.ask(
+            events.BrokerRegister(
+                broker_id=broker, incarnation_id=incarnation, endpoints=Endpoints.one(f"h{broker}", 9)
+            )
+        )
         self.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=reply.broker_epoch))
 
     def die(self, broker: int) -> None:
@@ -205,9 +210,11 @@ def test_R_33_a_broker_that_registers_is_told_of_all_its_replicas_and_no_others(
     cluster.create("t", (1, 2), (2, 3), (3, 1), (1, 3))
     cluster.create("u", ALL)
     cluster.die(3)
-    reply = cluster.ask(events.BrokerRegister(broker_id=3, incarnation_id=UUID(int=77), host="elsewhere", port=8))
+    reply = cluster.ask(
+        events.BrokerRegister(broker_id=3, incarnation_id=UUID(int=77), endpoints=Endpoints.one("elsewhere", 8))
+    )
     image = cluster.image
-    assert (image.brokers[3].epoch, image.brokers[3].host, image.brokers[3].fenced) == (
+    assert (image.brokers[3].epoch, image.brokers[3].endpoints.for_brokers.host, image.brokers[3].fenced) == (
         reply.broker_epoch, "elsewhere", True,
     )  # fmt: skip
     requests = broadcast.full_state_requests(image, 3, cluster.controller.offline_replicas(), 1, 1)

@@ -13,6 +13,7 @@ from holdfast.controller import events
 from holdfast.controller.controller import Controller
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterImage
+from holdfast.model.listeners import Endpoints
 from holdfast.protocol.error_codes import code_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "wire" / "4.3.0"
@@ -27,7 +28,9 @@ class Cluster:
         """Topic ids of the recording, by name."""
         for broker in (1, 2, 3):
             reply = self.ask(
-                events.BrokerRegister(broker_id=broker, incarnation_id=UUID(int=broker), host="h", port=broker)
+                events.BrokerRegister(
+                    broker_id=broker, incarnation_id=UUID(int=broker), endpoints=Endpoints.one("h", broker)
+                )
             )
             self.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=reply.broker_epoch))
 

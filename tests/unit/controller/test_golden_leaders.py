@@ -12,6 +12,7 @@ from holdfast.controller import events
 from holdfast.controller.controller import Controller
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterImage
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "placement" / "leaders_after_failures_4.3.0.json"
@@ -35,7 +36,9 @@ class Cluster:
 
     def start(self, broker: int, incarnation: int) -> None:
         reply = self.ask(
-            events.BrokerRegister(broker_id=broker, incarnation_id=UUID(int=incarnation), host="h", port=broker)
+            events.BrokerRegister(
+                broker_id=broker, incarnation_id=UUID(int=incarnation), endpoints=Endpoints.one("h", broker)
+            )
         )
         self.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=reply.broker_epoch))
 

@@ -12,6 +12,7 @@ from holdfast.controller import broadcast, events
 from holdfast.controller.controller import Controller
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of
 from tests.unit.controller.test_elections import Cluster
@@ -192,7 +193,9 @@ def test_C2_K1066_08_no_replica_comes_to_a_broker_whose_directories_are_all_cord
     epochs = {}
     for broker in (4, 5):
         registered = cluster.ask(
-            events.BrokerRegister(broker_id=broker, incarnation_id=UUID(int=broker), host="h", port=9, log_dirs=dirs)
+            events.BrokerRegister(
+                broker_id=broker, incarnation_id=UUID(int=broker), endpoints=Endpoints.one("h", 9), log_dirs=dirs
+            )
         )
         epochs[broker] = registered.broker_epoch
         cluster.ask(events.BrokerHeartbeat(broker_id=broker, broker_epoch=epochs[broker]))
@@ -254,7 +257,8 @@ def returns(cluster: Cluster, broker: int, fate: ReplicaFate) -> None:
     before = cluster.image.brokers[broker].epoch
     registered = cluster.ask(
         events.BrokerRegister(
-            broker_id=broker, incarnation_id=UUID(int=broker * 1000 + cluster.image.next_offset), host="h", port=9,
+            broker_id=broker, incarnation_id=UUID(int=broker * 1000 + cluster.image.next_offset),
+            endpoints=Endpoints.one("h", 9),
             fates=ReplicaFates(rest=fate, continues=before),
         )
     )  # fmt: skip

@@ -32,6 +32,7 @@ from holdfast.controller.transitions import (
 from holdfast.metadata.image import ClusterImage, PartitionImage
 from holdfast.metadata.records import RecoveryState
 from holdfast.model.fates import ReplicaFate, ReplicaFates
+from holdfast.model.listeners import Endpoints
 
 BROKERS = (1, 2)
 SETTINGS = ControllerSettings(min_insync_replicas=2)
@@ -69,7 +70,10 @@ def after(image: ClusterImage, event: Any) -> ClusterImage:
 
 def registration(broker: int, incarnation: int, fate: ReplicaFate = ReplicaFate.KEPT) -> events.BrokerRegister:
     return events.BrokerRegister(
-        broker_id=broker, incarnation_id=UUID(int=incarnation), host=f"h{broker}", port=9, fates=ReplicaFates(rest=fate)
+        broker_id=broker,
+        incarnation_id=UUID(int=incarnation),
+        endpoints=Endpoints.one(f"h{broker}", 9),
+        fates=ReplicaFates(rest=fate),
     )
 
 

@@ -15,6 +15,7 @@ from holdfast.metadata import records as rec
 from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import CorruptRecordError
+from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.records.record import decode_batches
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "disk" / "4.3.0" / "__cluster_metadata-0.json"
@@ -69,7 +70,7 @@ def maybe(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
 
 
 endpoints = st.builds(
-    rec.Endpoint, name=names, host=names, port=st.integers(0, 65535), security_protocol=st.integers(0, 3)
+    Endpoint, name=names, host=names, port=st.integers(0, 65535), security_protocol=st.sampled_from(SecurityProtocol)
 )
 features = st.tuples(names, st.integers(0, 99), st.integers(0, 99))
 RECORDS = {
@@ -77,7 +78,7 @@ RECORDS = {
         "broker_id": ids, "incarnation_id": uuids, "broker_epoch": longs, "rack": maybe(names),
         "endpoints": st.lists(endpoints, max_size=3).map(tuple), "features": st.lists(features, max_size=3).map(tuple),
         "fenced": st.booleans(), "in_controlled_shutdown": st.booleans(),
-        "log_dirs": uuid_lists, "cordoned": uuid_lists,
+        "log_dirs": uuid_lists, "cordoned": uuid_lists, "inter_broker": maybe(names), "control_plane": maybe(names),
     },
     rec.UnregisterBrokerRecord: {"broker_id": ids, "broker_epoch": longs},
     rec.BrokerRegistrationChangeRecord: {
@@ -144,3 +145,16 @@ def test_broken_bytes_are_a_corrupt_record(record: rec.MetadataRecord, data: st.
 def test_what_is_not_known_is_named(data: bytes, message: str) -> None:
     with pytest.raises(CorruptRecordError, match=message):
         decode_record(data)
+
+
+def test_a_registration_from_before_listeners_is_that_of_one_plaintext_endpoint() -> None:
+    """As brokers of one listener have written it: nothing is said of who uses which, and nothing is now."""
+    record = rec.RegisterBrokerRecord(
+        broker_id=1, incarnation_id=UUID(int=7), broker_epoch=3,
+        endpoints=(Endpoint(name="PLAINTEXT", host="h", port=9092),),
+    )  # fmt: skip
+    written = bytes.fromhex(
+        "0100040000000100000000000000000000000000000000070000000000000003020a504c41494e54455854026823840000000100010000"
+    )
+    assert encode_record(record) == written
+    assert decode_record(written) == record

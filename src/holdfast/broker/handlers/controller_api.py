@@ -21,6 +21,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.fates import ReplicaFate, ReplicaFates, ReplicaTurn
 from holdfast.model.types import TopicPartition
+from holdfast.protocol.interbroker import endpoints_of
 
 
 def _fates(request: Any) -> ReplicaFates:
@@ -52,16 +53,12 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
     """Version 4. The answer is the broker's new epoch."""
     if request.cluster_id != ctx.broker.cluster_id:
         raise InconsistentClusterIdError(f"cluster {request.cluster_id}: this one is {ctx.broker.cluster_id}")
-    if not request.listeners:
-        raise InvalidRequestError(f"broker {request.broker_id} registers without a listener: expected one")
-    listener = request.listeners[0]
     reply = await ctx.submit(
         events.BrokerRegister(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
             cluster_id=request.cluster_id,
-            host=listener.host,
-            port=listener.port,
+            endpoints=endpoints_of(request, ((listener.name, listener) for listener in request.listeners)),
             rack=request.rack,
             log_dirs=tuple(request.log_dirs),
             cordoned=_directories(request.cordoned_log_dirs),

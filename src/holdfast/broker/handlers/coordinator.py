@@ -34,7 +34,10 @@ def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"key": key, "node_id": -1, "host": "", "port": -1, "error_message": None}
     try:
         broker = _coordinator(ctx, kind, key)
-        answer |= {"node_id": broker.id, "host": broker.host, "port": broker.port}
+        at = broker.endpoints.at(ctx.connection.listener.name)
+        if at is None:  # a broker that clients of this listener cannot reach
+            raise CoordinatorNotAvailableError("The coordinator is not available.")
+        answer |= {"node_id": broker.id, "host": at.host, "port": at.port}
         answer["error_message"] = "NONE" if ctx.version < BATCHED_VERSION else ""
     except HoldfastError as e:
         answer |= {"error_code": e, "error_message": e.message or None}

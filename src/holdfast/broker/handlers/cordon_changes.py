@@ -28,7 +28,7 @@ def cordons_checked(handler: Handler) -> Handler:
 
     @functools.wraps(handler)
     async def run(ctx: RequestContext, request: Any) -> Any:
-        if is_forwarded(ctx.client_id) or not any(_broker_of(r) is not None for r in request.resources):
+        if is_forwarded(ctx.connection, ctx.client_id) or not any(_broker_of(r) is not None for r in request.resources):
             return await handler(ctx, request)
         resources, refused, own = [], {}, None
         for i, resource in enumerate(request.resources):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from uuid import UUID
 
-from holdfast.broker.exchange import Exchange, SendSlice
+from holdfast.broker.exchange import Answering, Exchange, SendSlice
 from holdfast.broker.handlers.leaders import KnowsLeaders, endpoints, leader_of
 from holdfast.model.errors import (
     FencedLeaderEpochError,
@@ -66,6 +66,9 @@ class FetchHandler:
         """Answer now, or when enough bytes are there, or when max_wait has passed."""
         version = exchange.header.api_version
         request = decode_fetch_request(version, exchange.body)
+        if request.replica_id >= 0 and not exchange.connection.listener.for_brokers:
+            refuse_follower(exchange.connection, "Fetch", request.replica_id)
+            return
         if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
             self._follower(exchange, request)
             return
@@ -242,8 +245,16 @@ class _PendingFetch:
         _finish(self._broker, self._exchange, 0, topics, moved)
 
 
+def refuse_follower(connection: Answering, api: str, replica_id: int) -> None:
+    """Only a follower asks in a replica's name, and none comes by a listener of clients: what it is told, and what it
+    says by asking, counts for what is acknowledged (Kafka: CVE-2018-1288)."""
+    connection.close(
+        f"{api} in the name of replica {replica_id} on listener {connection.listener.name}, which is not for brokers"
+    )
+
+
 def _finish(broker: FetchHost, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:
-    nodes = endpoints(broker, moved) if moved else ()
+    nodes = endpoints(broker, moved, exchange.connection.listener.name) if moved else ()
     header = exchange.header
     exchange.finish(
         encode_fetch_response(header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes)

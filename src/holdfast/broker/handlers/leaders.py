@@ -41,7 +41,10 @@ def leader_of(broker: KnowsLeaders, tp: TopicPartition) -> tuple[BrokerId, Leade
     return leader, epoch
 
 
-def endpoints(broker: KnowsLeaders, leaders: Iterable[BrokerId]) -> list[tuple[BrokerId, str, int, str | None]]:
-    """Id, host, port and rack of the brokers that an answer names as leaders."""
+def endpoints(
+    broker: KnowsLeaders, leaders: Iterable[BrokerId], listener: str
+) -> list[tuple[BrokerId, str, int, str | None]]:
+    """Id, host, port and rack of the brokers that an answer names as leaders, for who came by ``listener``; those that
+    have no such one are left out."""
     found = (broker.metadata.brokers[leader] for leader in dict.fromkeys(leaders))
-    return [(b.id, b.host, b.port, b.rack) for b in found]
+    return [(b.id, at.host, at.port, b.rack) for b in found if (at := b.endpoints.at(listener)) is not None]

@@ -8,6 +8,7 @@ is the active controller's, never a random broker's: the cluster has one role fo
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -20,11 +21,13 @@ from holdfast.model.errors import (
     InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
+    ListenerNotFoundError,
     MismatchedEndpointTypeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedEndpointTypeError,
 )
+from holdfast.model.types import BrokerId
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -34,9 +37,31 @@ ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 """Everybody may do everything: there is no authorizer. Bits are Kafka's operations."""
 FIRST_WITH_IDS, FIRST_BY_ID = 10, 12
+FIRST_WITH_LISTENERS = 6
 BROKERS, CONTROLLERS = 1, 2
 SETTLE_S = 0.004
 ELECTION_WAIT_S = 0.3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What is known, for who came by one listener and asks in one version."""
+
+    cache: MetadataCache
+    unreachable: frozenset[BrokerId]
+    """Live brokers that have no such listener."""
+    unreachable_error: type[HoldfastError]
+    """What is said of a partition that one of them leads."""
+
+    @classmethod
+    def of(cls, ctx: RequestContext, version: int) -> View:
+        """``version``: of Metadata; earlier ones than 6 do not know LISTENER_NOT_FOUND."""
+        cache, listener = ctx.broker.metadata, ctx.connection.listener.name
+        return cls(
+            cache=cache,
+            unreachable=frozenset(b.id for b in cache.brokers.values() if b.endpoints.at(listener) is None),
+            unreachable_error=LeaderNotAvailableError if version < FIRST_WITH_LISTENERS else ListenerNotFoundError,
+        )
 
 
 def legal_topic_name(name: str) -> bool:
@@ -50,8 +75,9 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     await _settled(cache)
     wanted = request.topics
     topics: list[dict[str, Any]] = []
+    view = View.of(ctx, ctx.version)
     if wanted is None or (ctx.version == 0 and not wanted):
-        topics = [_topic(cache, name) for name in sorted(cache.topics)]
+        topics = [_topic(view, name) for name in sorted(cache.topics)]
     else:
         missing = []
         named = dict.fromkeys((getattr(t, "name", None), getattr(t, "topic_id", None)) for t in wanted)
@@ -59,7 +85,7 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
             error = InvalidRequestError(f"topic ids in Metadata version {ctx.version}: expected {FIRST_BY_ID} or later")
             return respond(ctx, controller_id=-1, topics=[_failed(name or "", error, i) for name, i in named])
         for name, topic_id in named:
-            entry, unknown = _wanted_topic(cache, name, topic_id)
+            entry, unknown = _wanted_topic(view, name, topic_id)
             topics.append(entry)
             if unknown is not None:
                 missing.append(unknown)
@@ -72,7 +98,7 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
                 topic["topic_authorized_operations"] = ALL_TOPIC_OPERATIONS
     return respond(
         ctx,
-        brokers=_brokers([*cache.brokers.values(), *cache.departed.values()]),
+        brokers=_brokers(ctx.connection.listener.name, [*cache.brokers.values(), *cache.departed.values()]),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
@@ -107,12 +133,18 @@ async def _settled(cache: MetadataCache) -> None:
             return
 
 
-def _brokers(brokers: Iterable[LiveBroker]) -> list[dict[str, Any]]:
-    return [{"node_id": b.id, "broker_id": b.id, "host": b.host, "port": b.port, "rack": b.rack} for b in brokers]
+def _brokers(listener: str, brokers: Iterable[LiveBroker]) -> list[dict[str, Any]]:
+    """Those that have the listener that the client came by, each with its address there."""
+    return [
+        {"node_id": b.id, "broker_id": b.id, "host": at.host, "port": at.port, "rack": b.rack}
+        for b in brokers
+        if (at := b.endpoints.at(listener)) is not None
+    ]
 
 
-def _wanted_topic(cache: MetadataCache, name: str | None, topic_id: UUID | None) -> tuple[dict[str, Any], str | None]:
+def _wanted_topic(view: View, name: str | None, topic_id: UUID | None) -> tuple[dict[str, Any], str | None]:
     """The answer for one topic, and its name when it should perhaps be made."""
+    cache = view.cache
     if not name and topic_id is not None and topic_id.int:  # the Java client names the empty topic with the id
         name = cache.topic_names.get(topic_id)
         if name is None:
@@ -121,7 +153,7 @@ def _wanted_topic(cache: MetadataCache, name: str | None, topic_id: UUID | None)
         return _failed(name, InvalidTopicError()), None
     if name not in cache.topics:
         return _failed(name, UnknownTopicOrPartitionError()), name
-    return _topic(cache, name), None
+    return _topic(view, name), None
 
 
 def _failed(name: str | None, error: Exception, topic_id: UUID | None = None) -> dict[str, Any]:
@@ -134,25 +166,30 @@ def _failed(name: str | None, error: Exception, topic_id: UUID | None = None) ->
     }
 
 
-def _topic(cache: MetadataCache, name: str) -> dict[str, Any]:
+def _topic(view: View, name: str) -> dict[str, Any]:
+    cache = view.cache
     partitions = cache.topics[name]
     return {
         "name": name,
         "topic_id": cache.topic_ids[name],
         "is_internal": name in INTERNAL_TOPICS,
-        "partitions": [partition_fields(cache, index, partitions[index]) for index in sorted(partitions)],
+        "partitions": [partition_fields(view, index, partitions[index]) for index in sorted(partitions)],
         "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
     }
 
 
-def partition_fields(cache: MetadataCache, index: int, info: PartitionInfo) -> dict[str, Any]:
+def partition_fields(view: View, index: int, info: PartitionInfo) -> dict[str, Any]:
     """What every answer says of a partition."""
+    cache = view.cache
     alive = cache.brokers
     leader = info.leader if cache.leads(info.leader) else None
+    error: HoldfastError | None = None if leader is not None else LeaderNotAvailableError()
+    if leader in view.unreachable:
+        leader, error = None, view.unreachable_error()
     # KIP-112: replicas on dead brokers and on dead disks of live ones, the same from every broker.
     offline = [r for r in info.replicas if r not in alive or r in info.offline]
     return {
-        "error_code": None if leader is not None else LeaderNotAvailableError(),
+        "error_code": error,
         "partition_index": index,
         "leader_id": -1 if leader is None else leader,
         "leader_epoch": info.leader_epoch,
@@ -184,6 +221,6 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
         endpoint_type=BROKERS,
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
-        brokers=_brokers(cache.brokers.values()),
+        brokers=_brokers(ctx.connection.listener.name, cache.brokers.values()),
         cluster_authorized_operations=_cluster_operations(request),
     )

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.broker.handlers.fetch import refuse_follower
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
@@ -85,6 +86,10 @@ def _wire(number: int | None) -> int:
 
 async def handle_offset_for_leader_epoch(ctx: RequestContext, request: Any) -> Any:
     """Where each asked epoch ends in the leader's log (KIP-101, KIP-279)."""
+    replica_id = getattr(request, "replica_id", -1)
+    if replica_id >= 0 and not ctx.connection.listener.for_brokers:
+        refuse_follower(ctx.connection, "OffsetForLeaderEpoch", replica_id)
+        return None
     topics = []
     for topic in request.topics:
         partitions = []

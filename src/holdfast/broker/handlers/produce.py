@@ -191,7 +191,7 @@ class _PendingProduce:
                 answers.append((place.topic, []))
             answers[-1][1].append(self._answer(place, moved))
         header = exchange.header
-        nodes = endpoints(self._broker, moved) if moved else ()
+        nodes = endpoints(self._broker, moved, exchange.connection.listener.name) if moved else ()
         exchange.finish(
             [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
         )

@@ -30,7 +30,10 @@ async def handle_describe_quorum(ctx: RequestContext, request: Any) -> Any:
         ]
         topics.append({"topic_name": topic.topic_name, "partitions": partitions})
     nodes = [
-        {"node_id": b.id, "listeners": [{"name": "PLAINTEXT", "host": b.host, "port": b.port}]}
+        {
+            "node_id": b.id,
+            "listeners": [{"name": e.name, "host": e.host, "port": e.port} for e in b.endpoints.for_clients],
+        }
         for b in sorted(ctx.broker.metadata.brokers.values(), key=lambda b: b.id)
     ]
     return respond(ctx, error_message=None, topics=topics, nodes=nodes)

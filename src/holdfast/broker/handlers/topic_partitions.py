@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.metadata import ALL_TOPIC_OPERATIONS, INTERNAL_TOPICS, legal_topic_name, partition_fields
+from holdfast.broker.handlers.metadata import (
+    ALL_TOPIC_OPERATIONS,
+    FIRST_WITH_LISTENERS,
+    INTERNAL_TOPICS,
+    View,
+    legal_topic_name,
+    partition_fields,
+)
 from holdfast.model.errors import HoldfastError, InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId
 
@@ -61,9 +68,10 @@ def _missing(name: str) -> dict[str, Any]:
 
 def _topic(ctx: RequestContext, name: str, numbers: list[int]) -> dict[str, Any]:
     cache = ctx.broker.metadata
+    view = View.of(ctx, FIRST_WITH_LISTENERS)
     partitions = []
     for number in numbers:
-        fields = partition_fields(cache, number, cache.topics[name][number])
+        fields = partition_fields(view, number, cache.topics[name][number])
         eligible = _eligible(ctx, name, number)
         partitions.append(fields | {"eligible_leader_replicas": eligible, "last_known_elr": ()})
     return {
