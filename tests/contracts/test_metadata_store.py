@@ -51,6 +51,31 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 Open = Callable[[], MetadataStore]
 
 
+class Reign:
+    """A claim and the image that goes with it, as a controller has them."""
+
+    def __init__(self, store: MetadataStore, candidate: Candidate) -> None:
+        self.store = store
+        self.claim = store.claim(candidate)
+        self.loaded = store.load(self.claim)
+        self.image, _ = ClusterImage.empty(store.cluster_id()).apply(self.loaded.records, self.loaded.base_offset)
+
+    @property
+    def epoch(self) -> int:
+        return self.claim.epoch
+
+    def commit(self, *records: MetadataRecord, fence: int | None = None) -> int:
+        after, _ = self.image.apply(records, self.image.next_offset)
+        fence = self.epoch if fence is None else fence
+        base_offset = self.store.commit(records, fence, before=self.image, after=after)
+        self.image = after
+        return base_offset
+
+
+def feature(level: int) -> FeatureLevelRecord:
+    return FeatureLevelRecord(name="f", level=level)
+
+
 def test_all_brokers_see_one_cluster_id(open_store: Open) -> None:
     first = open_store().cluster_id()
     assert first
@@ -70,34 +95,35 @@ def test_a_claim_is_in_the_log_before_anything_else(open_store: Open) -> None:
 
 def test_commits_are_contiguous_and_loaded_by_the_next_controller(open_store: Open) -> None:
     store, other = open_store(), open_store()
-    claim = store.claim(ONE)
-    assert store.commit(TOPIC_RECORDS, claim.epoch) == 1
-    assert store.commit((FeatureLevelRecord(name="f", level=1),), claim.epoch) == 3
+    first = Reign(store, ONE)
+    assert first.commit(*TOPIC_RECORDS) == 1
+    assert first.commit(feature(1)) == 3
     store.resign()
-    after = other.claim(TWO)
-    loaded = other.load(after)
-    assert after.epoch > claim.epoch
-    assert loaded.end_offset == 5
-    assert list(loaded.records)[1:4] == [*TOPIC_RECORDS, FeatureLevelRecord(name="f", level=1)]
-    assert list(loaded.records)[-1] == ControllerClaimRecord(
-        controller_epoch=after.epoch, broker_id=2, host="two", port=9002
+    second = Reign(other, TWO)
+    assert second.epoch > first.epoch
+    assert second.loaded.end_offset == 5
+    assert list(second.loaded.records)[1:4] == [*TOPIC_RECORDS, feature(1)]
+    assert list(second.loaded.records)[-1] == ControllerClaimRecord(
+        controller_epoch=second.epoch, broker_id=2, host="two", port=9002
     )
 
 
 def test_H_08_nothing_is_written_without_the_claim(open_store: Open) -> None:
     store, other = open_store(), open_store()
+    empty = ClusterImage.empty("c")
     with pytest.raises(FencedControllerError):
-        store.commit(TOPIC_RECORDS, 1)
-    claim = store.claim(ONE)
+        store.commit((), 1, before=empty, after=empty)
+    first = Reign(store, ONE)
     store.resign()
     with pytest.raises(FencedControllerError):
-        store.commit(TOPIC_RECORDS, claim.epoch)
-    after = other.claim(TWO)
+        first.commit(*TOPIC_RECORDS)
+    second = Reign(other, TWO)
     with pytest.raises(FencedControllerError):
-        store.commit(TOPIC_RECORDS, after.epoch)
+        first.commit(*TOPIC_RECORDS, fence=second.epoch)
     with pytest.raises(FencedControllerError):
-        other.commit(TOPIC_RECORDS, claim.epoch)
-    assert other.load(after).end_offset == 2
+        second.commit(*TOPIC_RECORDS, fence=first.epoch)
+    assert second.loaded.end_offset == 2
+    assert second.commit(feature(1)) == 2
 
 
 def test_anybody_may_ask_who_the_controller_is(open_store: Open) -> None:
@@ -126,23 +152,17 @@ def test_epochs_grow_over_reigns_of_the_same_broker(open_store: Open) -> None:
 
 def test_a_snapshot_gives_the_same_image_and_offsets_go_on(open_store: Open) -> None:
     store, other = open_store(), open_store()
-    claim = store.claim(ONE)
-    store.commit(TOPIC_RECORDS, claim.epoch)
-    loaded = store.load(claim) if isinstance(store, InMemoryStore) else None
-    image, _ = ClusterImage.empty("c").apply(
-        (ControllerClaimRecord(controller_epoch=claim.epoch, broker_id=1, host="", port=0), *TOPIC_RECORDS), 0
-    )
-    assert loaded is None or loaded.end_offset == image.next_offset
-    store.snapshot(image, claim.epoch)
+    first = Reign(store, ONE)
+    first.commit(*TOPIC_RECORDS)
+    topics = first.image.topics
+    store.snapshot(first.image, first.epoch)
     assert not store.wants_snapshot
-    assert store.commit((FeatureLevelRecord(name="f", level=1),), claim.epoch) == 3
+    assert first.commit(feature(1)) == 3
     store.resign()
-    after = other.load(other.claim(TWO))
-    assert after.end_offset == 5
-    rebuilt, _ = ClusterImage.empty("c").apply(after.records, after.base_offset)
-    assert rebuilt.topics == image.topics
-    assert dict(rebuilt.features) == {"f": 1}
-    assert rebuilt.next_offset == 5
+    second = Reign(other, TWO)
+    assert second.loaded.end_offset == second.image.next_offset == 5
+    assert second.image.topics == topics
+    assert dict(second.image.features) == {"f": 1}
 
 
 def test_a_snapshot_needs_the_claim(open_store: Open) -> None:
@@ -164,10 +184,9 @@ def test_one_leader_at_a_time(tmp_path: Path) -> None:
     seen: list[int] = []
 
     def reign(store: EmbeddedStore, candidate: Candidate) -> None:
-        claim = store.claim(candidate)
-        loaded = store.load(claim)
-        assert store.commit((FeatureLevelRecord(name="f", level=claim.epoch),), claim.epoch) == loaded.end_offset
-        seen.append(claim.epoch)
+        mine = Reign(store, candidate)
+        assert mine.commit(feature(mine.epoch)) == mine.loaded.end_offset
+        seen.append(mine.epoch)
         store.resign()
 
     threads = [

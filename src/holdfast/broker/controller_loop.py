@@ -222,7 +222,8 @@ class ControllerLoop:
             self._settle(batch)
             return
         self._thread.submit(
-            functools.partial(self._commit, batch.records, self.image), functools.partial(self._committed, batch)
+            functools.partial(self._commit, batch.records, self._durable, self.image),
+            functools.partial(self._committed, batch),
         )
 
     def _decide(self, batch: _Batch) -> None:
@@ -244,11 +245,11 @@ class ControllerLoop:
                 batch.deltas.append(self.controller.replay(decision.records, base_offset))
                 batch.records.extend(decision.records)
 
-    def _commit(self, records: list[Any], image: ClusterImage) -> int:
-        """On the store's thread. ``image`` is the state after these records."""
-        base_offset = self._store.commit(records, self.epoch)
+    def _commit(self, records: list[Any], before: ClusterImage, after: ClusterImage) -> int:
+        """On the store's thread. The images are the states around these records."""
+        base_offset = self._store.commit(records, self.epoch, before=before, after=after)
         if self._store.wants_snapshot:
-            self._store.snapshot(image, self.epoch)
+            self._store.snapshot(after, self.epoch)
         return base_offset
 
     def _committed(self, batch: _Batch, base: int | None, error: HoldfastError | None) -> None:

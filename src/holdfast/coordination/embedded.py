@@ -282,9 +282,16 @@ class EmbeddedStore:
             assert loaded is not None, "load once after a claim"
             return loaded
 
-    def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
+    def commit(
+        self,
+        records: Sequence[MetadataRecord],
+        fence: ControllerEpoch,
+        *,
+        before: ClusterImage | None = None,
+        after: ClusterImage | None = None,
+    ) -> Offset:
         """Append one batch to every good copy and sync it. After an error the claim is over: nobody knows whether it
-        counts before the next claim has looked."""
+        counts before the next claim has looked. The records are what is kept: the images are of no use."""
         with self._mutex:
             self._check(fence)
             return self._or_end(lambda: self._append(records, fence))

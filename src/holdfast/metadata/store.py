@@ -89,8 +89,13 @@ class MetadataStore(Protocol):
         """Everything committed before and by ``claim``; its own claim record is the last."""
         ...
 
-    def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
+    def commit(
+        self, records: Sequence[MetadataRecord], fence: ControllerEpoch, *, before: ClusterImage, after: ClusterImage
+    ) -> Offset:
         """Append all or nothing and return the offset of the first one; durable on return.
+
+        ``before`` and ``after`` are the images at the offset of the first record and behind the last one: for a store
+        that keeps whole states instead of changes. Neither is looked into by one that keeps the records.
 
         FencedControllerError when ``fence`` is not the epoch of the current claim: nothing was written.
         """
@@ -175,11 +180,22 @@ class InMemoryStore:
         self._check(claim.epoch)
         return Loaded(records=tuple(self._shared.log), end_offset=self._shared.start + len(self._shared.log))
 
-    def commit(self, records: Sequence[MetadataRecord], fence: ControllerEpoch) -> Offset:
+    def commit(
+        self,
+        records: Sequence[MetadataRecord],
+        fence: ControllerEpoch,
+        *,
+        before: ClusterImage | None = None,
+        after: ClusterImage | None = None,
+    ) -> Offset:
+        """Images may be left out; those that are given must be of these offsets."""
         self._check(fence)
+        base_offset = self._shared.start + len(self._shared.log)
+        assert before is None or before.next_offset == base_offset, f"image {before.offset} before {base_offset}"
+        end_offset = base_offset + len(records)
+        assert after is None or after.next_offset == end_offset, f"image {after.offset}, log will end at {end_offset}"
         if self.on_commit is not None:
             self.on_commit(records)
-        base_offset = self._shared.start + len(self._shared.log)
         self._shared.log.extend(records)
         return base_offset
 
