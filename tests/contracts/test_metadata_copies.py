@@ -23,6 +23,7 @@ from holdfast.metadata.store import Candidate
 from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
 from holdfast.storage.files import FileHandle, OsFiles
 from holdfast.testing import wait_for
+from tests.contracts.test_metadata_store import Heard
 
 ONE = Candidate(broker_id=1, host="one", port=9001)
 TWO = Candidate(broker_id=2, host="two", port=9002)
@@ -285,13 +286,14 @@ def test_where_all_hang_decisions_wait_and_go_on(machine: Machine) -> None:
 
 
 def test_H_23_all_copies_have_failed(machine: Machine) -> None:
-    store = machine.store()
-    claim = store.claim(ONE)
+    store, heard = machine.store(), Heard()
+    claim = store.claim(ONE, heard)
     for which in (0, 1):
         machine.break_it("EIO", which, machine.files_of(store))
     with pytest.raises(KafkaStorageError) as caught:
         store.commit(feature("lost"), claim.epoch)
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.EIO
+    assert heard.lost_by == [str(caught.value)]
     store.resign()
     with pytest.raises(KafkaStorageError) as again:
         store.claim(ONE)
@@ -383,14 +385,16 @@ def test_a_copy_whose_fellow_may_have_gone_on_alone_is_not_believed_without_witn
 
 def test_a_controller_that_lost_its_locks_never_has_a_commit_count(machine: Machine) -> None:
     """Somebody removed the lock files: another broker claims while the first one lives on."""
-    first, second = machine.store(1), machine.store(2)
-    claim = first.claim(ONE)
+    first, second, heard = machine.store(1), machine.store(2), Heard()
+    claim = first.claim(ONE, heard)
     first.commit(feature("a"), claim.epoch)
     for path in machine.paths:
         (Path(path) / "lock").unlink()
     after = second.claim(TWO)
-    with pytest.raises(FencedControllerError):
+    assert heard.lost_by == []  # files tell nothing of their own accord
+    with pytest.raises(FencedControllerError) as caught:
         first.commit(feature("stale"), claim.epoch)
+    assert heard.lost_by == [str(caught.value)]
     second.commit(feature("b"), after.epoch)
     with pytest.raises(FencedControllerError):
         first.tend(claim.epoch)

@@ -51,12 +51,27 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
 Open = Callable[[], MetadataStore]
 
 
+class Heard:
+    """What a store has told (ReignNews)."""
+
+    def __init__(self) -> None:
+        self.lost_by: list[str] = []
+        self.gone: list[tuple[int, int]] = []
+
+    def lost(self, reason: str) -> None:
+        self.lost_by.append(reason)
+
+    def broker_gone(self, broker_id: int, broker_epoch: int) -> None:
+        self.gone.append((broker_id, broker_epoch))
+
+
 class Reign:
     """A claim and the image that goes with it, as a controller has them."""
 
     def __init__(self, store: MetadataStore, candidate: Candidate) -> None:
         self.store = store
-        self.claim = store.claim(candidate)
+        self.heard = Heard()
+        self.claim = store.claim(candidate, self.heard)
         self.loaded = store.load(self.claim)
         self.image, _ = ClusterImage.empty(store.cluster_id()).apply(self.loaded.records, self.loaded.base_offset)
 
@@ -176,6 +191,25 @@ def test_a_closed_store_claims_no_more(open_store: Open) -> None:
     store.close()
     with pytest.raises(FencedControllerError):
         store.claim(ONE)
+
+
+def test_H_08_who_gives_the_claim_back_hears_nothing_of_its_end(open_store: Open) -> None:
+    store, other = open_store(), open_store()
+    first = Reign(store, ONE)
+    store.resign()
+    second = Reign(other, TWO)
+    other.close()
+    assert first.heard.lost_by == second.heard.lost_by == []
+
+
+def test_H_08_a_claim_that_another_took_over_is_news_at_once() -> None:
+    """A store whose claims end by themselves tells it; nobody has to write to find out."""
+    shared = SharedMemory()
+    first, second = Reign(InMemoryStore(shared), ONE), Reign(InMemoryStore(shared), TWO)
+    assert first.heard.lost_by == ["broker 2 has claimed with epoch 2"]
+    second.store.resign()
+    Reign(InMemoryStore(shared), ONE)
+    assert len(first.heard.lost_by) == 1 and second.heard.lost_by == []
 
 
 def test_one_leader_at_a_time(tmp_path: Path) -> None:

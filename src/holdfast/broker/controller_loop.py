@@ -140,6 +140,8 @@ class ControllerLoop:
         """By broker: the offset of the metadata that it has taken last, and when it said so (monotonic)."""
         self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
         self._busy = False
+        self._under_way: _Batch | None = None
+        """What is being committed."""
         self._closed = False
         self._channels: dict[int, ControllerChannel] = {}
         self._said_offline: dict[int, set[TopicPartition]] = {}
@@ -221,6 +223,7 @@ class ControllerLoop:
         if not batch.records:
             self._settle(batch)
             return
+        self._under_way = batch
         self._thread.submit(
             functools.partial(self._commit, batch.records, self._durable, self.image),
             functools.partial(self._committed, batch),
@@ -253,9 +256,10 @@ class ControllerLoop:
         return base_offset
 
     def _committed(self, batch: _Batch, base: int | None, error: HoldfastError | None) -> None:
+        self._under_way = None
         if self._closed:
-            batch.refuse()
-        elif error is not None or base != self._end_offset:
+            return  # everybody was refused
+        if error is not None or base != self._end_offset:
             log.error("controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
             self._fail(batch)
         else:
@@ -445,6 +449,16 @@ class ControllerLoop:
 
     # -- ending ------------------------------------------------------------------------------------------------
 
+    def lost(self, reason: str) -> None:
+        """The store says that the claim is over: the reign ends now, whatever a commit that is under way comes to."""
+        if not self._closed:
+            log.error("controller epoch %d ends: the claim is lost: %s", self.epoch, reason)
+            self.close()
+
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        """The store says that a broker is dead."""
+        self._refused(broker_id, broker_epoch)
+
     def close(self) -> None:
         """End the reign: nobody is told anything any more."""
         if self._closed:
@@ -456,6 +470,8 @@ class ControllerLoop:
             channel.close()
         for task in self._probes.values():
             task.cancel()
+        if self._under_way is not None:
+            self._under_way.refuse()
         for _, future in self._events:
             _give(future, NotControllerError("the controller lost its claim"))
         self._events.clear()

@@ -15,6 +15,8 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_loop import ControllerLoop, Host
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.broker.platform import WorkThread
     from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, MetadataStore
     from holdfast.model.config import BrokerConfig
+    from holdfast.model.types import BrokerEpoch, BrokerId
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,45 @@ async def in_thread(thread: WorkThread, work: Callable[[], Any]) -> Any:
     return await future
 
 
+def _overlook(late: asyncio.Future[Any]) -> None:
+    """Whatever came of it: the reign for which it was begun is over."""
+    if not late.cancelled():
+        late.exception()
+
+
+class News:
+    """What the store tells about one claim (ReignNews), brought to the loop. What comes before the reign has begun
+    waits for it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reign: ControllerLoop | None = None
+        self._early: list[Callable[[ControllerLoop], None]] = []
+
+    def lost(self, reason: str) -> None:
+        self._post(lambda reign: reign.lost(reason))
+
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        self._post(lambda reign: reign.broker_gone(broker_id, broker_epoch))
+
+    def _post(self, what: Callable[[ControllerLoop], None]) -> None:
+        with suppress(RuntimeError):  # the loop has ended, and the process with it
+            self._loop.call_soon_threadsafe(self._hear, what)
+
+    def _hear(self, what: Callable[[ControllerLoop], None]) -> None:
+        if self._reign is None:
+            self._early.append(what)
+        else:
+            what(self._reign)
+
+    def begin(self, reign: ControllerLoop) -> None:
+        """The reign hears what was told so far, and what comes."""
+        self._reign = reign
+        for what in self._early:
+            what(reign)
+        self._early.clear()
+
+
 class Reigns:
     """All reigns of one process. ``broker.controller`` is the present one, or None."""
 
@@ -88,10 +130,11 @@ class Reigns:
         waiting = broker.thread("claim")
         while not broker.stopping.is_set():
             failed = True
+            news = News()
             try:
-                claim: Claim = await in_thread(waiting, lambda: self._store.claim(candidate))
+                claim: Claim = await in_thread(waiting, partial(self._store.claim, candidate, news))
                 self._failures = 0
-                await self._reign(claim)
+                await self._reign(claim, news)
                 failed = False
             except HoldfastError as e:
                 log.warning("not the controller: %s", e)
@@ -111,13 +154,14 @@ class Reigns:
         if self._failures > 1:
             self._broker.fatal(f"Shutdown broker because all metadata log dirs have failed: {error}")
 
-    async def _reign(self, claim: Claim) -> None:
+    async def _reign(self, claim: Claim, news: News) -> None:
         broker = self._broker
         loaded: Loaded = await in_thread(self._thread, lambda: self._store.load(claim))
         loop = ControllerLoop(broker, self._store, self._thread, claim, loaded)
         broker.controller = loop
         try:
             loop.start()
+            news.begin(loop)
             await self._tend_until_end(loop)
         finally:
             loop.close()
@@ -138,6 +182,8 @@ class Reigns:
                 ended.cancel()
                 if tending.done():
                     soon = bool(tending.result())
+                else:
+                    tending.add_done_callback(_overlook)
 
     async def _resign(self) -> None:
         try:

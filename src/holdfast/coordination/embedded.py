@@ -28,7 +28,7 @@ from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
 from holdfast.coordination.metadata_log import make_batch
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import MetadataRecord
-from holdfast.metadata.store import Candidate, Claim, ControllerLocation, CopyState, Loaded, claim_record
+from holdfast.metadata.store import Candidate, Claim, ControllerLocation, CopyState, Loaded, ReignNews, claim_record
 from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileSystem, OsFiles
@@ -98,6 +98,7 @@ class EmbeddedStore:
         self._mutex = threading.RLock()
         self._cluster_id: str | None = None
         self._claim: Claim | None = None
+        self._news: ReignNews | None = None
         self._failure: KafkaStorageError | None = None
         """Nobody knows what of the last commit is where."""
         self._loaded: Loaded | None = None
@@ -188,17 +189,18 @@ class EmbeddedStore:
 
     # -- the claim -----------------------------------------------------------------------------------------------------
 
-    def claim(self, candidate: Candidate) -> Claim:
-        """Wait for the locks, recover the log, append the claim, say where the controller is."""
+    def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
+        """Wait for the locks, recover the log, append the claim, say where the controller is. That a claim is over
+        shows when a copy is next written, read or probed; of the lives of brokers nothing is known here."""
         try:
-            return self._claim_now(candidate)
+            return self._claim_now(candidate, news)
         except (KafkaStorageError, OSError) as e:
             self._refuse_closed()  # what else went wrong does not matter then
             if isinstance(e, KafkaStorageError):
                 raise
             raise KafkaStorageError(f"Metadata directories {', '.join(self._paths)}: {e}") from e
 
-    def _claim_now(self, candidate: Candidate) -> Claim:
+    def _claim_now(self, candidate: Candidate, news: ReignNews | None) -> Claim:
         self._refuse_closed()
         if self._election.is_held:
             self._election.release()  # of a reign that ended without ``resign``
@@ -207,7 +209,8 @@ class EmbeddedStore:
         try:
             with self._mutex:
                 self._refuse_closed()
-                return self._begin_reign(candidate)
+                claim, self._news = self._begin_reign(candidate), news
+                return claim
         except BaseException:
             self._election.release()
             raise
@@ -217,7 +220,7 @@ class EmbeddedStore:
             raise FencedControllerError("The metadata store is closed")
 
     def _begin_reign(self, candidate: Candidate) -> Claim:
-        self._claim = self._failure = None
+        self._claim = self._failure = self._news = None
         records, epoch = self._copies.begin(candidate.broker_id, self.cluster_id())
         claim = Claim(epoch=epoch, candidate=candidate)
         opening = claim_record(claim)
@@ -240,7 +243,7 @@ class EmbeddedStore:
     def resign(self) -> None:
         """Give the locks to whoever waits for them."""
         with self._mutex:
-            claim, self._claim, self._loaded = self._claim, None, None
+            claim, self._claim, self._loaded, self._news = self._claim, None, None, None
             for copy in self._each.values():
                 copy.log.close()
             if not self._election.is_held:
@@ -299,12 +302,19 @@ class EmbeddedStore:
     def _or_end(self, work: Callable[[], T]) -> T:
         try:
             return work()
-        except FencedControllerError:
+        except FencedControllerError as e:
             self._claim = None
+            self._lose(e)
             raise
         except HoldfastError as e:
             self._failure = KafkaStorageError(f"{e}: nothing more is written before the next claim")
+            self._lose(e)
             raise
+
+    def _lose(self, why: HoldfastError) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.lost(str(why))
 
     @property
     def wants_snapshot(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Protocol
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.model.errors import FencedControllerError
-from holdfast.model.types import BrokerId, ControllerEpoch, Offset
+from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,25 @@ class CopyState:
     reason: str | None = None
 
 
+class ReignNews(Protocol):
+    """What a store tells of its own accord to whoever has the claim.
+
+    Called from any thread, also before ``claim`` has returned, and never once ``resign`` or ``close`` has. The store
+    may hold its own locks: what is called returns at once, raises nothing, and does not call the store.
+    """
+
+    def lost(self, reason: str) -> None:
+        """The claim is over, and was not given back: whatever is decided by it now is not written. Once a claim."""
+        ...
+
+    def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        """This incarnation of a broker is dead, as its session in the store is over.
+
+        Only of a store that has sessions. The embedded store has none: its controllers hear of brokers by heartbeats
+        and connections alone, which a store with sessions does not replace."""
+        ...
+
+
 class MetadataStore(Protocol):
     """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``copies``."""
 
@@ -80,9 +99,11 @@ class MetadataStore(Protocol):
         """The cluster's id; made once, by whoever asks first."""
         ...
 
-    def claim(self, candidate: Candidate) -> Claim:
-        """Wait until ``candidate`` is the controller. FencedControllerError when the store was closed meanwhile,
-        KafkaStorageError (its cause is the OSError) when what is kept cannot be read or written."""
+    def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
+        """Wait until ``candidate`` is the controller; ``news`` hears what becomes of the claim.
+
+        FencedControllerError when the store was closed meanwhile, KafkaStorageError (its cause is the OSError) when
+        what is kept cannot be read or written."""
         ...
 
     def load(self, claim: Claim) -> Loaded:
@@ -144,6 +165,8 @@ class SharedMemory:
     """What to add to a place in ``log`` for its offset; of the records of a snapshot it means nothing."""
     epoch: ControllerEpoch = 0
     location: ControllerLocation | None = None
+    news: ReignNews | None = None
+    """Of whoever has the claim."""
 
 
 class InMemoryStore:
@@ -163,9 +186,10 @@ class InMemoryStore:
     def cluster_id(self) -> str:
         return self._shared.cluster_id
 
-    def claim(self, candidate: Candidate) -> Claim:
+    def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
         if self._closed:
             raise FencedControllerError("The metadata store is closed")
+        self.resign()
         shared = self._shared
         shared.epoch += 1
         claim = Claim(epoch=shared.epoch, candidate=candidate)
@@ -174,7 +198,15 @@ class InMemoryStore:
         )
         shared.log.append(claim_record(claim))
         self._claim = claim
+        before, shared.news = shared.news, news
+        if before is not None:
+            before.lost(f"broker {candidate.broker_id} has claimed with epoch {claim.epoch}")
         return claim
+
+    def end_session(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+        """For a test: have whoever has the claim hear that the session of a broker is over."""
+        if self._shared.news is not None:
+            self._shared.news.broker_gone(broker_id, broker_epoch)
 
     def load(self, claim: Claim) -> Loaded:
         self._check(claim.epoch)
@@ -222,7 +254,7 @@ class InMemoryStore:
 
     def resign(self) -> None:
         if self._claim is not None and self._shared.epoch == self._claim.epoch:
-            self._shared.location = None
+            self._shared.location = self._shared.news = None
         self._claim = None
 
     def close(self) -> None:
