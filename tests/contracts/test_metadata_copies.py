@@ -19,7 +19,7 @@ from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.metadata_log import MetadataLog
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import FeatureLevelRecord
-from holdfast.metadata.store import Candidate
+from holdfast.metadata.store import Candidate, Fatal, Judgement, Retry
 from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
 from holdfast.storage.files import FileHandle, OsFiles
 from holdfast.testing import wait_for
@@ -294,10 +294,48 @@ def test_H_23_all_copies_have_failed(machine: Machine) -> None:
         store.commit(feature("lost"), claim.epoch)
     assert isinstance(caught.value.__cause__, OSError) and caught.value.__cause__.errno == errno.EIO
     assert heard.lost_by == [str(caught.value)]
+    assert store.judge() == Retry()
     store.resign()
-    with pytest.raises(KafkaStorageError) as again:
+    assert fails(store) == Retry()  # it may have been the one moment
+    told = fails(store)
+    assert isinstance(told, Fatal)
+    assert told.reason.startswith("Shutdown broker because all metadata log dirs have failed: Metadata director")
+    assert all(path in told.reason for path in machine.paths)
+
+
+def fails(store: EmbeddedStore) -> Judgement:
+    """What the store says after a claim that fails by its disks."""
+    store.resign()
+    with pytest.raises(KafkaStorageError):
         store.claim(ONE)
-    assert isinstance(again.value.__cause__, OSError)
+    return store.judge()
+
+
+@pytest.mark.parametrize(("fault", "ends"), [("EIO", True), ("ENOSPC", False)])
+def test_H_23_a_full_disk_is_tried_on_and_a_bad_one_is_not(machine: Machine, fault: str, ends: bool) -> None:
+    store = machine.store()
+    store.claim(ONE)
+    for which in (0, 1):
+        machine.break_it(fault, which, machine.files_of(store))
+    assert [isinstance(fails(store), Fatal) for _ in range(3)] == [False, ends, ends]
+
+
+def test_H_23_a_claim_that_works_forgives_the_errors_before_it(machine: Machine) -> None:
+    store = machine.store()
+    for _ in range(2):
+        claim = store.claim(ONE)
+        for which in (0, 1):
+            machine.break_it("EIO", which, machine.files_of(store))
+        with pytest.raises(KafkaStorageError):
+            store.tend(claim.epoch)
+        assert store.judge() == Retry()
+        machine.files_of(store).mend()
+    assert store.claim(ONE).epoch == 3
+    for which in (0, 1):
+        machine.break_it("EIO", which, machine.files_of(store))
+    with pytest.raises(KafkaStorageError):
+        store.tend(3)
+    assert isinstance(fails(store), Fatal)  # the look, and the claim after it
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -3,16 +3,13 @@
 Owns the candidate, the thread on which it waits, and the thread of the metadata store. What a reign does is
 controller_loop.py.
 
-One metadata directory may fail and decisions go on in the others: that is the store's. Nothing can be decided without
-any, so a process that finds all of them bad ends (H-23). One error ends the reign, as every failed commit does, and is
-a question to the next claim: it opens, reads, writes and syncs the log. If that fails as well, they are bad. No space
-is not a failure; it is tried on. Where they hang, the reign waits, and so does a claim.
+After an error the store is asked whether another claim may work (``MetadataStore.judge``); where none can, the process
+ends (H-23). Where what is behind the store hangs, the reign waits, and so does a claim.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_loop import ControllerLoop, Host
-from holdfast.model.errors import HoldfastError, KafkaStorageError
+from holdfast.metadata.store import Fatal
+from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.broker.platform import WorkThread
@@ -34,7 +32,6 @@ CLAIM_RETRY_S = 1.0
 RESIGN_S = 2.0
 SOON_S = 0.05
 """Between two looks at a copy that is being filled."""
-_NOT_THE_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class ReignsHost(Host, Protocol):
@@ -108,7 +105,6 @@ class Reigns:
         self._store = store
         self._thread = broker.thread("metadata")
         self._looking = broker.thread("metadata-look")
-        self._failures = 0
 
     async def cluster_id(self) -> str:
         """The cluster's id, made if nobody has made it yet."""
@@ -133,26 +129,18 @@ class Reigns:
             news = News()
             try:
                 claim: Claim = await in_thread(waiting, partial(self._store.claim, candidate, news))
-                self._failures = 0
                 await self._reign(claim, news)
                 failed = False
             except HoldfastError as e:
                 log.warning("not the controller: %s", e)
-                self._judge(e)
+                judgement = self._store.judge()
+                if isinstance(judgement, Fatal):
+                    broker.fatal(judgement.reason)
             except Exception:
                 log.exception("the reign as controller ended by an unexpected error")
             await self._resign()
             if failed:
                 await asyncio.sleep(CLAIM_RETRY_S)
-
-    def _judge(self, error: HoldfastError) -> None:
-        """A claim has failed. Twice in a row by its disk: the directory is bad."""
-        cause = error.__cause__
-        if not isinstance(error, KafkaStorageError) or not isinstance(cause, OSError) or cause.errno in _NOT_THE_DISK:
-            return
-        self._failures += 1
-        if self._failures > 1:
-            self._broker.fatal(f"Shutdown broker because all metadata log dirs have failed: {error}")
 
     async def _reign(self, claim: Claim, news: News) -> None:
         broker = self._broker

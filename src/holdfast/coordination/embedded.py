@@ -22,13 +22,23 @@ from uuid import UUID, uuid4
 
 from holdfast.coordination import notes
 from holdfast.coordination.copies import SURVEY_LIMIT_S, Copies
+from holdfast.coordination.disk_judge import DiskJudge
 from holdfast.coordination.election import Election
 from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
 from holdfast.coordination.metadata_log import make_batch
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import MetadataRecord
-from holdfast.metadata.store import Candidate, Claim, ControllerLocation, CopyState, Loaded, ReignNews, claim_record
+from holdfast.metadata.store import (
+    Candidate,
+    Claim,
+    ControllerLocation,
+    CopyState,
+    Judgement,
+    Loaded,
+    ReignNews,
+    claim_record,
+)
 from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileSystem, OsFiles
@@ -99,6 +109,7 @@ class EmbeddedStore:
         self._cluster_id: str | None = None
         self._claim: Claim | None = None
         self._news: ReignNews | None = None
+        self._disks = DiskJudge()
         self._failure: KafkaStorageError | None = None
         """Nobody knows what of the last commit is where."""
         self._loaded: Loaded | None = None
@@ -193,12 +204,22 @@ class EmbeddedStore:
         """Wait for the locks, recover the log, append the claim, say where the controller is. That a claim is over
         shows when a copy is next written, read or probed; of the lives of brokers nothing is known here."""
         try:
-            return self._claim_now(candidate, news)
+            claim = self._claim_now(candidate, news)
         except (KafkaStorageError, OSError) as e:
             self._refuse_closed()  # what else went wrong does not matter then
             if isinstance(e, KafkaStorageError):
+                self._disks.failed(e)
                 raise
-            raise KafkaStorageError(f"Metadata directories {', '.join(self._paths)}: {e}") from e
+            failure = KafkaStorageError(f"Metadata directories {', '.join(self._paths)}: {e}")
+            failure.__cause__ = e
+            self._disks.failed(failure)
+            raise failure from e
+        self._disks.worked()
+        return claim
+
+    def judge(self) -> Judgement:
+        """Fatal when all directories have failed (H-23)."""
+        return self._disks.judgement
 
     def _claim_now(self, candidate: Candidate, news: ReignNews | None) -> Claim:
         self._refuse_closed()
@@ -335,10 +356,17 @@ class EmbeddedStore:
         with self._mutex:
             self._check(fence)
             before = set(self._copies.good)
-            soon = self._or_end(lambda: self._copies.tend(self._election.take_one))
+            soon = self._or_end(self._tend)
             if self._claim is not None and set(self._copies.good) - before:
                 self._write_location(self._claim)
             return soon
+
+    def _tend(self) -> bool:
+        try:
+            return self._copies.tend(self._election.take_one)
+        except KafkaStorageError as e:
+            self._disks.failed(e)
+            raise
 
     def copies(self) -> list[CopyState]:
         """As the broker that reigns sees them; empty elsewhere. Reads no disk."""

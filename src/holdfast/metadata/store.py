@@ -13,7 +13,7 @@ ever written; what ``commit`` returned for is there after any crash; offsets are
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
@@ -73,6 +73,21 @@ class CopyState:
     reason: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Another claim may work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fatal:
+    """No claim of this process will work: it ends. ``reason`` is its last line, in Kafka's words where it has them."""
+
+    reason: str
+
+
+Judgement: TypeAlias = Retry | Fatal
+
+
 class ReignNews(Protocol):
     """What a store tells of its own accord to whoever has the claim.
 
@@ -102,8 +117,13 @@ class MetadataStore(Protocol):
     def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
         """Wait until ``candidate`` is the controller; ``news`` hears what becomes of the claim.
 
-        FencedControllerError when the store was closed meanwhile, KafkaStorageError (its cause is the OSError) when
-        what is kept cannot be read or written."""
+        FencedControllerError when the store was closed meanwhile, KafkaStorageError when what is kept cannot be read or
+        written."""
+        ...
+
+    def judge(self) -> Judgement:
+        """What follows from the errors so far, asked after a claim that failed or a reign that an error ended. What is
+        bad about the disks or the servers behind a store is its own to know. Reads none of them."""
         ...
 
     def load(self, claim: Claim) -> Loaded:
@@ -207,6 +227,9 @@ class InMemoryStore:
         """For a test: have whoever has the claim hear that the session of a broker is over."""
         if self._shared.news is not None:
             self._shared.news.broker_gone(broker_id, broker_epoch)
+
+    def judge(self) -> Judgement:
+        return Retry()
 
     def load(self, claim: Claim) -> Loaded:
         self._check(claim.epoch)

@@ -15,9 +15,9 @@ from holdfast.broker.platform import Platform
 from holdfast.broker.reigns import Reigns
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
-from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
+from holdfast.metadata.store import Candidate, Fatal, InMemoryStore, Judgement, SharedMemory
 from holdfast.model.config import BrokerConfig
-from holdfast.model.errors import NotControllerError
+from holdfast.model.errors import KafkaStorageError, NotControllerError
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 TWO = Candidate(broker_id=2, host="127.0.0.1", port=1)
@@ -150,6 +150,24 @@ def test_a_broker_whose_session_in_the_store_is_over_is_fenced_at_once() -> None
             store.end_session(2, epoch)
             await until(lambda: reign.image.brokers[2].fenced)
         listener.close()
+
+    asyncio.run(check())
+
+
+def test_H_23_a_process_ends_when_the_store_says_that_no_claim_can_work() -> None:
+    class Bad(InMemoryStore):
+        """Neither can be read nor written."""
+
+        def claim(self, candidate: Any, news: Any = None) -> Any:
+            raise KafkaStorageError("an error")
+
+        def judge(self) -> Judgement:
+            return Fatal(reason="the last line")
+
+    async def check() -> None:
+        async with reigning(Bad()) as broker:
+            await until(broker.stopping.is_set)
+            assert broker.ended_by == ["the last line"]
 
     asyncio.run(check())
 
