@@ -14,7 +14,6 @@ import asyncio
 import dataclasses
 import functools
 import logging
-import os
 from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
@@ -41,9 +40,9 @@ from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
 from holdfast.controller.settings import ControllerSettings
-from holdfast.coordination.embedded import EmbeddedStore, Witness
+from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
-from holdfast.metadata.store import Candidate
+from holdfast.metadata.store import Candidate, MetadataStore
 from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.listeners import Endpoints, Listening
 from holdfast.model.types import BrokerEpoch, TopicPartition
@@ -71,7 +70,7 @@ class Broker:
     """One node. Attributes are its parts; each of these says by a Protocol of its own what it uses of the others."""
 
     # Made by ``start``, in this order.
-    store: EmbeddedStore
+    store: MetadataStore
     reigns: Reigns
     cluster_id: str
     cordons: Cordons
@@ -129,20 +128,7 @@ class Broker:
         listening.refuse()
         if warning := listening.warning():
             log.warning("%s", warning)
-        self.store = EmbeddedStore(
-            config.metadata_log_dirs,
-            files=self.platform.files,
-            new_id=self.platform.new_id,
-            clock=lambda: int(self.platform.wall_s() * 1000),
-            lanes=self.platform.lanes("metadata"),
-            readers=self.platform.lanes("metadata-look"),
-            patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
-            witness=Witness(
-                broker_id=self.broker_id,
-                directories=tuple(map(os.path.abspath, config.metadata_witness_dirs)),
-                makes_place=config.metadata_witness_dirs != config.log_dirs,
-            ),
-        )
+        self.store = open_store(config, self.platform)
         self.reigns = Reigns(self, self.store)
         self.cluster_id = await self.reigns.cluster_id()
         await self._load_logs()

@@ -44,6 +44,7 @@ from holdfast.storage.log_dir import LogDir
 if TYPE_CHECKING:
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.server import Server
+    from holdfast.metadata.store import MetadataStore
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class DisksHost(StatusHost, LooksBefore, KeepsLogDirs, ProbesHost, NewsHost, Pro
 
     server: Server
     cordons: Cordons
+    store: MetadataStore
 
     def now_ms(self) -> int: ...
 
@@ -332,8 +334,8 @@ class Disks:
     def _has_all_metadata(self, directory: LogDir) -> bool:
         """Every copy of the metadata lies in it: with it this process could decide nothing (D13)."""
         inside = absolute_path(directory.path)
-        copies = map(absolute_path, self._broker.config.metadata_log_dirs)
-        return all(posixpath.commonpath((inside, path)) == inside for path in copies)
+        copies = self._broker.store.directories
+        return bool(copies) and all(posixpath.commonpath((inside, path)) == inside for path in copies)
 
     def _keep_one(self, directory: LogDir) -> None:
         if not any(d.is_online for d in self._broker.logs.dirs if d is not directory):

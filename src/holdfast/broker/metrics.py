@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.metadata.store import CopyState
+from holdfast.metadata.store import CopyState, MetadataStore
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage.dir_state import DirState
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
     from holdfast.broker.server import Server
-    from holdfast.coordination.embedded import EmbeddedStore
     from holdfast.replication.local_replicas import LocalReplicas
 
 STATES: Final = tuple(state.value for state in DirState)
@@ -43,7 +42,7 @@ class MeasuredHost(Protocol):
     server: Server
     disks: Disks
     moves: Moves
-    store: EmbeddedStore
+    store: MetadataStore
     controller: ControllerLoop | None
 
 

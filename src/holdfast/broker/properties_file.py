@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.model.config import BrokerConfig, property_lines
+from holdfast.model.config import STORE_EMBEDDED, BrokerConfig, property_lines
 
 if TYPE_CHECKING:
     from holdfast.broker.absent_dirs import AbsentDirs
@@ -80,7 +80,7 @@ def oddities(text: str, config: BrokerConfig) -> list[str]:
     relative = [path for path in config.log_dirs if not os.path.isabs(path)]
     if relative:
         found.append(f"log.dirs: {', '.join(relative)} is looked for in {os.getcwd()}: expected absolute paths")
-    if not any(values.get(key) for key in METADATA_KEYS):
+    if config.str("metadata.store") == STORE_EMBEDDED and not any(values.get(key) for key in METADATA_KEYS):
         found.append(
             f"metadata.log.dir is not set: this broker is a cluster by itself, with its metadata in"
             f" {config.log_dirs[0]}; all brokers of one cluster have the same one"

@@ -368,6 +368,11 @@ class EmbeddedStore:
             self._disks.failed(e)
             raise
 
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Of the copies."""
+        return self._paths
+
     def copies(self) -> list[CopyState]:
         """As the broker that reigns sees them; empty elsewhere. Reads no disk."""
         if self._claim is None:

@@ -158,6 +158,11 @@ class MetadataStore(Protocol):
         FencedControllerError when the claim is lost, KafkaStorageError when nothing can be written any more."""
         ...
 
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """Absolute paths on this machine of which each holds all of the metadata; none in a store that is elsewhere."""
+        ...
+
     def copies(self) -> list[CopyState]:
         """The copies that are kept, in a store that keeps several and of which this broker has the claim; else none."""
         ...
@@ -268,6 +273,10 @@ class InMemoryStore:
     def tend(self, fence: ControllerEpoch) -> bool:
         self._check(fence)
         return False
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        return ()
 
     def copies(self) -> list[CopyState]:
         return []

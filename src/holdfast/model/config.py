@@ -47,6 +47,9 @@ NO_COMPACTION_WARNING: Final = "compact alone: there is no log compaction here, 
 ALL_DIRS: Final = "*"
 """As the only entry of cordoned.log.dirs: every log directory, those to come included."""
 
+STORE_EMBEDDED: Final = "embedded"
+"""As metadata.store: directories that the brokers of one machine share."""
+
 
 def read_properties(text: str) -> dict[str, str]:
     """A Java properties file, as configuration files use it: comments, continued lines, ``=`` or ``:``."""
@@ -239,6 +242,9 @@ def nearest_key(name: str) -> str:
 def ineffective(config: BrokerConfig) -> list[str]:
     """What a person should hear when a broker starts: given keys without effect, one line each."""
     lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
+    if "zookeeper.connect" in config.static and config.str("metadata.store") == STORE_EMBEDDED:
+        given = config.static["zookeeper.connect"]
+        lines.append(f"zookeeper.connect={given} has no effect: metadata.store is {STORE_EMBEDDED}")
     lines += [
         f"{name}={config.static[name]} has no effect: {key.inert}"
         for name, key in sorted(KEYS.items())
@@ -262,6 +268,11 @@ def _check_together(config: BrokerConfig) -> None:
             f"Invalid value {','.join(shared)!r} of metadata.log.dirs: expected one directory or more, each once"
         )
     _ = config.listening  # which checks them
+    if config.str("metadata.store") != STORE_EMBEDDED and config.optional_str("zookeeper.connect") is None:
+        raise ConfigError(
+            f"metadata.store={config.str('metadata.store')} without zookeeper.connect: expected "
+            f"{KEYS['zookeeper.connect'].range} there"
+        )
     twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
     if twice:
         raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.model.config_inert import INERT_KEYS
-from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
 from holdfast.model.listeners import (
     ADVERTISED,
     CONTROL_PLANE,
@@ -37,6 +37,8 @@ _ALL, _EACH = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 _COMPRESSION = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CLEANUP = ("compact", "delete")
+_SERVER = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+_ENSEMBLE = Form(pattern=rf"{_SERVER}(?:,{_SERVER})*(?:/[^/,\s]+)*", words="HOST:PORT[,HOST:PORT]...[/CHROOT]")
 
 
 _IDENTITY = (
@@ -137,10 +139,19 @@ _DIRECTORIES = (
         "metadata.store",
         _S,
         "embedded",
-        "No effect: there is no other store than directories that the brokers of one machine share.",
-        choices=("embedded",),
-        inert="there is no other store than directories that the brokers of one machine share",
+        "Where the cluster's metadata is: in directories that the brokers of one machine share (metadata.log.dirs), or "
+        "in a ZooKeeper ensemble (zookeeper.connect). There is no ZooKeeper store yet: a broker refuses to start with "
+        "it.",
+        choices=("embedded", "zookeeper"),
         ours=True,
+    ),
+    make_key(
+        "zookeeper.connect",
+        _S,
+        None,
+        "The ZooKeeper ensemble for metadata.store=zookeeper, and the znode below which the cluster is; with another "
+        "store it has no effect.",
+        form=_ENSEMBLE,
     ),
     make_key(
         "cordoned.log.dirs",

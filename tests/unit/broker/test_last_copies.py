@@ -18,6 +18,8 @@ from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.disks import Disks
 from holdfast.broker.last_copies import last_copies
 from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
+from holdfast.broker.platform import Platform
+from holdfast.coordination.stores import open_store
 from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.errors import InvalidRequestError
 from holdfast.model.fates import ReplicaFate
@@ -46,6 +48,7 @@ class Rest:
         self.config = BrokerConfig.parse(
             {"node.id": "1", "log.dirs": ",".join(self.paths), "metadata.log.dir": metadata}
         )
+        self.store = open_store(self.config, Platform.real())
         self.moves = SimpleNamespace(dir_failed=lambda _: None)
         self.server = SimpleNamespace(let_go=lambda _: None)
         self.loop = SimpleNamespace(call_later=lambda *_: None)

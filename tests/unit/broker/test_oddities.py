@@ -29,6 +29,7 @@ def test_B13_relative_log_dirs_are_told_with_the_place_where_they_are() -> None:
 def test_B7_a_broker_without_a_metadata_directory_says_that_it_is_alone() -> None:
     (line,) = lines_of("node.id=1\nlog.dirs=/a,/b\n")
     assert line.startswith("metadata.log.dir is not set: this broker is a cluster by itself, with its metadata in /a;")
+    assert lines_of("node.id=1\nlog.dirs=/a\nmetadata.store=zookeeper\nzookeeper.connect=one:2181\n") == []
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])

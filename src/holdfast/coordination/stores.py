@@ -1,0 +1,63 @@
+"""Which metadata store a broker has: the one place that knows them by name.
+
+A broker goes by ``metadata.store`` and knows the protocol (metadata/store.py). What a store asks of the machine is
+handed over, so that the simulation can give it another one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+from holdfast.coordination.embedded import EmbeddedStore, Witness
+from holdfast.coordination.lanes import Lanes
+from holdfast.metadata.store import MetadataStore
+from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
+from holdfast.model.errors import ConfigError
+from holdfast.storage.files import FileSystem
+
+
+class Machine(Protocol):
+    """What the stores need of the machine."""
+
+    @property
+    def files(self) -> FileSystem: ...
+
+    @property
+    def wall_s(self) -> Callable[[], float]: ...
+
+    @property
+    def new_id(self) -> Callable[[], UUID]: ...
+
+    @property
+    def lanes(self) -> Callable[[str], Lanes]: ...
+
+
+def open_store(config: BrokerConfig, machine: Machine) -> MetadataStore:
+    """The store of this broker; nothing is read or connected yet. ConfigError when there is none of that name."""
+    name = config.str("metadata.store")
+    if name == STORE_EMBEDDED:
+        return _embedded(config, machine)
+    raise ConfigError(
+        f"metadata.store={name} is not there yet, so the ensemble {config.optional_str('zookeeper.connect')} is not "
+        f"used: expected {STORE_EMBEDDED}"
+    )
+
+
+def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
+    return EmbeddedStore(
+        config.metadata_log_dirs,
+        files=machine.files,
+        new_id=machine.new_id,
+        clock=lambda: int(machine.wall_s() * 1000),
+        lanes=machine.lanes("metadata"),
+        readers=machine.lanes("metadata-look"),
+        patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
+        witness=Witness(
+            broker_id=config.node_id,
+            directories=tuple(map(os.path.abspath, config.metadata_witness_dirs)),
+            makes_place=config.metadata_witness_dirs != config.log_dirs,
+        ),
+    )
