@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,7 +20,7 @@ from holdfast.metadata.records import (
     TopicRecord,
 )
 from holdfast.metadata.store import Candidate, InMemoryStore, MetadataStore, SharedMemory
-from holdfast.model.errors import FencedControllerError
+from holdfast.model.errors import FencedControllerError, KafkaStorageError
 
 ONE = Candidate(broker_id=1, host="one", port=9001)
 TWO = Candidate(broker_id=2, host="two", port=9002)
@@ -210,6 +211,31 @@ def test_H_08_a_claim_that_another_took_over_is_news_at_once() -> None:
     second.store.resign()
     Reign(InMemoryStore(shared), ONE)
     assert len(first.heard.lost_by) == 1 and second.heard.lost_by == []
+
+
+def test_a_commit_that_ends_in_between_is_there_up_to_some_whole_thing() -> None:
+    """A store that cuts commits: what is of no use without the rest is never there alone."""
+    grown = [PartitionRecord(partition=n, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1) for n in (1, 2)]
+    other = TopicRecord(name="u", topic_id=UUID(int=8))
+    asked: list[MetadataRecord] = [*TOPIC_RECORDS, feature(1), *grown, feature(2), other]
+    expected: list[list[MetadataRecord]] = [[*TOPIC_RECORDS], [feature(1)], [*grown], [feature(2), other]]
+    for fails_at in range(len(expected)):
+        shared, written = SharedMemory(), list[list[MetadataRecord]]()
+
+        def fail(piece: Sequence[MetadataRecord], written: list[Any] = written, fails_at: int = fails_at) -> None:
+            if len(written) == fails_at:
+                raise KafkaStorageError("injected")
+            written.append(list(piece))
+
+        store = InMemoryStore(shared, max_records=2)
+        first = Reign(store, ONE)
+        store.on_commit = fail
+        with pytest.raises(KafkaStorageError):
+            first.commit(*asked)
+        with pytest.raises(KafkaStorageError):  # by the next claim it is known what is there
+            first.commit(feature(3))
+        second = Reign(InMemoryStore(shared), TWO)
+        assert list(second.loaded.records)[1:-1] == [record for piece in expected[:fails_at] for record in piece]
 
 
 def test_one_leader_at_a_time(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ class ControllerLoop:
     def __init__(self, broker: Host, store: MetadataStore, thread: WorkThread, claim: Claim, loaded: Loaded) -> None:
         self._broker = broker
         self._store = store
+        self._max_records = store.max_records
         self._thread = thread
         self.epoch = claim.epoch
         image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, loaded.base_offset)
@@ -234,6 +235,8 @@ class ControllerLoop:
         for event in self.controller.due(now_ms):
             self._events.appendleft((event, None))
         for _ in range(min(len(self._events), MAX_BATCH)):
+            if self._max_records is not None and len(batch.records) >= self._max_records:
+                break  # the others are decided after this commit
             event, future = self._events.popleft()
             try:
                 decision = self.controller.handle(event, now_ms)

@@ -123,7 +123,7 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
     if after is Standing.ACTIVE and (broker.fenced or is_news):
         records += _partitions_with(state, broker, now_ms)
     elif records and not broker.fenced:
-        records += _partitions_without(state, broker.id)
+        records = [*_partitions_without(state, broker.id), *records]
     if broker.fenced and not after.fenced:
         state.unserved.pop(broker.id, None)
     directories = cordon.change(broker, event)
@@ -167,11 +167,12 @@ def connection_lost(state: ControllerState, event: BrokerConnectionLost, now_ms:
 
 
 def fence(state: ControllerState, broker: BrokerImage) -> tuple[MetadataRecord, ...]:
-    """The records that take a broker out of service."""
+    """The records that take a broker out of service: itself last. A controller that finds only the first of them
+    recorded takes the broker for alive, hears nothing of it, and fences it."""
     after = BROKER.after(standing(broker), Sign.DEAD)
     state.sessions.forget(broker.id)
     state.settle(broker.id)
-    return (*_change(broker, after), *_partitions_without(state, broker.id))
+    return (*_partitions_without(state, broker.id), *_change(broker, after))
 
 
 def expire(state: ControllerState, now_ms: TimestampMs) -> tuple[MetadataRecord, ...]:

@@ -338,6 +338,11 @@ class EmbeddedStore:
             news.lost(str(why))
 
     @property
+    def max_records(self) -> int | None:
+        """A batch is appended whole or not at all, of whatever size."""
+        return None
+
+    @property
     def wants_snapshot(self) -> bool:
         """Whether the log is so long that ``snapshot`` should be called."""
         return self._copies.wants_snapshot(self._snapshot_bytes)

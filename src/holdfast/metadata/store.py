@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.pieces import pieces
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
-from holdfast.model.errors import FencedControllerError
+from holdfast.model.errors import FencedControllerError, KafkaStorageError
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset
 
 
@@ -133,13 +134,31 @@ class MetadataStore(Protocol):
     def commit(
         self, records: Sequence[MetadataRecord], fence: ControllerEpoch, *, before: ClusterImage, after: ClusterImage
     ) -> Offset:
-        """Append all or nothing and return the offset of the first one; durable on return.
+        """Append all and return the offset of the first one; durable on return.
+
+        A store that cannot write so much at once cuts it: after a crash in between a prefix of it is there, which ends
+        between two atoms (metadata/pieces.py; what is of no use without the rest is never there alone). ``Loaded`` has
+        that prefix, or nothing of it. The caller guarantees that whoever claims next can go on from each such prefix:
+
+        * decisions follow each other in the order in which they were taken, and each is whole before the next;
+        * what goes (a broker that is fenced, drains, is forgotten or registers anew) goes after all that leaves it;
+        * what comes (a broker that is active now, a topic) comes before all that leans on it;
+        * an atom is one thing of which a client hears whether it was done.
+
+        What a store writes of a thing is then as of the end of the piece: ``before.apply`` has the images in between.
 
         ``before`` and ``after`` are the images at the offset of the first record and behind the last one: for a store
         that keeps whole states instead of changes. Neither is looked into by one that keeps the records.
 
-        FencedControllerError when ``fence`` is not the epoch of the current claim: nothing was written.
+        FencedControllerError when ``fence`` is not the epoch of the current claim: nothing was written. After any other
+        error nobody knows how much was: the claim is over.
         """
+        ...
+
+    @property
+    def max_records(self) -> int | None:
+        """How many records a commit should have, None: it does not matter. Who commits takes no further decision into
+        one that has as many. A single decision may have more."""
         ...
 
     @property
@@ -197,15 +216,19 @@ class SharedMemory:
 class InMemoryStore:
     """A store for tests and simulation: nothing blocks, a claim takes over at once, as after an expired session.
 
-    ``on_commit`` is told every commit before it happens; a test may raise in it.
+    ``on_commit`` is told every commit before it happens; a test may raise in it. With ``max_records`` a commit is cut
+    into pieces of so many records, and each is told.
     """
 
-    __slots__ = ("_claim", "_closed", "_shared", "on_commit")
+    __slots__ = ("_claim", "_closed", "_failed", "_shared", "max_records", "on_commit")
 
-    def __init__(self, shared: SharedMemory | None = None) -> None:
+    def __init__(self, shared: SharedMemory | None = None, *, max_records: int | None = None) -> None:
         self._shared = SharedMemory() if shared is None else shared
+        self.max_records = max_records
         self._claim: Claim | None = None
         self._closed = False
+        self._failed = False
+        """A commit: nobody knows how much of it is there."""
         self.on_commit: Callable[[Sequence[MetadataRecord]], None] | None = None
 
     def cluster_id(self) -> str:
@@ -222,7 +245,7 @@ class InMemoryStore:
             broker_id=candidate.broker_id, host=candidate.host, port=candidate.port, epoch=claim.epoch
         )
         shared.log.append(claim_record(claim))
-        self._claim = claim
+        self._claim, self._failed = claim, False
         before, shared.news = shared.news, news
         if before is not None:
             before.lost(f"broker {candidate.broker_id} has claimed with epoch {claim.epoch}")
@@ -254,9 +277,12 @@ class InMemoryStore:
         assert before is None or before.next_offset == base_offset, f"image {before.offset} before {base_offset}"
         end_offset = base_offset + len(records)
         assert after is None or after.next_offset == end_offset, f"image {after.offset}, log will end at {end_offset}"
-        if self.on_commit is not None:
-            self.on_commit(records)
-        self._shared.log.extend(records)
+        self._failed = True
+        for piece in [records] if self.max_records is None else pieces(records, self.max_records):
+            if self.on_commit is not None:
+                self.on_commit(piece)
+            self._shared.log.extend(piece)
+        self._failed = False
         return base_offset
 
     @property
@@ -298,6 +324,8 @@ class InMemoryStore:
             raise FencedControllerError(
                 f"Controller epoch {fence} is over: the metadata log is at epoch {self._shared.epoch}"
             )
+        if self._failed:
+            raise KafkaStorageError(f"A commit of controller epoch {fence} has failed: claim again")
 
 
 def claim_record(claim: Claim) -> ControllerClaimRecord:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -50,8 +50,8 @@ class Surroundings:
 class Reign:
     """A controller with its store, and the brokers that it tells."""
 
-    def __init__(self, brokers: int) -> None:
-        self.store = InMemoryStore()
+    def __init__(self, brokers: int, max_records: int | None = None) -> None:
+        self.store = InMemoryStore(max_records=max_records)
         self.thread = DiskThread("metadata", asyncio.get_running_loop())
         self.commits_may_go_on = threading.Event()
         self.commits_may_go_on.set()
@@ -87,8 +87,8 @@ class Reign:
 
 
 @asynccontextmanager
-async def reign(brokers: int = 2) -> AsyncIterator[Reign]:
-    one = Reign(brokers)
+async def reign(brokers: int = 2, max_records: int | None = None) -> AsyncIterator[Reign]:
+    one = Reign(brokers, max_records)
     try:
         for broker_id in one.brokers:
             await one.join(broker_id)
@@ -176,6 +176,46 @@ def test_at_the_end_of_a_reign_everybody_who_waits_hears_of_it(end: str) -> None
             assert len(one.topics_told(2)) == told
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(("max_records", "commits"), [(None, [2, 8]), (2, [2, 2, 2, 2, 2]), (3, [2, 4, 4])])
+def test_decisions_are_committed_together_up_to_what_the_store_takes_at_once(
+    max_records: int | None, commits: list[int]
+) -> None:
+    """Each topic is two records. A decision is never cut by the loop: the store does that where it must."""
+
+    async def check() -> None:
+        async with reign(max_records=max_records) as one:
+            seen: list[int] = []
+            plain = one.store.commit
+
+            def commit(records: Sequence[Any], *args: Any, **images: Any) -> int:
+                seen.append(len(records))
+                return plain(records, *args, **images)
+
+            one.loop._store = Recorded(one.store, commit)  # type: ignore[assignment]
+            one.commits_may_go_on.clear()
+            waiting = [asyncio.ensure_future(one.loop.submit(create(f"t{n}"))) for n in range(1)]
+            await until(lambda: one.thread.waiting)
+            waiting += [asyncio.ensure_future(one.loop.submit(create(f"t{n}"))) for n in range(1, 5)]
+            await asyncio.sleep(0)
+            one.commits_may_go_on.set()
+            async with asyncio.timeout(DEADLINE_S):
+                for reply in await asyncio.gather(*waiting):
+                    assert reply.topics[0].error is None
+            assert seen == commits
+
+    asyncio.run(check())
+
+
+class Recorded:
+    """A store whose commits go another way."""
+
+    def __init__(self, store: InMemoryStore, commit: Callable[..., int]) -> None:
+        self.store, self.commit = store, commit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
 
 
 def test_an_error_that_nobody_foresaw_ends_the_reign_instead_of_stopping_it(monkeypatch: pytest.MonkeyPatch) -> None:
