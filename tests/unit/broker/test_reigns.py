@@ -18,6 +18,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.store import Candidate, Fatal, InMemoryStore, Judgement, SharedMemory
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import KafkaStorageError, NotControllerError
+from holdfast.model.listeners import Endpoints
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
 TWO = Candidate(broker_id=2, host="127.0.0.1", port=1)
@@ -173,7 +174,9 @@ def test_H_23_a_process_ends_when_the_store_says_that_no_claim_can_work() -> Non
 
 
 def _register(broker_id: int, port: int) -> events.BrokerRegister:
-    return events.BrokerRegister(broker_id=broker_id, incarnation_id=UUID(int=9), host="127.0.0.1", port=port)
+    return events.BrokerRegister(
+        broker_id=broker_id, incarnation_id=UUID(int=9), endpoints=Endpoints.one("127.0.0.1", port)
+    )
 
 
 def _wait(goes_on: threading.Event) -> None:
