@@ -34,6 +34,16 @@ def produce(cluster: Cluster, topic: str, start: int) -> list[str]:
     return values
 
 
+def holds_nothing(cluster: Cluster, topic: str, partitions: int) -> bool:
+    """Whether every partition begins where it ends; nothing is read, so retention may delete meanwhile."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+    try:
+        places = [TopicPartition(topic, n) for n in range(partitions)]
+        return all(low == high for low, high in (consumer.get_watermark_offsets(p, timeout=20) for p in places))
+    finally:
+        consumer.close()
+
+
 def everything(cluster: Cluster, topic: str, partitions: int) -> list[str]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False})
     found: list[str] = []

@@ -15,7 +15,7 @@ from holdfast.records.batch import iter_headers
 from holdfast.records.record import BatchBuilder
 from holdfast.testing import Cluster, mounts, wait_for
 from tests.system.on_disks import log_of, read_all
-from tests.system.test_metadata_recover import config_of, everything, holdfast, produce
+from tests.system.test_metadata_recover import config_of, everything, holdfast, holds_nothing, produce
 
 pytestmark = pytest.mark.system
 HOUR_MS = 3_600_000
@@ -149,6 +149,6 @@ def test_A5_recover_brings_back_topics_configurations_commits_and_no_producer_id
         for topic, (partitions, _) in topics.items():
             assert sorted(everything(cluster, topic, partitions)) == sorted(values[topic])
         assert holdfast("metadata", "confirm", "--data-dir", str(folder)).returncode == 0
-        wait_for(lambda: not everything(cluster, "old", 2), "that retention goes on", timeout_s=30)
+        wait_for(lambda: holds_nothing(cluster, "old", 2), "that retention goes on", timeout_s=30)
         for topic in ("plain", "whole"):
             assert sorted(everything(cluster, topic, topics[topic][0])) == sorted(values[topic])
