@@ -28,11 +28,11 @@ class GroupStory(Story):
 
     async def apart(self) -> Node:
         """The coordinator, when it is not the controller as well: nobody could take the place of that one."""
-        await self.until(self.isr_is_whole, within_s=60)
+        await self.until(self.isr_is_whole, within_s=120)
         while (node := self.coordinator()) is not None and node.broker_id == self._reign()._broker.broker_id:
             self.down(node, 1.0)
             await self.until(lambda gone=node: self.coordinator() not in (None, gone))
-            await self.until(self.isr_is_whole, within_s=60)
+            await self.until(self.isr_is_whole, within_s=120)
         assert node is not None
         return node
 
