@@ -1,22 +1,35 @@
 """The checkpoint files of each log directory: what is written, when, and what they must not speak of any more.
 
-Owns what the files say, so that one that would not change is not written. Everything that touches a file runs on its
-directory's own thread.
+Owns what the files say, so that one that would not change is not written. What they say is changed on the directory's
+own thread alone. What is written every few seconds is encoded and synced beside the file on the thread for long fsyncs,
+and appends wait for its rename only:
+
+    values, on the loop --> stage: synced under another name --> install: rename --> the rename is synced
+
+A cut or a deletion may come in between, which has the files written at once. Each such write is another edition, and
+what was staged before it is not installed: it may call synced what was cut and is written anew. Nor is it after a
+newer turn, which is written in the foreground while another one is staged still.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from holdfast.model.errors import CheckpointError
+from holdfast.model.errors import CheckpointError, HoldfastError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage import checkpoints, remembered
 from holdfast.storage.dir_load import LoadedDir
 from holdfast.storage.files import DiskSpace
 from holdfast.storage.log import Log
-from holdfast.storage.log_dir import LogDir
+from holdfast.storage.log_dir import DiskQueue, LogDir
 from holdfast.storage.log_table import FutureLogs, LogTable
 from holdfast.storage.remembered import Note
+
+log = logging.getLogger(__name__)
+
+Values = dict[str, dict[TopicPartition, Offset]]
+"""File -> what it says."""
 
 
 class Checkpointed(Protocol):
@@ -33,6 +46,15 @@ class Checkpointed(Protocol):
     def submit_quietly(self, directory: LogDir, work: Callable[[], object]) -> None: ...
 
 
+class _Due(NamedTuple):
+    """What the files of a directory were to say at a turn of ``write_all``, as of which edition of them."""
+
+    directory: LogDir
+    values: Values
+    edition: int
+    turn: int
+
+
 class CheckpointWriter:
     """See the module's docstring. On the loop, but where it says otherwise."""
 
@@ -45,7 +67,13 @@ class CheckpointWriter:
         self._stale: dict[str, dict[TopicPartition, None]] = {}
         """Path -> logs that are gone, of which its files may still speak. It is there while a rewrite is queued."""
         self._editions: dict[str, int] = {}
-        """Path -> how often its files were written for a change of a log. Counted on its own thread."""
+        """Path -> how often its files were written other than by ``write_all``. Counted on its own thread."""
+        self._turn = 0
+        """Of ``write_all``."""
+        self._turns: dict[str, int] = {}
+        """Path -> the turn that was written last. Changed on its own thread."""
+        self._staging: set[LogDir] = set()
+        self._is_closed = False
         self._space: dict[str, DiskSpace | None] = {}
         self._notes: dict[str, Note] = {}
         """What the directories remember of each other."""
@@ -71,17 +99,79 @@ class CheckpointWriter:
 
     def write_all(self, high_watermarks: Mapping[TopicPartition, Offset]) -> None:
         """Write the files of each directory that answers, and whose contents changed."""
+        self._turn += 1
         for directory in self._logs.dirs:
             if directory.answers:
                 edition = self._editions.get(directory.path, 0)  # first: what changes while we look is another one
                 self._queued[directory.path] = values = self.values(directory, high_watermarks)
-                self._logs.submit_quietly(directory, partial(self._write_due, directory, values, edition))
+                due = _Due(directory, values, edition, self._turn)
+                if directory.sync_queue is None or directory in self._staging:  # it takes long: this is newer
+                    self._logs.submit_quietly(directory, partial(self._write_due, due))
+                else:
+                    self._stage_aside(due, directory.sync_queue)
 
-    def _write_due(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]], edition: int) -> None:
-        """On the directory's thread. A cut that was in the queue when the values were read has had the files written
-        since: these would raise its recovery point, and call synced what is written anew. The next turn has newer."""
-        if edition == self._editions.get(directory.path, 0):
-            self._put(directory, values)
+    def close(self) -> None:
+        """Nothing that is staged by now is installed: the directories are closed next."""
+        self._is_closed = True
+
+    def _is_still(self, due: _Due) -> bool:
+        """On the directory's thread: whether it is to be said. Else the next turn says what is so by then."""
+        path = due.directory.path
+        if due.edition != self._editions.get(path, 0) or due.turn <= self._turns.get(path, 0):
+            return False
+        self._turns[path] = due.turn
+        return True
+
+    def _write_due(self, due: _Due) -> None:
+        """On the directory's thread."""
+        if self._is_still(due):
+            self._put(due.directory, due.values)
+
+    def _stage_aside(self, due: _Due, queue: DiskQueue) -> None:
+        directory = due.directory
+        self._staging.add(directory)
+
+        def staged(names: list[str] | None, error: HoldfastError | None) -> None:
+            if names and not self._is_closed and directory in self._logs.dirs:
+                directory.queue.submit(partial(self._install, due, names), installed)
+            else:
+                over(None, error)
+
+        def installed(is_done: bool | None, error: HoldfastError | None) -> None:
+            if is_done and not self._is_closed:
+                queue.submit(partial(_sync_names, directory), over)
+            else:
+                over(None, error)
+
+        def over(_: object, error: HoldfastError | None) -> None:
+            self._staging.discard(directory)
+            if error is not None and directory.is_online:
+                log.warning("%s: its checkpoints are not written: %s", directory.path, error)
+
+        queue.submit(partial(self._stage, due), staged)
+
+    def _stage(self, due: _Due) -> list[str]:
+        """On the thread for long fsyncs: which files change; beside each of them, synced, is what it is to say."""
+        directory, values = due.directory, due.values
+        written = self._written.get(directory.path, {})
+        with directory.guard(CheckpointError):
+            names = [name for name, offsets in values.items() if written.get(name) != offsets]
+            for name in names:
+                checkpoints.stage_offsets(directory.files, f"{directory.path}/{name}", values[name])
+            self._space[directory.path] = directory.files.statvfs(directory.path)
+        return names
+
+    def _install(self, due: _Due, names: list[str]) -> bool:
+        """On the directory's thread: whether what was staged is still to be said, and is by now."""
+        if not self._is_still(due):
+            return False
+        directory, values = due.directory, due.values
+        with directory.guard(CheckpointError):
+            written = self._written.setdefault(directory.path, {})
+            for name in names:
+                checkpoints.install_offsets(directory.files, f"{directory.path}/{name}")
+                written[name] = values[name]
+        return True
 
     def write_notes(self, now_ms: TimestampMs) -> None:
         """Have every directory remember what all of them hold, where that has changed (remembered.py)."""
@@ -93,9 +183,7 @@ class CheckpointWriter:
                 self._notes[directory.path] = note
                 self._logs.submit_quietly(directory, partial(_write_note, directory, note))
 
-    def values(
-        self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]
-    ) -> dict[str, dict[TopicPartition, Offset]]:
+    def values(self, directory: LogDir, high_watermarks: Mapping[TopicPartition, Offset]) -> Values:
         """What the files of a directory are to say; also on its thread."""
         recovery_points: dict[TopicPartition, Offset] = {}
         starts: dict[TopicPartition, Offset] = {}
@@ -118,12 +206,12 @@ class CheckpointWriter:
             checkpoints.HIGH_WATERMARK: marks,
         }
 
-    def write(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
+    def write(self, directory: LogDir, values: Values) -> None:
         """On the directory's thread."""
         self._editions[directory.path] = self._editions.get(directory.path, 0) + 1
         self._put(directory, values)
 
-    def _put(self, directory: LogDir, values: dict[str, dict[TopicPartition, Offset]]) -> None:
+    def _put(self, directory: LogDir, values: Values) -> None:
         written = self._written.setdefault(directory.path, {})
         with directory.guard(CheckpointError):
             for name, offsets in values.items():
@@ -156,6 +244,7 @@ class CheckpointWriter:
 
     def _rewrite(self, directory: LogDir) -> None:
         """On the directory's thread, after what was queued to be written before."""
+        self._editions[directory.path] = self._editions.get(directory.path, 0) + 1
         gone = self._stale.pop(directory.path, {})
         with directory.guard(CheckpointError):
             for name, offsets in self._written.get(directory.path, {}).items():
@@ -163,6 +252,11 @@ class CheckpointWriter:
                     left = {tp: offset for tp, offset in offsets.items() if tp not in gone}
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", left)
                     self._written[directory.path][name] = left
+
+
+def _sync_names(directory: LogDir) -> None:
+    with directory.guard(CheckpointError):
+        directory.files.fsync_dir(directory.path)
 
 
 def _write_note(directory: LogDir, note: Note) -> None:

@@ -21,6 +21,7 @@ LOG_START = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
+_STAGED = ".next.tmp"
 _VERSION = "0"
 _MAX_OFFSET = 2**63 - 1
 _MAX_PARTITION = 2**31 - 1
@@ -81,6 +82,22 @@ def read_offsets(files: FileSystem, path: str) -> dict[TopicPartition, Offset]:
 def write_offsets(files: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
     """Replace the checkpoint at ``path``."""
     files.write_atomic(path, encode_offsets(offsets.items()))
+
+
+def stage_offsets(files: FileSystem, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """What the checkpoint at ``path`` is to say, on the device, beside it: on another thread than the directory's."""
+    files.unlink(path + _STAGED)  # one that an earlier life writes still is another file
+    handle = files.open(path + _STAGED, create=True)
+    try:
+        handle.pwritev((encode_offsets(offsets.items()),), 0)
+        handle.fsync()
+    finally:
+        handle.close()
+
+
+def install_offsets(files: FileSystem, path: str) -> None:
+    """Have the checkpoint at ``path`` say what was staged. On the device once its directory is synced."""
+    files.rename(path + _STAGED, path)
 
 
 def encode_clean_shutdown(broker_epoch: BrokerEpoch | None) -> bytes:

@@ -222,6 +222,7 @@ class LogManager:
         done: Callable[[], None],
     ) -> None:
         """Close all logs, write the checkpoints and, if ``clean``, the mark that makes the next start quick."""
+        self.checkpoints.close()
         online = [d for d in self.dirs if d.is_online]
         waiting = {d.path for d in online}
 

@@ -945,20 +945,149 @@ def test_close_that_fails_leaves_no_mark(broker, batch, monkeypatch):
     assert not any(".kafka_cleanshutdown" in broker.names(i) for i in range(2))
 
 
-def test_D1_a_cut_that_waits_its_turn_lowers_what_is_written_after_it(broker, batch):
-    """The values were read on the loop while the cut was in the queue: the file called synced what was not."""
+class Lanes:
+    """The first directory has a foreground and a thread for long fsyncs that work when told."""
+
+    def __init__(self, broker) -> None:
+        self.dir = broker.logs.dirs[0]
+        self.front, self.syncs = DeferredQueue(), DeferredQueue()
+        self.dir.queue, self.dir.sync_queue = self.front, self.syncs
+
+    def run(self) -> None:
+        while self.front.waiting or self.syncs.waiting:
+            self.syncs.run()
+            self.front.run()
+
+    def said(self, name=checkpoints.RECOVERY_POINT) -> dict[TopicPartition, int]:
+        return checkpoints.read_offsets(OsFiles(), f"{self.dir.path}/{name}")
+
+
+def flushed(broker, batch, count=9):
     log = broker.create(tp(0))
-    fill(log, batch, 9)
+    fill(log, batch, count)
     log.flush()
-    directory = broker.logs.dirs[0]
-    directory.queue = front = DeferredQueue()
-    front.submit(lambda: log.truncate_to(4, NOW_MS), lambda *_: None)
+    return log
+
+
+def test_D1_checkpoints_are_synced_aside_and_appends_wait_for_a_rename_only(broker, batch, files):
+    flushed(broker, batch)
+    lanes = Lanes(broker)
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    assert not lanes.front.waiting
+    files.calls.clear()
+    lanes.syncs.run()
+    assert [c for c in files.calls if c[0] == "fsync"] != []
+    assert lanes.said() == {}
+    files.calls.clear()
+    lanes.front.run()
+    assert {c[0] for c in files.calls} == {"rename"}
+    assert lanes.said() == {tp(0): 9}
+    assert lanes.said(checkpoints.HIGH_WATERMARK) == {tp(0): 5}
+    files.calls.clear()
+    lanes.syncs.run()
+    assert [c[0] for c in files.calls] == ["fsync_dir"]
+    files.calls.clear()
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    lanes.run()
+    assert [c for c in files.calls if c[0] in ("create", "rename", "fsync", "fsync_dir")] == [], "it says so already"
+
+
+@pytest.mark.parametrize("when", ["before it is staged", "before it is installed"])
+def test_D1_what_was_staged_before_a_cut_does_not_call_synced_what_was_cut(broker, batch, files, when):
+    log = flushed(broker, batch)
+    lanes = Lanes(broker)
     broker.logs.checkpoints.write_all({})
-    front.run()
-    points = f"{directory.path}/{checkpoints.RECOVERY_POINT}"
-    assert checkpoints.read_offsets(OsFiles(), points) == {tp(0): 4}
+    lanes.run()
     fill(log, batch, 3)
     log.flush()
     broker.logs.checkpoints.write_all({})
-    front.run()
-    assert checkpoints.read_offsets(OsFiles(), points) == {tp(0): 7}
+    if when == "before it is installed":
+        lanes.syncs.run()
+    log.truncate_to(4, NOW_MS)
+    assert lanes.said() == {tp(0): 4}
+    lanes.run()
+    fill(log, batch, 20)
+    assert lanes.said() == {tp(0): log.recovery_point} == {tp(0): 4}
+    log.flush()
+    broker.logs.checkpoints.write_all({})
+    lanes.run()
+    assert lanes.said() == {tp(0): 24}
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_D1_a_cut_that_waits_its_turn_lowers_what_is_written_after_it(broker, batch, files, aside):
+    """The values were read on the loop while the cut was in the queue: the file called synced what was not."""
+    log = flushed(broker, batch)
+    lanes = Lanes(broker)
+    if not aside:
+        lanes.dir.sync_queue = None
+    lanes.front.submit(lambda: log.truncate_to(4, NOW_MS), lambda *_: None)
+    broker.logs.checkpoints.write_all({})
+    lanes.run()
+    assert lanes.said() == {tp(0): 4}
+    fill(log, batch, 3)
+    log.flush()
+    broker.logs.checkpoints.write_all({})
+    lanes.run()
+    assert lanes.said() == {tp(0): 7}
+
+
+def test_D1_what_was_staged_does_not_speak_of_a_log_that_is_deleted(broker, batch, files):
+    flushed(broker, batch)
+    lanes = Lanes(broker)
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    lanes.syncs.run()
+    install = lanes.front.waiting.popleft()
+    broker.logs.delete(tp(0), now_ms=NOW_MS, done=lambda error: None)
+    lanes.front.run()
+    lanes.front.submit(*install)
+    lanes.run()
+    assert lanes.said() == lanes.said(checkpoints.HIGH_WATERMARK) == {}
+
+
+def test_D1_while_a_checkpoint_is_staged_the_next_one_is_written_at_once_and_counts(broker, batch, files):
+    log = flushed(broker, batch)
+    lanes = Lanes(broker)
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    fill(log, batch, 1)
+    log.flush()
+    broker.logs.checkpoints.write_all({tp(0): 6})
+    lanes.front.run()
+    assert lanes.said() == {tp(0): 10}
+    lanes.run()
+    assert lanes.said() == {tp(0): 10}
+    assert lanes.said(checkpoints.HIGH_WATERMARK) == {tp(0): 6}
+
+
+def test_D1_of_checkpoints_that_wait_for_a_slow_disk_the_last_one_counts(broker, batch, files):
+    log = flushed(broker, batch)
+    lanes = Lanes(broker)
+    lanes.dir.sync_queue = None
+    for mark in (5, 6, 7):
+        broker.logs.checkpoints.write_all({tp(0): mark})
+    fill(log, batch, 1)
+    lanes.front.run()
+    assert lanes.said(checkpoints.HIGH_WATERMARK) == {tp(0): 7}
+
+
+def test_D1_what_is_staged_when_the_logs_are_closed_is_not_installed(broker, batch, files):
+    log = flushed(broker, batch)
+    lanes = Lanes(broker)
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    fill(log, batch, 1)
+    broker.logs.close(clean=True, broker_epoch=4, high_watermarks={tp(0): 10}, done=lambda: None)
+    lanes.run()
+    assert lanes.said() == {tp(0): 10}
+    assert lanes.said(checkpoints.HIGH_WATERMARK) == {tp(0): 10}
+    logs = broker.start()  # and what is left beside the files is nobody's
+    assert logs.get(tp(0)).view.end_offset == 10
+
+
+def test_D1_a_checkpoint_that_cannot_be_staged_takes_the_dir_offline_and_is_over(broker, batch, files):
+    flushed(broker, batch)
+    lanes = Lanes(broker)
+    files.fail("fsync", ".next", errno.EIO)
+    broker.logs.checkpoints.write_all({tp(0): 5})
+    lanes.run()
+    assert broker.offline == [lanes.dir]
+    assert broker.logs.checkpoints._staging == set()
