@@ -154,11 +154,12 @@ def _tls(config: BrokerConfig) -> Tls | None:
 
 
 def _check_is_pem(config: BrokerConfig, kind: str, location: str | None) -> None:
-    """A file of another kind is found by its ending where no type is given, as by ZooKeeper's own client."""
+    """Where no type is given the file's name says it, as with ZooKeeper's own client."""
     if location is None:
         return
-    if config.optional_str(f"zookeeper.ssl.{kind}.type") is None and not location.endswith(".pem"):
+    kinds = {"keystore": "zookeeper.ssl.keystore.type", "truststore": "zookeeper.ssl.truststore.type"}
+    if config.optional_str(kinds[kind]) is None and not location.endswith(".pem"):
         raise ConfigError(
             f"Invalid value {location} for configuration zookeeper.ssl.{kind}.location: expected a file *.pem, or "
-            f"zookeeper.ssl.{kind}.type=PEM beside it"
+            f"{kinds[kind]}=PEM beside it"
         )
