@@ -72,11 +72,12 @@ class ZooKeeperServer:
 
     def _serves(self) -> bool:
         assert self._process is not None and self._process.poll() is None, "the server has ended"
-        return self.ask("srvr").startswith("Zookeeper version:")
+        # One that is asked before it has read its data answers, and does not hang up.
+        return self.ask("srvr", timeout_s=0.5).startswith("Zookeeper version:")
 
-    def ask(self, word: str) -> str:
+    def ask(self, word: str, *, timeout_s: float = 5.0) -> str:
         """What it answers to a four-letter word; ConnectionError, TimeoutError."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             answer = b""
             while more := connection.recv(65536):
