@@ -14,46 +14,21 @@ import importlib.util
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kazoo.client import CLOSED_STATES
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    InvalidACLError,
-    NoAuthError,
-    OperationTimeoutError,
-    RequestTimeoutError,
-    SessionClosedRequireSaslError,
-    SessionMovedError,
-)
-from kazoo.exceptions import (
-    BadVersionError as KazooBadVersion,
-)
-from kazoo.exceptions import (
-    NodeExistsError as KazooNodeExists,
-)
-from kazoo.exceptions import (
-    NoNodeError as KazooNoNode,
-)
-from kazoo.exceptions import (
-    NotEmptyError as KazooNotEmpty,
-)
-from kazoo.exceptions import (
-    SessionExpiredError as KazooSessionExpired,
-)
+from kazoo.exceptions import NoNodeError as KazooNoNode
 from kazoo.protocol.serialization import CheckVersion, Create2, Exists, GetChildren, GetData, SetData, Sync
 from kazoo.protocol.serialization import Delete as KazooDelete
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
-from holdfast.coordination.kazoo_session import Multi, OneSession, first_error
+from holdfast.coordination.kazoo_answers import error_of, first_error, node_of, stat_of, why_over
+from holdfast.coordination.kazoo_session import Multi, MultiRead, OneSession
 from holdfast.coordination.zookeeper_client import (
     AccessError,
-    BadVersionError,
     Check,
     ConnectionLostError,
     Create,
@@ -62,13 +37,11 @@ from holdfast.coordination.zookeeper_client import (
     Node,
     NodeExistsError,
     NoNodeError,
-    NotEmptyError,
     Operation,
     Put,
     RequestTooLargeError,
     SessionExpiredError,
     SessionState,
-    Stat,
     ZooKeeperError,
     request_bytes,
 )
@@ -79,24 +52,10 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+READ_AT_ONCE = 500
+"""Nodes that one request reads."""
 _OWN = ACL(Permissions.ALL, Id("auth", ""))
 _READABLE = ACL(Permissions.READ, Id("world", "anyone"))
-_CLASSES: tuple[tuple[tuple[type[Exception], ...], type[ZooKeeperError], str], ...] = (
-    ((KazooNoNode,), NoNodeError, "there is no such node, or no parent of it"),
-    ((KazooNodeExists,), NodeExistsError, "the node exists"),
-    ((KazooNotEmpty,), NotEmptyError, "the node has children"),
-    ((KazooBadVersion,), BadVersionError, "the node has another version"),
-    ((NoAuthError,), AccessError, "its ACL does not allow it"),
-    ((InvalidACLError,), AccessError, "the ensemble does not know who this client is, so it takes no ACL for it"),
-    ((AuthFailedError, SessionClosedRequireSaslError), AccessError, "the ensemble does not accept the credentials"),
-    ((KazooSessionExpired, ConnectionClosedError), SessionExpiredError, "the session is over"),
-    (
-        (ConnectionLoss, OperationTimeoutError, SessionMovedError, RequestTimeoutError),
-        ConnectionLostError,
-        "the connection was lost before the answer",
-    ),
-)  # fmt: skip
-"""kazoo's errors, ours, and what is said."""
 
 
 class _Watch:
@@ -223,7 +182,7 @@ class KazooZooKeeper:
                 self._session_id = self._session.id_of_session
                 self._be(SessionState.CONNECTED)
             elif state in CLOSED_STATES:
-                self._over = self._over or _why_over(state, self._session_id)
+                self._over = self._over or why_over(state, self._session_id)
                 self._be(SessionState.EXPIRED)
             elif self._state is not None:
                 if any(self._under_way.values()):
@@ -258,7 +217,7 @@ class KazooZooKeeper:
 
     def get(self, path: str, *, watch: Callable[[], None] | None = None) -> Node | None:
         def read(deadline_s: float, hook: _Watch | None) -> Node:
-            return _node(self._ask(GetData(self._full(path), hook), path, deadline_s=deadline_s))
+            return node_of(self._ask(GetData(self._full(path), hook), path, deadline_s=deadline_s))
 
         return self._watched(read, path, watch)
 
@@ -291,16 +250,26 @@ class KazooZooKeeper:
             hook.cancel()  # it came in between
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
-        asked = [self._send(GetData(self._full(path), None), path, deadline_s=self._deadline_s()) for path in paths]
-        found: list[Node | None] = []
-        for path, future in zip(paths, asked, strict=True):
-            try:
-                found.append(_node(self._answer(future, path, self._deadline_s())))
-            except NoNodeError:
-                found.append(None)
-            except ConnectionLostError:
-                found.append(self.get(path))
-        return found
+        pieces = [paths[start : start + READ_AT_ONCE] for start in range(0, len(paths), READ_AT_ONCE)]
+        asked = [self._send(self._many(piece), piece[0], deadline_s=self._deadline_s()) for piece in pieces]
+        return [node for piece, future in zip(pieces, asked, strict=True) for node in self._found(piece, future)]
+
+    def _many(self, paths: Sequence[str]) -> MultiRead:
+        return MultiRead([self._full(path) for path in paths])
+
+    def _found(self, paths: Sequence[str], future: Future[Any]) -> Iterator[Node | None]:
+        deadline_s = self._deadline_s()
+        try:
+            answers = self._answer(future, paths[0], deadline_s)
+        except ConnectionLostError:
+            answers = self._ask(self._many(paths), paths[0], deadline_s=deadline_s)
+        for path, answer in zip(paths, answers, strict=True):
+            if isinstance(answer, KazooNoNode):
+                yield None
+            elif isinstance(answer, Exception):
+                raise error_of(answer, path)
+            else:
+                yield node_of(answer)
 
     def sync(self) -> None:
         with self._changed:
@@ -361,11 +330,11 @@ class KazooZooKeeper:
         failed = first_error(results)
         if failed is not None:
             index, error = failed
-            raise _error_of(error, operations[index].path, index)
+            raise error_of(error, operations[index].path, index)
         done = []
         for operation, result in zip(operations, results, strict=True):
             path, stat = result if isinstance(operation, Create) else (self._full(operation.path), result)
-            done.append(Done(path=path[len(self._root) :], stat=None if stat is None else _stat(stat)))
+            done.append(Done(path=path[len(self._root) :], stat=None if stat is None else stat_of(stat)))
         return done
 
     def _full(self, path: str) -> str:
@@ -418,7 +387,7 @@ class KazooZooKeeper:
     def _answered(self, future: Future[Any], path: str, result: Any, done: Callable[[Any], Any] | None) -> None:
         error = result.exception
         if error is not None:
-            self._settle(future, error=_error_of(error, path))
+            self._settle(future, error=error_of(error, path))
             return
         try:
             value = result.value if done is None else done(result.value)
@@ -452,35 +421,3 @@ def _failed(error: ZooKeeperError) -> Future[Any]:
 def _again(error: ZooKeeperError, path: str) -> ZooKeeperError:
     """The same for another call: who raises an exception changes it."""
     return type(error)(str(error), path=path)
-
-
-def _why_over(state: KeeperState, session_id: int) -> ZooKeeperError:
-    if state == KeeperState.AUTH_FAILED:
-        return AccessError("The ensemble does not accept the credentials")
-    if state == KeeperState.EXPIRED_SESSION:
-        return SessionExpiredError(f"The session {session_id:#x} has expired")
-    return SessionExpiredError(f"The session {session_id:#x} was given up")
-
-
-def _error_of(error: Exception, path: str, index: int | None = None) -> ZooKeeperError:
-    """Ours for kazoo's."""
-    for theirs, ours, words in _CLASSES:
-        if isinstance(error, theirs):
-            return ours(f"{path or '/'}: {words}", path=path, index=index)
-    what = f"{type(error).__name__} {error}".strip()
-    return ZooKeeperError(f"{path or '/'}: {what}", path=path, index=index)
-
-
-def _stat(stat: Any) -> Stat:
-    return Stat(
-        czxid=stat.czxid,
-        mzxid=stat.mzxid,
-        version=stat.version,
-        cversion=stat.cversion,
-        ephemeral_owner=stat.ephemeralOwner,
-    )
-
-
-def _node(answer: tuple[bytes | None, Any]) -> Node:
-    data, stat = answer
-    return Node(data=data or b"", stat=_stat(stat))

@@ -13,11 +13,11 @@ Owns what reaches into kazoo's insides; made for 2.11. It knows nothing of our p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import CLOSED_STATES, KazooClient
-from kazoo.exceptions import EXCEPTIONS, KazooException, WriterNotClosedException
+from kazoo.exceptions import EXCEPTIONS, WriterNotClosedException
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.protocol.serialization import (
@@ -25,10 +25,12 @@ from kazoo.protocol.serialization import (
     Connect,
     Create2,
     Delete,
+    GetData,
     MultiHeader,
     SetData,
     Transaction,
     int_struct,
+    read_buffer,
     read_string,
     stat_struct,
 )
@@ -71,6 +73,39 @@ class Multi(Transaction):  # type: ignore[misc]
             else:
                 assert header.type in (Delete.type, CheckVersion.type), f"a multi answers with {header}"
             results.append(result)
+
+
+class MultiRead:
+    """Many nodes by one request, which servers know since 3.6. Its answer is a list with (data, ZnodeStat) or the error
+    of each; who has less rights than it takes for one has the others. A class of its own, as kazoo has none."""
+
+    type = 22
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def serialize(self) -> bytes:
+        parts: list[bytes] = []
+        for path in self._paths:
+            parts += (MultiHeader(GetData.type, False, -1).serialize(), GetData(path, None).serialize())
+        return b"".join((*parts, MultiHeader(-1, True, -1).serialize()))
+
+    def deserialize(self, data: bytes, offset: int) -> list[Any]:
+        results: list[Any] = []
+        while True:
+            header, offset = MultiHeader.deserialize(data, offset)
+            if header.done:
+                return results
+            if header.type == -1:
+                results.append(EXCEPTIONS[int_struct.unpack_from(data, offset)[0]]())
+                offset += int_struct.size
+                continue
+            found, offset = read_buffer(data, offset)
+            results.append((found, ZnodeStat._make(stat_struct.unpack_from(data, offset))))
+            offset += stat_struct.size
+
+    def __str__(self) -> str:
+        return f"MultiRead of {len(self._paths)} nodes"
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -191,10 +226,3 @@ def _sasl_options(settings: ZooKeeperSettings) -> dict[str, str] | None:
         "principal": sasl.principal,
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-def first_error(results: list[Any]) -> tuple[int, KazooException] | None:
-    """Which operation made a multi fail, and how: those before it say that they are rolled back, those behind it that
-    they were not tried."""
-    errors = [(index, each) for index, each in enumerate(results) if isinstance(each, KazooException)]
-    return next(((i, e) for i, e in errors if getattr(e, "code", 0) not in (0, -2)), errors[0] if errors else None)

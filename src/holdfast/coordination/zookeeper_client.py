@@ -202,7 +202,7 @@ class ZooKeeperClient(Protocol):
         ...
 
     def write(self, operations: Sequence[Operation]) -> Future[list[Done]]:
-        """All or nothing, in order, as one multi; those of one client happen in the order of the calls.
+        """All or nothing, in order, as one multi of at least one; those of one client happen in the order of the calls.
 
         Returns before the answer, but waits for one when as many are under way as may be. Raises nothing: the future
         has what became of each operation, or the error of the first that failed (NoNodeError, NodeExistsError,
