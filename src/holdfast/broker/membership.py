@@ -26,6 +26,7 @@ from uuid import UUID
 
 from holdfast.broker.entity import build
 from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
@@ -98,14 +99,16 @@ class Membership:
         on_fatal: Callable[[str], None],
         offline_dirs: Callable[[], tuple[UUID, ...]],
         on_lost: Callable[[int], None],
+        on_refused: Callable[[ControllerLocation], None],
         on_registered: Callable[[], None],
         past: Past,
         turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
         directories: Directories,
     ) -> None:
-        """``locate``: where the controller is, by the metadata store; ``turns``: what the controller is to hear of
-        replicas, asked for when a heartbeat is made; ``on_told``: it has recorded these, which the last one carried."""
+        """``locate``: where the controller is, by the metadata store; ``on_refused``: nothing listens there; ``turns``:
+        what the controller is to hear of replicas, asked for when a heartbeat is made; ``on_told``: it has recorded
+        these, which the last one carried."""
         self.identity = identity
         self.broker_epoch = -1
         """The newest that is known; -1 before the first registration."""
@@ -120,6 +123,7 @@ class Membership:
         self._on_fatal = on_fatal
         self._offline_dirs = offline_dirs
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._on_registered = on_registered
         self._past = past
         self._turns = turns
@@ -191,7 +195,9 @@ class Membership:
                 )  # fmt: skip
                 try:
                     await connection.open(CONNECT_TIMEOUT_S)
-                except HoldfastError:
+                except HoldfastError as e:
+                    if isinstance(e, BrokerUnreachable) and e.refused:
+                        self._on_refused(location)
                     await asyncio.sleep(LOCATE_INTERVAL_S)
                     continue
                 self._connection = connection

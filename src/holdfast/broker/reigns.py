@@ -116,6 +116,10 @@ class Reigns:
         found: ControllerLocation | None = await in_thread(self._looking, self._store.active)
         return found
 
+    def refused(self, location: ControllerLocation) -> None:
+        """Nothing listens where the controller was: what it holds in the store need not be waited for."""
+        self._store.controller_died(location)
+
     async def run(self, candidate: Candidate) -> None:
         """Until the broker stops. The claim waits in a thread of its own.
 
