@@ -139,8 +139,7 @@ _DIRECTORIES = (
         _S,
         "embedded",
         "Where the cluster's metadata is: in directories that the brokers of one machine share (metadata.log.dirs), or "
-        "in a ZooKeeper ensemble (zookeeper.connect). There is no ZooKeeper store yet: a broker refuses to start with "
-        "it.",
+        "in a ZooKeeper ensemble (zookeeper.connect).",
         choices=("embedded", "zookeeper"),
         ours=True,
     ),
