@@ -27,7 +27,9 @@ from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import (
     BrokerConnectionLost,
+    BrokerHeartbeat,
     BrokerRegister,
+    HeartbeatReply,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
@@ -59,6 +61,7 @@ MAX_WAITING = 10_000
 KNOWS_TIMEOUT_S = 1.0
 PROBE_TIMEOUT_S = 1.0
 PROBE_RETRY_S = 0.001
+PULSE_S = 1.0  # a heartbeat that waits this long for a commit is answered before it is decided
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
@@ -194,10 +197,26 @@ class ControllerLoop:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._events.append((event, future))
         self._kick()
-        reply = await future
+        reply = await (self._heard_out(event, future) if isinstance(event, BrokerHeartbeat) else future)
         if isinstance(reply, HoldfastError):
             raise reply
         return reply
+
+    async def _heard_out(self, event: BrokerHeartbeat, future: asyncio.Future[Any]) -> Any:
+        """The reply to a heartbeat. While a commit waits for what is behind the store, nobody can be elected in the
+        place of who lives: so it is told that it does, and that nothing else was heard of it."""
+        while not future.done():
+            await asyncio.wait((future,), timeout=PULSE_S)
+            if not future.done() and self._under_way is not None and self._lives(event):
+                self._events.remove((event, future))
+                return HeartbeatReply(is_caught_up=False, is_fenced=False, should_shut_down=False)
+        return future.result()
+
+    def _lives(self, event: BrokerHeartbeat) -> bool:
+        durable = self._durable.brokers.get(event.broker_id)
+        if durable is None or not durable.may_lead or event.want_fence or event.want_shutdown:
+            return False
+        return self.controller.hear(event.broker_id, event.broker_epoch, self._broker.monotonic_ms())
 
     def post(self, event: Any) -> None:
         """As ``submit`` when nobody waits for the reply."""
