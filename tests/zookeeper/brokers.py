@@ -171,14 +171,20 @@ class Brokers:
         new = NewTopic(topic, len(assignment), replica_assignment=assignment, config=config)
         admin.create_topics([new])[topic].result(TIMEOUT_S)
 
-    def produce(self, topic: str, first: int, count: int, partitions: int = 1) -> None:
-        """Write ``count`` numbers from ``first`` on to each partition with acks=all; all are acknowledged on return."""
-        producer = confluent_kafka.Producer(
+    def producer(self) -> confluent_kafka.Producer:
+        """With acks=all, and no record twice."""
+        return confluent_kafka.Producer(
             {
                 "bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True,
                 "retry.backoff.ms": 20, "log_level": 0,
             }
         )  # fmt: skip
+
+    def produce(
+        self, topic: str, first: int, count: int, partitions: int = 1, by: confluent_kafka.Producer | None = None
+    ) -> None:
+        """Write ``count`` numbers from ``first`` on to each partition; all are acknowledged on return."""
+        producer = by or self.producer()
         errors: list[object] = []
         for number in range(first, first + count):
             for partition in range(partitions):

@@ -84,6 +84,10 @@ class ZooKeeperServer:
                 answer += more
         return answer.decode()
 
+    def signal(self, number: int) -> None:
+        """SIGSTOP, say: it answers nothing until SIGCONT."""
+        os.kill(self.process_id, number)
+
     def kill(self) -> None:
         """kill -9; nothing happens when it does not run."""
         process, self._process = self._process, None

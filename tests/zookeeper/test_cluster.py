@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from holdfast.testing import wait_for
 from tests.system.test_between_brokers import LATER, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, order
 from tests.zookeeper.brokers import Brokers
 from tests.zookeeper.cluster_nodes import ClusterNodes
+from tests.zookeeper.server import ZooKeeperServer
 
 pytestmark = pytest.mark.system
 
@@ -153,3 +155,33 @@ def lines_apart(log: str, first: str, last: str) -> float:
         return datetime.datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f")
 
     return (at(last) - at(first)).total_seconds()
+
+
+def test_brokers_serve_what_they_lead_while_the_ensemble_is_away(tmp_path: Path, topic: str) -> None:
+    """Killed for longer than any session lasts, and frozen: nobody who writes or reads notices. Then it is back, with
+    the sessions that it had, and decides what had to wait."""
+    with ZooKeeperServer(tmp_path / "zookeeper") as server:
+        nodes = ClusterNodes(server, "/away")
+        with Brokers(tmp_path, nodes) as brokers:
+            brokers.create(topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+            leaders = {at: p.leader for at, p in brokers.describe([topic]).partitions.items()}
+            writer, written = brokers.producer(), 100
+            brokers.produce(topic, 0, 100, 3, writer)  # a new one asks the controller who it is
+            for go, come in (
+                (server.kill, server.start),
+                (lambda: server.signal(signal.SIGSTOP), lambda: server.signal(signal.SIGCONT)),
+            ):
+                go()
+                began = time.monotonic()
+                while time.monotonic() - began < 10:
+                    brokers.produce(topic, written, 100, 3, writer)
+                    written += 100
+                    assert brokers.consume(topic)[-1] == written - 1
+                come()
+                brokers.create(f"{topic}-{written}", [[3, 2, 1]])
+                brokers.wait_in_sync([topic, f"{topic}-{written}"])
+            assert {at: p.leader for at, p in brokers.describe([topic]).partitions.items()} == leaders
+            brokers.produce(topic, written, 100, 3)
+            for partition in range(3):
+                assert brokers.consume(topic, partition) == list(range(written + 100))
+        nodes.close()
