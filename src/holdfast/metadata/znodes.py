@@ -191,6 +191,8 @@ def _large(
 ) -> Iterator[Multi]:
     """An atom that is too heavy for one multi: a topic that comes or goes, or partitions that come."""
     node = _unfinished(before, after, record)
+    if node is not None and node.end > values.MAX_PARTITIONS:
+        raise wrong(paths.topic(node.topic), f"has {node.end} partitions", f"{values.MAX_PARTITIONS} at most")
     begin = SetNode(path=paths.UNFINISHED, data=b"" if node is None else values.unfinished_node(node))
     over = SetNode(path=paths.UNFINISHED, data=b"")
     room = limit - weight(begin) - weight(end)
