@@ -16,6 +16,7 @@ class MemoryTree:
 
     def __init__(self, nodes: Mapping[str, TreeNode] | None = None) -> None:
         self.nodes: dict[str, TreeNode] = dict(nodes or {})
+        self.ephemeral: set[str] = set()
         self.zxid = 0
         self._sequences: dict[str, int] = {}
 
@@ -30,7 +31,7 @@ class MemoryTree:
     def copy(self) -> MemoryTree:
         """Another one that says the same."""
         other = MemoryTree(self.nodes)
-        other.zxid, other._sequences = self.zxid, dict(self._sequences)
+        other.ephemeral, other.zxid, other._sequences = set(self.ephemeral), self.zxid, dict(self._sequences)
         return other
 
     def children(self, path: str) -> list[str]:
@@ -40,13 +41,13 @@ class MemoryTree:
 
     def write(self, writes: Iterable[NodeWrite]) -> None:
         """One multi."""
-        saved = dict(self.nodes)
+        saved = dict(self.nodes), set(self.ephemeral)
         self.zxid += 1
         try:
             for write in writes:
                 self._write(write)
         except AssertionError:
-            self.nodes = saved
+            self.nodes, self.ephemeral = saved
             raise
 
     def _write(self, write: NodeWrite) -> None:
@@ -60,10 +61,13 @@ class MemoryTree:
                 path = f"{path}{number:010d}"
             assert path not in self.nodes, f"NodeExists: {path}"
             self.nodes[path] = TreeNode(data=write.data, czxid=self.zxid)
+            if write.ephemeral:
+                self.ephemeral.add(path)
         elif isinstance(write, DeleteNode):
             assert path in self.nodes, f"NoNode: {path}"
             assert not self.children(path), f"NotEmpty: {path} has {self.children(path)}"
             del self.nodes[path]
+            self.ephemeral.discard(path)
         else:
             assert path in self.nodes, f"NoNode: {path}"
             node = self.nodes[path]

@@ -51,7 +51,10 @@ class Fields:
     def of(cls, path: str, data: bytes) -> "Fields":
         """Of the whole node."""
         try:
-            values = json.loads(data.decode())
+            text = data.decode()
+            values = json.loads(text)
+            if "\\u" in text:
+                _encoder.encode(values).encode()  # half of a surrogate pair is no character
         except (ValueError, RecursionError) as e:
             raise wrong(path, f"{data[:80]!r} is no JSON", "an object") from e
         if not isinstance(values, dict):

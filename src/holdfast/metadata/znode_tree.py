@@ -29,7 +29,7 @@ from holdfast.metadata.records import (
 )
 from holdfast.metadata.znode_json import wrong
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, NodeWrite, SetNode
-from holdfast.model.types import BrokerId, Offset
+from holdfast.model.types import BrokerId, Offset, TopicId
 
 LISTED: Final = (
     paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_BROKERS,
@@ -164,7 +164,10 @@ class _Reader:
         self._features()
         newest = self._brokers()
         topics = dict(_topics(self._tree, self._unfinished))
+        names: dict[TopicId, str] = {}
         for name, topic in topics.items():
+            if names.setdefault(topic.topic_id, name) != name:
+                raise wrong(paths.topic(name), f"has the topic_id of {names[topic.topic_id]}", "one of its own")
             self._topic(name, topic)
         emptied = self._configs(topics)
         self._producer_ids()

@@ -17,7 +17,10 @@ from holdfast.model.listeners import Endpoint, Endpoints, SecurityProtocol
 from holdfast.model.types import BrokerId, ControllerEpoch, DirectoryId, Offset, TopicId
 
 _NO_LEADER: Final = -1
-_FEATURES_OLD, _FEATURES_NEW = 1, 2
+MAX_PARTITIONS: Final = 200_000
+"""Of a topic that is made or removed in several multis: one with more has a node of several MB."""
+_RECOVERY: Final = {int(state): state for state in RecoveryState}
+_FEATURES_NEW: Final = 2
 _ENABLED: Final = 1
 
 # -- brokers ---------------------------------------------------------------------------------------------------
@@ -242,8 +245,8 @@ def read_state_node(path: str, data: bytes, version: int, topic: TopicNode, numb
     ours = fields.object(OUR_KEY, required=False)
     replicas, isr = topic.replicas[number], fields.brokers("isr")
     leader = fields.integer("leader", low=_NO_LEADER)
-    state = fields.integer("leader_recovery_state", 0)
-    if state > max(RecoveryState):
+    recovery = _RECOVERY.get(fields.integer("leader_recovery_state", 0))
+    if recovery is None:
         raise fields.wrong("leader_recovery_state", "0 or 1")
     return PartitionRecord(
         partition=number,
@@ -256,7 +259,7 @@ def read_state_node(path: str, data: bytes, version: int, topic: TopicNode, numb
         adding=topic.adding.get(number, ()),
         removing=topic.removing.get(number, ()),
         directories=ours.uuids("directories") if "directories" in ours else _unassigned(len(replicas)),
-        recovery_state=RecoveryState(state),
+        recovery_state=recovery,
         elr=ours.brokers("elr", ()),
         last_known_elr=ours.brokers("last_known_elr", ()),
         created=ours.integer("created", -1, high=INT64),
@@ -452,5 +455,5 @@ def read_unfinished_node(path: str, data: bytes) -> UnfinishedNode | None:
         topic=fields.text("topic"),
         whole=fields.flag("whole"),
         first=fields.integer("first"),
-        end=fields.integer("end"),
+        end=fields.integer("end", high=MAX_PARTITIONS),
     )

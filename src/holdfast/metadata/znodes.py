@@ -114,7 +114,8 @@ class TreeWriter:
         before = replace(ClusterImage.empty(image.cluster_id), offset=image.next_offset - len(records) - 1)
         if not records:
             yield Multi(writes=(log_end(image, image.next_offset),), end_offset=image.next_offset)
-        yield from self.writes(before, image, records, limit)
+        for multi in self.writes(before, image, records, limit):
+            yield replace(multi, writes=tuple(write for write in multi.writes if not _is_news(write)))
 
     def _piece(
         self, before: ClusterImage, after: ClusterImage, records: Sequence[MetadataRecord], limit: int
@@ -135,6 +136,10 @@ class TreeWriter:
             return
         self.emptied = changes.emptied
         yield from _large(before, after, records[0], writes, end, limit)
+
+
+def _is_news(write: NodeWrite) -> bool:
+    return isinstance(write, CreateNode) and write.sequence
 
 
 def _pieces(before: ClusterImage, records: Sequence[MetadataRecord], limit: int) -> Iterator[Sequence[MetadataRecord]]:
@@ -186,6 +191,8 @@ def _large(
 ) -> Iterator[Multi]:
     """An atom that is too heavy for one multi: a topic that comes or goes, or partitions that come."""
     node = _unfinished(before, after, record)
+    if node is not None and node.end > values.MAX_PARTITIONS:
+        raise wrong(paths.topic(node.topic), f"has {node.end} partitions", f"{values.MAX_PARTITIONS} at most")
     begin = SetNode(path=paths.UNFINISHED, data=b"" if node is None else values.unfinished_node(node))
     over = SetNode(path=paths.UNFINISHED, data=b"")
     room = limit - weight(begin) - weight(end)
