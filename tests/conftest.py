@@ -21,7 +21,7 @@ from tests.zookeeper.server import ZooKeeperServer
 
 _numbers = itertools.count(1)
 UNTRACED = (
-    "system", "spark", "compat",  # what they show runs in other processes
+    "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py",
     "property/test_controller.py", "property/test_groups.py", "property/test_protocol_codecs.py",
     "property/test_protocol_robustness.py", "property/test_records.py",

@@ -167,12 +167,12 @@ def _create(tree: Tree, operation: Create, zxid: int, author: Author, events: li
 
 
 def _delete(tree: Tree, operation: Delete, author: Author, events: list[Event]) -> Tree:
+    parent = tree.get(posixpath.dirname(operation.path))
+    if parent is not None and not parent.lets_write(author.name):
+        raise AccessError("its ACL does not allow it")
     node = tree.get(operation.path)
     if node is None:
         raise NoNodeError("there is no such node, or no parent of it")
-    parent = tree[posixpath.dirname(operation.path)]
-    if not parent.lets_write(author.name):
-        raise AccessError("its ACL does not allow it")
     _check_version(node, operation.version)
     if node.children:
         raise NotEmptyError("the node has children")

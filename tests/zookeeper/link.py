@@ -20,6 +20,8 @@ class Link:
         self._closed: set[str] = set()
         self._sockets: set[socket.socket] = set()
         self._is_over = False
+        self.taken = 0
+        """Connections so far."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.connect = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -47,6 +49,8 @@ class Link:
     def close(self) -> None:
         with self._changed:
             self._is_over = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
         self._listener.close()
         self.reset()
 
@@ -56,6 +60,7 @@ class Link:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            self.taken += 1
             try:
                 server = socket.create_connection(("127.0.0.1", self._port), timeout=5)
             except OSError:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,7 +31,10 @@ def jars() -> Path:
 class ZooKeeperServer:
     """``with ZooKeeperServer(folder) as server:`` serves at ``server.connect`` (HOST:PORT)."""
 
-    def __init__(self, folder: Path, *, tick_ms: int = TICK_MS) -> None:
+    def __init__(
+        self, folder: Path, *, tick_ms: int = TICK_MS, settings: Sequence[str] = (), properties: Sequence[str] = ()
+    ) -> None:
+        """``settings``: more lines of its configuration; ``properties``: NAME=VALUE of its Java process."""
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -38,8 +42,9 @@ class ZooKeeperServer:
         self._settings = folder / "zoo.cfg"
         self._settings.write_text(
             f"tickTime={tick_ms}\ndataDir={folder / 'data'}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
-            "maxClientCnxns=0\n"
+            "maxClientCnxns=0\n" + "".join(f"{line}\n" for line in settings)
         )
+        self._properties = [f"-D{each}" for each in properties]
 
     @property
     def connect(self) -> str:
@@ -59,6 +64,7 @@ class ZooKeeperServer:
             self._process = subprocess.Popen(
                 [
                     os.fspath(find_java().executable), "-Xmx256m", "-Dzookeeper.admin.enableServer=false",
+                    *self._properties,
                     "-cp", f"{jars()}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(self._settings),
                 ],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
