@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker.entity import build
+from holdfast.broker.signs_of_life import is_dead
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import (
@@ -136,6 +137,8 @@ class Membership:
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._controller: ControllerLocation | None = None
+        self._ended: ControllerLocation | None = None
+        """A controller whose connection ended by itself."""
         self._asks, self._forwards = _Lane("asks"), _Lane(_FORWARDS)
         self._task: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
@@ -187,7 +190,10 @@ class Membership:
     async def _connect(self) -> None:
         while True:
             location = await self._locate()
-            if location is not None:
+            if location is not None and location == self._ended and await is_dead(location.host, location.port):
+                self._on_refused(location)
+                self._ended = None  # once: the next try is a connection
+            elif location is not None:
                 self._lost.clear()
                 connection = BrokerConnection(
                     location.host, location.port, f"broker-{self.identity.broker_id}-to-controller",
@@ -202,11 +208,13 @@ class Membership:
                     continue
                 self._connection = connection
                 self._controller = location
+                self._ended = None
                 return
             await asyncio.sleep(LOCATE_INTERVAL_S)
 
     def _closed(self, controller_id: int, error: Exception | None) -> None:
         if error is not None:
+            self._ended = self._controller
             self._on_lost(controller_id)
         self._lost.set()
 

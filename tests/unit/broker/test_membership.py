@@ -172,6 +172,17 @@ def test_a_controller_whose_port_refuses_is_told_to_the_store() -> None:
     asyncio.run(run())
 
 
+def test_a_controller_whose_connection_is_cut_and_who_lives_is_not_told_to_be_dead() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            beats = controller.heartbeats
+            controller.hang_up()
+            await until(lambda: controller.heartbeats > beats + 1)
+            assert one.lost == [1] and one.refused == []
+
+    asyncio.run(check())
+
+
 def test_H_08_a_newer_controller_that_gives_orders_is_looked_up_though_the_old_one_still_answers() -> None:
     async def check() -> None:
         async with member() as (one, old):
