@@ -64,12 +64,16 @@ class Heard:
     def __init__(self) -> None:
         self.lost_by: list[str] = []
         self.gone: list[tuple[int, int]] = []
+        self.failed: list[int] = []
 
     def lost(self, reason: str) -> None:
         self.lost_by.append(reason)
 
     def broker_gone(self, broker_id: int, broker_epoch: int) -> None:
         self.gone.append((broker_id, broker_epoch))
+
+    def log_dir_failed(self, broker_id: int) -> None:
+        self.failed.append(broker_id)
 
 
 class Reign:

@@ -454,6 +454,11 @@ class ControllerLoop:
         """The store says that a broker is dead."""
         self._refused(broker_id, broker_epoch)
 
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        """The store says so: the broker's answers to all that it is told again say which replicas are gone."""
+        if not self._closed and (channel := self._channels.get(broker_id)) is not None:
+            channel.send(self._full_state(broker_id))
+
     def close(self) -> None:
         """End the reign: nobody is told anything any more."""
         if self._closed:

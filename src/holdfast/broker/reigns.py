@@ -79,6 +79,9 @@ class News:
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         self._post(lambda reign: reign.broker_gone(broker_id, broker_epoch))
 
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        self._post(lambda reign: reign.log_dir_failed(broker_id))
+
     def _post(self, what: Callable[[ControllerLoop], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended, and the process with it
             self._loop.call_soon_threadsafe(self._hear, what)

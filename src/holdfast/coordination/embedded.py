@@ -130,6 +130,9 @@ class EmbeddedStore:
     def enter(self, me: Presence) -> None:
         """There are no sessions: the controller hears of a broker by its connection and its heartbeats."""
 
+    def log_dir_failed(self) -> None:
+        """Heartbeats tell."""
+
     def controller_died(self, location: ControllerLocation) -> None:
         """The operating system has given its locks back."""
 

@@ -30,6 +30,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperError,
 )
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
+from holdfast.coordination.zookeeper_events import LogDirEvents
 from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
@@ -102,6 +103,8 @@ class ZooKeeperStore:
         self._election = ControllerElection(self._link, self._errands, self._not_ours, wall_ms)
         self._own = OwnNode(self._link, self._errands, wall_ms)
         self._live = LiveBrokers(self._link, self._errands, self._gone)
+        self._events = LogDirEvents(self._link, self._errands, self._dir_failed)
+        self._broker_id: BrokerId | None = None
         self._cluster_id: str | None = None
         self._reign: _Reign | None = None
         self._won: Won | None = None
@@ -123,7 +126,13 @@ class ZooKeeperStore:
 
     def enter(self, me: Presence) -> None:
         """Make /brokers/ids/N, now and in every session to come."""
+        self._broker_id = me.broker_id
         self._own.enter(me)
+
+    def log_dir_failed(self) -> None:
+        """Make a node below /log_dir_event_notification (K112-22)."""
+        if self._broker_id is not None:
+            self._events.announce(self._broker_id)
 
     # -- the claim -----------------------------------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ class ZooKeeperStore:
         with self._mutex:
             self._reign = None
             won, self._won = self._won, None
-        self._live.end()
+        self._end()
         if won is not None:
             self._election.give_back(won)
 
@@ -168,11 +177,16 @@ class ZooKeeperStore:
         with self._mutex:
             self._closed = True
             self._reign = self._won = None
-        self._live.end()
+        self._end()
         self._errands.end()
         self._election.wake()
         self._link.close()
         self._lanes.close()
+
+    def _end(self) -> None:
+        """Of a reign: nothing is watched for it any more."""
+        self._live.end()
+        self._events.end()
 
     def _check(self, fence: ControllerEpoch) -> _Reign:
         reign = self._reign
@@ -204,7 +218,7 @@ class ZooKeeperStore:
             if reign is None or reign.won is not won:
                 return
             self._reign = None
-        self._live.end()
+        self._end()
         log.warning("controller epoch %d is over: %s", won.epoch, why)
         if reign.news is not None:
             reign.news.lost(why)
@@ -218,6 +232,11 @@ class ZooKeeperStore:
             return
         log.info("the session of broker %d is over", broker_id)
         reign.news.broker_gone(broker_id, broker.epoch)
+
+    def _dir_failed(self, broker_id: BrokerId) -> None:
+        reign = self._reign
+        if reign is not None and reign.news is not None:
+            reign.news.log_dir_failed(broker_id)
 
     # -- the metadata --------------------------------------------------------------------------------------------------
 
@@ -245,6 +264,7 @@ class ZooKeeperStore:
         writer.write(tree.steps([*tree.repairs(reading), opening], tail.data, end_offset))
         reign.writer, reign.nodes, reign.image = writer, TreeWriter(reading.emptied), image
         self._live.begin(won, image, claim.candidate.broker_id)
+        self._events.begin(won)
         return Loaded(records=tuple(records), end_offset=end_offset + 1)
 
     def commit(

@@ -119,6 +119,11 @@ class ReignNews(Protocol):
         and connections alone, which a store with sessions does not replace."""
         ...
 
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        """This broker has told in the store that a log directory of it failed: which replicas that concerns it answers
+        to LeaderAndIsr (K112-23). Only of a store through which brokers tell that (MetadataStore.log_dir_failed)."""
+        ...
+
 
 class MetadataStore(Protocol):
     """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``copies``."""
@@ -207,6 +212,11 @@ class MetadataStore(Protocol):
         """Who the controller is; None when there is none. Cheap enough to poll every few tens of ms."""
         ...
 
+    def log_dir_failed(self) -> None:
+        """A log directory of this broker has failed: where brokers tell that through the store, it is told there too,
+        beside the heartbeat that tells it. Returns at once, raises nothing. ``enter`` comes before."""
+        ...
+
     def controller_died(self, location: ControllerLocation) -> None:
         """The port of this controller refuses: who claims need not wait for the end of its session. Returns at once. In
         a store without sessions nothing follows, as what its controllers hold is free when their processes are."""
@@ -275,6 +285,9 @@ class InMemoryStore:
 
     def enter(self, me: Presence) -> None:
         """Nobody looks."""
+
+    def log_dir_failed(self) -> None:
+        """Heartbeats tell."""
 
     def controller_died(self, location: ControllerLocation) -> None:
         """A claim takes over at once."""
