@@ -32,7 +32,8 @@ from holdfast.model.types import Offset
 
 log = logging.getLogger(__name__)
 
-MAX_UNDER_WAY: Final = 16
+MAX_UNDER_WAY: Final = 4
+"""Multis of a commit: a session also needs an answer to its pings, which come in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
