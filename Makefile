@@ -11,7 +11,7 @@ DEMO := .venv/installed-demo
 DEV := .venv/installed-dev
 
 # Longest waits first: two workers take whole files in this order, and what is left at the end is short.
-SUITES := system spark compat simulation property contracts scenarios unit
+SUITES := system zookeeper spark compat simulation property contracts scenarios unit
 # Tests mostly wait for brokers; more than two at a time would measure each other.
 WORKERS ?= 2
 

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import Cluster
+from tests.zookeeper.cluster_nodes import ClusterNodes
+from tests.zookeeper.server import ZooKeeperServer
 
 _numbers = itertools.count(1)
 UNTRACED = (
-    "system", "spark", "compat",  # what they show runs in other processes
+    "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py",
     "property/test_controller.py", "property/test_groups.py", "property/test_protocol_codecs.py",
     "property/test_protocol_robustness.py", "property/test_records.py",
@@ -67,6 +69,21 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
     yield start
     for running in reversed(made):
         running.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One server for the session: leave it running, and keep below a chroot of your own."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def cluster_nodes(zookeeper_server: ZooKeeperServer) -> Iterator[ClusterNodes]:
+    """A cluster's nodes, which nobody else has, on that server."""
+    nodes = ClusterNodes(zookeeper_server, f"/cluster-{next(_numbers)}")
+    yield nodes
+    nodes.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,7 +31,10 @@ def jars() -> Path:
 class ZooKeeperServer:
     """``with ZooKeeperServer(folder) as server:`` serves at ``server.connect`` (HOST:PORT)."""
 
-    def __init__(self, folder: Path, *, tick_ms: int = TICK_MS) -> None:
+    def __init__(
+        self, folder: Path, *, tick_ms: int = TICK_MS, settings: Sequence[str] = (), properties: Sequence[str] = ()
+    ) -> None:
+        """``settings``: more lines of its configuration; ``properties``: NAME=VALUE of its Java process."""
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -38,8 +42,9 @@ class ZooKeeperServer:
         self._settings = folder / "zoo.cfg"
         self._settings.write_text(
             f"tickTime={tick_ms}\ndataDir={folder / 'data'}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
-            "maxClientCnxns=0\n"
+            "maxClientCnxns=0\n" + "".join(f"{line}\n" for line in settings)
         )
+        self._properties = [f"-D{each}" for each in properties]
 
     @property
     def connect(self) -> str:
@@ -59,6 +64,7 @@ class ZooKeeperServer:
             self._process = subprocess.Popen(
                 [
                     os.fspath(find_java().executable), "-Xmx256m", "-Dzookeeper.admin.enableServer=false",
+                    *self._properties,
                     "-cp", f"{jars()}/*", "org.apache.zookeeper.server.ZooKeeperServerMain", str(self._settings),
                 ],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.folder,
@@ -72,16 +78,21 @@ class ZooKeeperServer:
 
     def _serves(self) -> bool:
         assert self._process is not None and self._process.poll() is None, "the server has ended"
-        return self.ask("srvr").startswith("Zookeeper version:")
+        # One that is asked before it has read its data answers, and does not hang up.
+        return self.ask("srvr", timeout_s=0.5).startswith("Zookeeper version:")
 
-    def ask(self, word: str) -> str:
+    def ask(self, word: str, *, timeout_s: float = 5.0) -> str:
         """What it answers to a four-letter word; ConnectionError, TimeoutError."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(word.encode())
             answer = b""
             while more := connection.recv(65536):
                 answer += more
         return answer.decode()
+
+    def signal(self, number: int) -> None:
+        """SIGSTOP, say: it answers nothing until SIGCONT."""
+        os.kill(self.process_id, number)
 
     def kill(self) -> None:
         """kill -9; nothing happens when it does not run."""

@@ -42,7 +42,7 @@ from holdfast.broker.topic_notes import TopicNotes
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
-from holdfast.metadata.store import Candidate, MetadataStore
+from holdfast.metadata.store import Candidate, MetadataStore, Presence
 from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.listeners import Endpoints, Listening
 from holdfast.model.types import BrokerEpoch, TopicPartition
@@ -135,6 +135,10 @@ class Broker:
         self._wire()
         endpoints = await self._bind(listening)
         self.membership = self._membership(endpoints)
+        me = self.membership.identity
+        self.store.enter(
+            Presence(broker_id=me.broker_id, incarnation_id=me.incarnation_id, endpoints=endpoints, rack=me.rack)
+        )
         self.disks.serve()
         self.server.start()
         host, port = endpoints.for_controller.address
@@ -235,6 +239,7 @@ class Broker:
                 incarnation_id=self.platform.new_id(),
             ),
             self.reigns.locate,
+            on_refused=self.reigns.refused,
             heartbeat_interval_ms=config.int("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.int("broker.session.timeout.ms"),
             on_fatal=self.fatal,

@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
-from holdfast.broker.listening import nobody_is_there
-from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable, ConnectionLost
+from holdfast.broker.signs_of_life import is_dead
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import (
     BrokerConnectionLost,
+    BrokerHeartbeat,
     BrokerRegister,
+    HeartbeatReply,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
@@ -48,7 +48,7 @@ from holdfast.protocol.error_codes import code_of
 if TYPE_CHECKING:
     from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
-    from holdfast.metadata.image import BrokerImage, ClusterDelta
+    from holdfast.metadata.image import ClusterDelta
     from holdfast.metadata.store import Claim, Loaded, MetadataStore
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,8 @@ MAX_BATCH = 200
 """Events decided between two commits."""
 MAX_WAITING = 10_000
 KNOWS_TIMEOUT_S = 1.0
-PROBE_TIMEOUT_S = 1.0
-PROBE_RETRY_S = 0.001
+PULSE_S = 1.0
+"""A heartbeat that waits this long for a commit is answered before it is decided."""
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
@@ -194,10 +194,26 @@ class ControllerLoop:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._events.append((event, future))
         self._kick()
-        reply = await future
+        reply = await (self._heard_out(event, future) if isinstance(event, BrokerHeartbeat) else future)
         if isinstance(reply, HoldfastError):
             raise reply
         return reply
+
+    async def _heard_out(self, event: BrokerHeartbeat, future: asyncio.Future[Any]) -> Any:
+        """The reply to a heartbeat. While a commit waits for what is behind the store, nobody can be elected in the
+        place of who lives: so it is told that it does, and that nothing else was heard of it."""
+        while not future.done():
+            await asyncio.wait((future,), timeout=PULSE_S)
+            if not future.done() and self._under_way is not None and self._lives(event):
+                self._events.remove((event, future))
+                return HeartbeatReply(is_caught_up=False, is_fenced=False, should_shut_down=False)
+        return future.result()
+
+    def _lives(self, event: BrokerHeartbeat) -> bool:
+        durable = self._durable.brokers.get(event.broker_id)
+        if durable is None or not durable.may_lead or event.want_fence or event.want_shutdown:
+            return False
+        return self.controller.hear(event.broker_id, event.broker_epoch, self._broker.monotonic_ms())
 
     def post(self, event: Any) -> None:
         """As ``submit`` when nobody waits for the reply."""
@@ -423,32 +439,8 @@ class ControllerLoop:
             await self._probe(known.id, known.epoch)
 
     async def _probe(self, broker_id: int, broker_epoch: int) -> None:
-        registered = self.image.brokers[broker_id]
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                while await self._ends(registered):  # noqa: ASYNC110 - another process is asked
-                    await asyncio.sleep(PROBE_RETRY_S)
-        except BrokerUnreachable as e:
-            if e.refused:
-                self._refused(broker_id, broker_epoch)
-        except (HoldfastError, TimeoutError):
-            return  # its session will tell
-
-    @staticmethod
-    async def _ends(registered: BrokerImage) -> bool:
-        """Whether the port takes a connection and ends it without an answer; False: a broker lives there.
-        BrokerUnreachable also if the port itself says that none does, as that of one that was killed a moment ago."""
-        connection = BrokerConnection(*registered.endpoints.for_controller.address, "controller-probe")
-        try:
-            await connection.open(PROBE_TIMEOUT_S)
-            answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)
-            if nobody_is_there(answer):
-                raise BrokerUnreachable(connection.address, refused=True, reason="its broker was killed")
-        except ConnectionLost:
-            return True
-        finally:
-            connection.close()
-        return False
+        if await is_dead(*self.image.brokers[broker_id].endpoints.for_controller.address):
+            self._refused(broker_id, broker_epoch)
 
     # -- ending ------------------------------------------------------------------------------------------------
 
@@ -461,6 +453,11 @@ class ControllerLoop:
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         """The store says that a broker is dead."""
         self._refused(broker_id, broker_epoch)
+
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        """The store says so: the broker's answers to all that it is told again say which replicas are gone."""
+        if not self._closed and (channel := self._channels.get(broker_id)) is not None:
+            channel.send(self._full_state(broker_id))
 
     def close(self) -> None:
         """End the reign: nobody is told anything any more."""

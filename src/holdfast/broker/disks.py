@@ -134,6 +134,7 @@ class Disks:
         broker.logs.new.dir_failed(directory)
         self.news.failed(lost)
         broker.membership.beat()
+        broker.store.log_dir_failed()
         dir_changes.release(broker.logs, directory, partial(broker.loop.call_later, _AGAIN_S))
         broker.loop.call_later(_TAKE_S, broker.server.let_go, directory)
         timeout_ms = broker.config.int("log.dir.failure.timeout.ms")

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from holdfast.broker.entity import build
+from holdfast.broker.signs_of_life import is_dead
 from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
@@ -98,14 +100,16 @@ class Membership:
         on_fatal: Callable[[str], None],
         offline_dirs: Callable[[], tuple[UUID, ...]],
         on_lost: Callable[[int], None],
+        on_refused: Callable[[ControllerLocation], None],
         on_registered: Callable[[], None],
         past: Past,
         turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
         directories: Directories,
     ) -> None:
-        """``locate``: where the controller is, by the metadata store; ``turns``: what the controller is to hear of
-        replicas, asked for when a heartbeat is made; ``on_told``: it has recorded these, which the last one carried."""
+        """``locate``: where the controller is, by the metadata store; ``on_refused``: nothing listens there; ``turns``:
+        what the controller is to hear of replicas, asked for when a heartbeat is made; ``on_told``: it has recorded
+        these, which the last one carried."""
         self.identity = identity
         self.broker_epoch = -1
         """The newest that is known; -1 before the first registration."""
@@ -120,6 +124,7 @@ class Membership:
         self._on_fatal = on_fatal
         self._offline_dirs = offline_dirs
         self._on_lost = on_lost
+        self._on_refused = on_refused
         self._on_registered = on_registered
         self._past = past
         self._turns = turns
@@ -132,6 +137,8 @@ class Membership:
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._controller: ControllerLocation | None = None
+        self._ended: ControllerLocation | None = None
+        """A controller whose connection ended by itself."""
         self._asks, self._forwards = _Lane("asks"), _Lane(_FORWARDS)
         self._task: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
@@ -183,7 +190,10 @@ class Membership:
     async def _connect(self) -> None:
         while True:
             location = await self._locate()
-            if location is not None:
+            if location is not None and location == self._ended and await is_dead(location.host, location.port):
+                self._on_refused(location)
+                self._ended = None  # once: the next try is a connection
+            elif location is not None:
                 self._lost.clear()
                 connection = BrokerConnection(
                     location.host, location.port, f"broker-{self.identity.broker_id}-to-controller",
@@ -191,16 +201,20 @@ class Membership:
                 )  # fmt: skip
                 try:
                     await connection.open(CONNECT_TIMEOUT_S)
-                except HoldfastError:
+                except HoldfastError as e:
+                    if isinstance(e, BrokerUnreachable) and e.refused:
+                        self._on_refused(location)
                     await asyncio.sleep(LOCATE_INTERVAL_S)
                     continue
                 self._connection = connection
                 self._controller = location
+                self._ended = None
                 return
             await asyncio.sleep(LOCATE_INTERVAL_S)
 
     def _closed(self, controller_id: int, error: Exception | None) -> None:
         if error is not None:
+            self._ended = self._controller
             self._on_lost(controller_id)
         self._lost.set()
 

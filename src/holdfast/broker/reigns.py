@@ -79,6 +79,9 @@ class News:
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         self._post(lambda reign: reign.broker_gone(broker_id, broker_epoch))
 
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        self._post(lambda reign: reign.log_dir_failed(broker_id))
+
     def _post(self, what: Callable[[ControllerLoop], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended, and the process with it
             self._loop.call_soon_threadsafe(self._hear, what)
@@ -115,6 +118,10 @@ class Reigns:
         """Where the controller is. Looked up in a thread of its own: no directory of it may hold up the loop."""
         found: ControllerLocation | None = await in_thread(self._looking, self._store.active)
         return found
+
+    def refused(self, location: ControllerLocation) -> None:
+        """Nothing listens where the controller was: what it holds in the store need not be waited for."""
+        self._store.controller_died(location)
 
     async def run(self, candidate: Candidate) -> None:
         """Until the broker stops. The claim waits in a thread of its own.

@@ -39,7 +39,7 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.controller.state import ControllerState, Rng
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import MetadataRecord
-from holdfast.model.types import BrokerEpoch, Offset, TimestampMs
+from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs
 
 
 class Controller:
@@ -85,6 +85,16 @@ class Controller:
         """What follows from the event. The image is as before until the records are replayed."""
         self._state.sessions.look(now_ms)
         return _HANDLERS[type(event)](self._state, event, now_ms)
+
+    def hear(self, broker_id: BrokerId, broker_epoch: BrokerEpoch, now_ms: TimestampMs) -> bool:
+        """A heartbeat came while nothing can be decided. Whether its broker counts as alive; then it goes on to."""
+        state = self._state
+        broker = state.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != broker_epoch or not broker.may_lead:
+            return False
+        state.sessions.look(now_ms)
+        state.sessions.touch(broker_id, now_ms)
+        return True
 
     def replay(self, records: Sequence[MetadataRecord], base_offset: Offset) -> ClusterDelta:
         """Apply records that are, or are about to be, in the log from ``base_offset`` on."""

@@ -36,6 +36,7 @@ from holdfast.metadata.store import (
     CopyState,
     Judgement,
     Loaded,
+    Presence,
     ReignNews,
     claim_record,
 )
@@ -125,6 +126,15 @@ class EmbeddedStore:
             with self._mutex:
                 self._cluster_id = self._find_cluster_id()
         return self._cluster_id
+
+    def enter(self, me: Presence) -> None:
+        """There are no sessions: the controller hears of a broker by its connection and its heartbeats."""
+
+    def log_dir_failed(self) -> None:
+        """Heartbeats tell."""
+
+    def controller_died(self, location: ControllerLocation) -> None:
+        """The operating system has given its locks back."""
 
     def _find_cluster_id(self) -> str:
         def opened(copy: MetadataCopy) -> str | None:

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
+from holdfast.coordination.zookeeper import ZooKeeperStore
+from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.metadata.store import MetadataStore
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.errors import ConfigError
@@ -36,14 +38,10 @@ class Machine(Protocol):
 
 
 def open_store(config: BrokerConfig, machine: Machine) -> MetadataStore:
-    """The store of this broker; nothing is read or connected yet. ConfigError when there is none of that name."""
+    """The store of this broker; nothing is read or connected yet. ConfigError when what it needs is not installed, or
+    its keys contradict each other."""
     name = config.str("metadata.store")
-    if name == STORE_EMBEDDED:
-        return _embedded(config, machine)
-    raise ConfigError(
-        f"metadata.store={name} is not there yet, so the ensemble {config.optional_str('zookeeper.connect')} is not "
-        f"used: expected {STORE_EMBEDDED}"
-    )
+    return _embedded(config, machine) if name == STORE_EMBEDDED else _zookeeper(config, machine)
 
 
 def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
@@ -60,4 +58,22 @@ def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
             directories=tuple(map(os.path.abspath, config.metadata_witness_dirs)),
             makes_place=config.metadata_witness_dirs != config.log_dirs,
         ),
+    )
+
+
+def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
+    """kazoo is loaded here and nowhere else, so that a broker on the embedded store need not have it."""
+    settings = ZooKeeperSettings.of(config)
+    try:
+        from holdfast.coordination.kazoo_client import KazooZooKeeper
+    except ModuleNotFoundError as e:
+        raise ConfigError(
+            f"metadata.store=zookeeper needs the package {e.name}: pip install 'holdfast[zookeeper]'"
+        ) from e
+    return ZooKeeperStore(
+        lambda: KazooZooKeeper(settings),
+        machine.lanes("metadata"),
+        wall_ms=lambda: int(machine.wall_s() * 1000),
+        new_id=machine.new_id,
+        connect_timeout_s=settings.connection_timeout_ms / 1000,
     )

@@ -7,7 +7,11 @@ protocol and nothing of kazoo.
     start -> get, children, write, ... -> close | the session expires | the process dies
 
 A session that has expired never comes back: its client answers SessionExpiredError from then on, and whoever wants to
-go on makes a new one. Calls block up to their own timeout: never on an event loop.
+go on makes a new one. Whether it has expired only a server says: while none answers it is SUSPENDED, for however long
+that is, as an ensemble that was down gives all sessions their whole time again.
+
+Calls block: never on an event loop. Those that read wait for a connection, and ask again after a lost one, for as long
+as a session lasts without one. Paths begin with a slash and end without one.
 """
 
 from __future__ import annotations
@@ -22,10 +26,17 @@ from holdfast.model.errors import HoldfastError
 
 ANY_VERSION = -1
 """Of a Put, a Delete or a Check: whatever version the node has."""
+MAX_REQUEST_BYTES = 1_048_575
+"""What a server takes as one request, the default of its jute.maxbuffer; it hangs up on a larger one."""
 
 
 class ZooKeeperError(HoldfastError):
-    """The ensemble did not do what was asked."""
+    """The ensemble did not do what was asked. ``path``: of which node; ``index``: of which operation of a write."""
+
+    def __init__(self, message: str = "", *, path: str | None = None, index: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.index = index
 
 
 class NoNodeError(ZooKeeperError):
@@ -54,6 +65,10 @@ class SessionExpiredError(ZooKeeperError):
 
 class AccessError(ZooKeeperError):
     """An ACL forbids it, or authentication failed."""
+
+
+class RequestTooLargeError(ZooKeeperError):
+    """A write that no server would take: it was not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +127,19 @@ class Check:
 
 Operation: TypeAlias = Create | Put | Delete | Check
 
+_FIELDS_BYTES = 80
+"""At most, of an operation, beside its path and its data: numbers and lengths, and two entries of an ACL."""
+
+
+def request_bytes(operations: Sequence[Operation], *, chroot: str = "") -> int:
+    """How much of MAX_REQUEST_BYTES a write of these takes at most."""
+    return 32 + sum(
+        _FIELDS_BYTES
+        + len((chroot + operation.path).encode())
+        + (len(operation.data) if isinstance(operation, Create | Put) else 0)
+        for operation in operations
+    )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
@@ -134,8 +162,9 @@ class SessionState(Enum):
 class ZooKeeperClient(Protocol):
     """One session with an ensemble, below a chroot that no path of a caller names.
 
-    Errors of every call: ConnectionLostError, SessionExpiredError, AccessError. Callbacks come from any thread, return
-    at once, raise nothing and do not call the client.
+    Errors of every call: ConnectionLostError, SessionExpiredError, AccessError; ZooKeeperError itself for what no class
+    says. Callbacks come from a thread of the client, one at a time; they return at once, raise nothing and do not call
+    the client. There are none after ``close``.
     """
 
     @property
@@ -149,16 +178,18 @@ class ZooKeeperClient(Protocol):
         ...
 
     def start(self, timeout_s: float) -> None:
-        """Connect, and make the chroot if it is missing. ConnectionLostError when no server answered in time."""
+        """Connect, and make the chroot if it is missing. Once; after an error the client is closed.
+
+        ConnectionLostError when no server answered in time."""
         ...
 
     def listen(self, callback: Callable[[SessionState], None]) -> None:
-        """Have every change of the session's state told, in order. EXPIRED is the last."""
+        """Have every change of the session's state told from now on, in order. EXPIRED is the last."""
         ...
 
     def get(self, path: str, *, watch: Callable[[], None] | None = None) -> Node | None:
         """The node, None when it is missing. ``watch`` is called once: when it is made, written or deleted after this,
-        or when the session expires."""
+        when that may have happened unseen (connected again after SUSPENDED), or when the session expires."""
         ...
 
     def get_all(self, paths: Sequence[str]) -> list[Node | None]:
@@ -167,21 +198,30 @@ class ZooKeeperClient(Protocol):
 
     def children(self, path: str, *, watch: Callable[[], None] | None = None) -> list[str] | None:
         """Names below a node, sorted, None when it is missing. ``watch`` is called once: when one is made or deleted
-        after this, when the node is, or when the session expires."""
+        after this, when the node is, when that may have happened unseen, or when the session expires."""
         ...
 
     def write(self, operations: Sequence[Operation]) -> Future[list[Done]]:
-        """All or nothing, in order, as one multi; those of one client happen in the order of the calls.
+        """All or nothing, in order, as one multi of at least one; those of one client happen in the order of the calls.
 
-        Returns before the answer. The future has what became of each operation, or the error of the first that failed
-        (NoNodeError, NodeExistsError, NotEmptyError, BadVersionError), with its path, and then nothing was written.
-        After ConnectionLostError those behind it may have been done, too."""
+        Returns before the answer, but waits for one when as many are under way as may be. Raises nothing: the future
+        has what became of each operation, or the error of the first that failed (NoNodeError, NodeExistsError,
+        NotEmptyError, BadVersionError, AccessError), with its path and index, and then nothing was written;
+        RequestTooLargeError.
+
+        After one that ends with ConnectionLostError, as all do that have no answer when the connection is lost and all
+        that come while there is none, every later one ends with it, unsent, until ``sync`` has returned. So what was
+        done of the writes between two calls of ``sync`` ends at one of them, and nothing behind it was done."""
         ...
 
     def sync(self) -> None:
-        """Return when what any session has written before is read by this one: a server may be behind."""
+        """Return when what any session has written before is read by this one: a server may be behind.
+
+        A write of this client that had no answer before this call was done by now or never will be."""
         ...
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go. Every call that waits fails. Nothing happens a second time."""
+        """End the session; its ephemeral nodes go. Every call that waits fails with SessionExpiredError, as does every
+        later one. Nothing happens a second time. While no server answers nobody can be told: the session then ends
+        by its timeout."""
         ...

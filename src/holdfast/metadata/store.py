@@ -14,11 +14,13 @@ ever written; what ``commit`` returned for is there after any crash; offsets are
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+from uuid import UUID
 
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.pieces import pieces
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset
 
 
@@ -29,6 +31,16 @@ class Candidate:
     broker_id: BrokerId
     host: str
     port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """A broker that lives, as it says itself."""
+
+    broker_id: BrokerId
+    incarnation_id: UUID
+    endpoints: Endpoints
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +119,22 @@ class ReignNews(Protocol):
         and connections alone, which a store with sessions does not replace."""
         ...
 
+    def log_dir_failed(self, broker_id: BrokerId) -> None:
+        """This broker has told in the store that a log directory of it failed: which replicas that concerns it answers
+        to LeaderAndIsr (K112-23). Only of a store through which brokers tell that (MetadataStore.log_dir_failed)."""
+        ...
+
 
 class MetadataStore(Protocol):
     """One cluster's metadata log, as one broker sees it. Calls may block: never on an event loop, except ``copies``."""
 
     def cluster_id(self) -> str:
         """The cluster's id; made once, by whoever asks first."""
+        ...
+
+    def enter(self, me: Presence) -> None:
+        """This broker lives from now on until ``close`` or its end: a store with sessions says so where others see it.
+        Another than the registration, which the controller decides. Returns at once, raises nothing."""
         ...
 
     def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
@@ -190,6 +212,16 @@ class MetadataStore(Protocol):
         """Who the controller is; None when there is none. Cheap enough to poll every few tens of ms."""
         ...
 
+    def log_dir_failed(self) -> None:
+        """A log directory of this broker has failed: where brokers tell that through the store, it is told there too,
+        beside the heartbeat that tells it. Returns at once, raises nothing. ``enter`` comes before."""
+        ...
+
+    def controller_died(self, location: ControllerLocation) -> None:
+        """The port of this controller refuses: who claims need not wait for the end of its session. Returns at once. In
+        a store without sessions nothing follows, as what its controllers hold is free when their processes are."""
+        ...
+
     def resign(self) -> None:
         """Give the claim back. Nothing happens without one."""
         ...
@@ -250,6 +282,15 @@ class InMemoryStore:
         if before is not None:
             before.lost(f"broker {candidate.broker_id} has claimed with epoch {claim.epoch}")
         return claim
+
+    def enter(self, me: Presence) -> None:
+        """Nobody looks."""
+
+    def log_dir_failed(self) -> None:
+        """Heartbeats tell."""
+
+    def controller_died(self, location: ControllerLocation) -> None:
+        """A claim takes over at once."""
 
     def end_session(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         """For a test: have whoever has the claim hear that the session of a broker is over."""

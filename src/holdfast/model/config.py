@@ -242,14 +242,14 @@ def nearest_key(name: str) -> str:
 def ineffective(config: BrokerConfig) -> list[str]:
     """What a person should hear when a broker starts: given keys without effect, one line each."""
     lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
-    if "zookeeper.connect" in config.static and config.str("metadata.store") == STORE_EMBEDDED:
-        given = config.static["zookeeper.connect"]
-        lines.append(f"zookeeper.connect={given} has no effect: metadata.store is {STORE_EMBEDDED}")
-    lines += [
-        f"{name}={config.static[name]} has no effect: {key.inert}"
-        for name, key in sorted(KEYS.items())
-        if key.inert is not None and name in config.static and not key.ours
-    ]
+    given = [(KEYS[name], "[hidden]" if KEYS[name].sensitive else text) for name, text in sorted(config.static.items())]
+    if config.str("metadata.store") == STORE_EMBEDDED:
+        lines += [
+            f"{key.name}={text} has no effect: metadata.store is {STORE_EMBEDDED}"
+            for key, text in given
+            if key.name.startswith("zookeeper.") and key.inert is None
+        ]
+    lines += [f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None]
     if not LogConfig.of(config, {}).delete:
         lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
     return lines

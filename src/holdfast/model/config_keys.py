@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.model.config_inert import INERT_KEYS
-from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
+from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
 from holdfast.model.listeners import (
     ADVERTISED,
     CONTROL_PLANE,
@@ -37,8 +38,6 @@ _ALL, _EACH = UpdateMode.CLUSTER_WIDE, UpdateMode.PER_BROKER
 _COMPRESSION = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 _CLEANUP = ("compact", "delete")
-_SERVER = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
-_ENSEMBLE = Form(pattern=rf"{_SERVER}(?:,{_SERVER})*(?:/[^/,\s]+)*", words="HOST:PORT[,HOST:PORT]...[/CHROOT]")
 
 
 _IDENTITY = (
@@ -140,18 +139,9 @@ _DIRECTORIES = (
         _S,
         "embedded",
         "Where the cluster's metadata is: in directories that the brokers of one machine share (metadata.log.dirs), or "
-        "in a ZooKeeper ensemble (zookeeper.connect). There is no ZooKeeper store yet: a broker refuses to start with "
-        "it.",
+        "in a ZooKeeper ensemble (zookeeper.connect).",
         choices=("embedded", "zookeeper"),
         ours=True,
-    ),
-    make_key(
-        "zookeeper.connect",
-        _S,
-        None,
-        "The ZooKeeper ensemble for metadata.store=zookeeper, and the znode below which the cluster is; with another "
-        "store it has no effect.",
-        form=_ENSEMBLE,
     ),
     make_key(
         "cordoned.log.dirs",
@@ -485,6 +475,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _CLUSTER,
         _GROUPS,
         _NETWORK,
+        ZOOKEEPER_KEYS,
         INERT_KEYS,
     )
     for key in group

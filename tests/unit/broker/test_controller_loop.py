@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.broker import controller_loop
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.platform import Platform
@@ -21,6 +22,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
     NotControllerError,
     RequestTimedOutError,
+    StaleBrokerEpochError,
 )
 from holdfast.model.listeners import Endpoints
 from holdfast.protocol.apis import ApiKey
@@ -226,6 +228,34 @@ def test_an_error_that_nobody_foresaw_ends_the_reign_instead_of_stopping_it(monk
                 with pytest.raises(NotControllerError):
                     await one.loop.submit(create("t"))
                 await one.loop.ended.wait()
+
+    asyncio.run(check())
+
+
+def test_a_broker_hears_that_it_lives_while_a_commit_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind the store hangs: nobody is elected meanwhile. Of the heartbeat nothing else was heard."""
+    monkeypatch.setattr(controller_loop, "PULSE_S", 0.05)
+
+    async def check() -> None:
+        async with reign() as one:
+            one.commits_may_go_on.clear()
+            waiting = asyncio.ensure_future(one.loop.submit(create("t")))
+            await until(lambda: one.thread.waiting)
+            unknown = UUID(int=70)
+            beat = events.BrokerHeartbeat(broker_id=2, broker_epoch=one.epochs[2], offline_dirs=(unknown,))
+            async with asyncio.timeout(DEADLINE_S):
+                reply = await one.loop.submit(beat)
+            assert (reply.is_caught_up, reply.is_fenced, waiting.done()) == (False, False, False)
+            # Not one that wants something, or whose registration is another one.
+            leaving = events.BrokerHeartbeat(broker_id=2, broker_epoch=one.epochs[2], want_shutdown=True)
+            stale = events.BrokerHeartbeat(broker_id=1, broker_epoch=one.epochs[1] + 100)
+            others = [asyncio.ensure_future(one.loop.submit(each)) for each in (leaving, stale)]
+            assert not (await asyncio.wait(others, timeout=0.3))[0]
+            one.commits_may_go_on.set()
+            assert (await waiting).topics[0].error is None
+            assert (await others[0]).should_shut_down
+            with pytest.raises(StaleBrokerEpochError):
+                await others[1]
 
     asyncio.run(check())
 

@@ -44,6 +44,7 @@ class Member:
         self.store = InMemoryStore(self.shared)
         self.fatal: list[str] = []
         self.lost: list[int] = []
+        self.refused: list[ControllerLocation] = []
         self.registrations: list[int] = []
         self.turns: dict[TopicPartition, ReplicaTurn] = {}
         self.told: list[Mapping[TopicPartition, ReplicaTurn]] = []
@@ -60,6 +61,7 @@ class Member:
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
             turns=lambda: self.turns, on_told=self.told.append, directories=self.directories,
+            on_refused=self.refused.append,
         )  # fmt: skip
 
     async def locate(self) -> ControllerLocation | None:
@@ -152,6 +154,31 @@ def test_the_next_controller_is_found_when_the_connection_to_the_old_one_ends() 
             assert int(answer.error_code) == 0
             assert len(new.of(ApiKey.ALTER_PARTITION)) == 1
             new.close()
+
+    asyncio.run(check())
+
+
+def test_a_controller_whose_port_refuses_is_told_to_the_store() -> None:
+    """There its session may go on for long; whoever claims need not wait for that."""
+
+    async def run() -> None:
+        async with member() as (one, controller):
+            location = one.store.active()
+            assert one.refused == []
+            controller.close()
+            await until(lambda: bool(one.refused))
+            assert one.refused[0] == location
+
+    asyncio.run(run())
+
+
+def test_a_controller_whose_connection_is_cut_and_who_lives_is_not_told_to_be_dead() -> None:
+    async def check() -> None:
+        async with member() as (one, controller):
+            beats = controller.heartbeats
+            controller.hang_up()
+            await until(lambda: controller.heartbeats > beats + 1)
+            assert one.lost == [1] and one.refused == []
 
     asyncio.run(check())
 

@@ -7,6 +7,7 @@ import pytest
 from holdfast.broker.platform import Platform
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.coordination.stores import open_store
+from holdfast.coordination.zookeeper import ZooKeeperStore
 from holdfast.metadata.store import Candidate
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
@@ -27,11 +28,16 @@ def test_the_embedded_store_is_in_the_directories_that_are_configured(tmp_path: 
     store.close()
 
 
-def test_B3_a_store_that_is_not_there_yet_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_B3_the_zookeeper_store_is_the_ensemble_that_is_configured(tmp_path: Path) -> None:
     given = config(metadata_store="zookeeper", zookeeper_connect="one:2181/kafka", log_dirs=str(tmp_path / "log"))
-    with pytest.raises(ConfigError) as caught:
-        open_store(given, Platform.real())
-    assert str(caught.value) == (
-        "metadata.store=zookeeper is not there yet, so the ensemble one:2181/kafka is not used: expected embedded"
-    )
+    store = open_store(given, Platform.real())
+    assert isinstance(store, ZooKeeperStore)
+    assert store.directories == () and store.copies() == []
     assert list(tmp_path.iterdir()) == []
+    store.close()
+
+
+def test_B3_keys_of_an_ensemble_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    given = config(metadata_store="zookeeper", zookeeper_connect="one:2181", zookeeper_set_acl="true")
+    with pytest.raises(ConfigError, match=r"zookeeper\.set\.acl=true, but nothing says who this broker is"):
+        open_store(given, Platform.real())

@@ -34,7 +34,9 @@ KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in T
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
 BOUND_ONCE = {"listeners", "listener.security.protocol.map"}
 """Kafka binds others while it runs."""
-ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage", "control.plane.listener.name", "zookeeper.connect"}
+ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage", "control.plane.listener.name"} | {
+    name for name, key in KEYS.items() if name.startswith("zookeeper.") and not key.ours
+}
 
 
 def allowed(valid: str | None) -> tuple[float | None, float | None, set[str]]:
@@ -76,7 +78,8 @@ def test_keys_that_kafka_4_dropped_are_as_in_3_9() -> None:
     for name in ONLY_IN_3_9:
         defaults = [s["value"] for s in told[name]["synonyms"] if s["source"] == 5]
         assert KEYS[name].default == (defaults[0] if defaults else None)
-        assert told[name]["read_only"]
+        assert told[name]["read_only"] and told[name]["is_sensitive"] == KEYS[name].sensitive
+    assert {name for name in told if name.startswith("zookeeper.")} <= ONLY_IN_3_9
 
 
 def test_our_own_keys_are_unknown_to_kafka() -> None:
@@ -86,6 +89,8 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "metadata.log.dir.probe.interval.ms",
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "leader.election.wait.ms", "metrics.port", "operator.listener.names",
+        "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
+        "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 
@@ -133,7 +138,9 @@ def test_doubles_have_ranges_too() -> None:
 
 def test_passwords_are_sensitive() -> None:
     assert ConfigKey(name="p", type=ConfigType.PASSWORD, default=None, doc="").sensitive
-    assert {name for name, key in KEYS.items() if key.sensitive and key.inert is None} == set()
+    assert {name for name, key in KEYS.items() if key.sensitive and key.inert is None} == {
+        "zookeeper.auth.digest", "zookeeper.sasl.password", "zookeeper.ssl.keystore.password",
+    }  # fmt: skip
     with pytest.raises(ConfigError) as caught:
         BrokerConfig.parse({"ssl.key.password": "hush"})
     assert "hush" not in str(caught.value)
@@ -400,7 +407,10 @@ def test_properties_files() -> None:
 # -- keys without effect -----------------------------------------------------------------------------------
 
 
-TABLE_MODULES = {"config_key.py", "config_keys.py", "config_inert.py", "config_topic_keys.py", "config_docs.py"}
+TABLE_MODULES = {
+    "config_key.py", "config_keys.py", "config_inert.py", "config_topic_keys.py", "config_zookeeper.py",
+    "config_docs.py",
+}  # fmt: skip
 
 
 def names_in_the_code() -> set[str]:
@@ -434,7 +444,7 @@ def test_C_7_what_has_no_effect_is_listed_with_its_reason() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("log.preallocate", "true"), ("ssl.keystore.location", "/k"), ("max.connections.per.ip", "3"),
-     ("compression.lz4.level", "12"),
+     ("compression.lz4.level", "12"), ("zookeeper.ssl.crl.enable", "true"),
      ("metric.reporters", "com.example.Reporter")],
 )  # fmt: skip
 def test_C_7_a_value_that_asks_for_what_is_not_there_is_refused(name: str, value: str) -> None:
@@ -479,4 +489,9 @@ def test_dead_keys_are_refused_or_not_dynamic() -> None:
         assert ineffective(config) == []
         told = ineffective(BrokerConfig.parse({"zookeeper.connect": ensemble}))
         assert told == [f"zookeeper.connect={ensemble} has no effect: metadata.store is embedded"]
+    told = ineffective(BrokerConfig.parse({"zookeeper.auth.digest": "u:hush", "zookeeper.clientCnxnSocket": "c"}))
+    assert told == [
+        "zookeeper.auth.digest=[hidden] has no effect: metadata.store is embedded",
+        f"zookeeper.clientCnxnSocket=c has no effect: {KEYS['zookeeper.clientCnxnSocket'].inert}",
+    ]
     assert KEYS["listeners"].update is UpdateMode.READ_ONLY
