@@ -19,18 +19,19 @@ from tests.simulation.ensemble_client import ManualClock, ModelZooKeeper
 from tests.zookeeper.link import Link
 from tests.zookeeper.server import ZooKeeperServer
 
-SESSION_MS = 1000
-"""The shortest that the server of these tests grants."""
+SESSION_MS, BRIEF_MS = 8000, 2000
+"""Of a client, and of one that a test cuts off for longer: machines that run tests stop for a second now and then."""
 
 
 def settings_of(
-    servers: str, chroot: str, *, user: str | None = None, max_request_bytes: int = MAX_REQUEST_BYTES
+    servers: str, chroot: str, *, user: str | None, max_request_bytes: int, is_brief: bool
 ) -> ZooKeeperSettings:
     """With a ``user``, what is made is for that user alone."""
     return ZooKeeperSettings(
         servers=servers,
         chroot=chroot,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=BRIEF_MS if is_brief else SESSION_MS,
+        connection_timeout_ms=30_000,
         max_request_bytes=max_request_bytes,
         set_acl=user is not None,
         digest=None if user is None else Digest(user=user, password="of " + user),
@@ -43,14 +44,14 @@ class Ensembles(Protocol):
     chroot: str
 
     def client(self, *, start: bool = True, chroot: str | None = None, user: str | None = None,
-               max_request_bytes: int = MAX_REQUEST_BYTES) -> ZooKeeperClient: ...  # fmt: skip
+               max_request_bytes: int = MAX_REQUEST_BYTES, is_brief: bool = False) -> ZooKeeperClient: ...  # fmt: skip
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         """Let time pass until it holds; TimeoutError."""
         ...
 
     def pass_session(self) -> None:
-        """Let the time of a session pass."""
+        """Let the time of a brief session pass."""
         ...
 
     def cut(self, client: ZooKeeperClient, *, to_server: bool = True, to_client: bool = True) -> None: ...
@@ -81,10 +82,13 @@ class RealEnsemble:
         chroot: str | None = None,
         user: str | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
+        is_brief: bool = False,
     ) -> KazooZooKeeper:
         link = Link(self._server.port)
         chroot = self.chroot if chroot is None else chroot
-        made = KazooZooKeeper(settings_of(link.connect, chroot, user=user, max_request_bytes=max_request_bytes))
+        made = KazooZooKeeper(
+            settings_of(link.connect, chroot, user=user, max_request_bytes=max_request_bytes, is_brief=is_brief)
+        )
         self._clients.append((made, link))
         if start:
             made.start(30)
@@ -94,8 +98,8 @@ class RealEnsemble:
         wait_for(condition, what, timeout_s=30)
 
     def pass_session(self) -> None:
-        end_s = time.monotonic() + 1.5 * SESSION_MS / 1000
-        wait_for(lambda: time.monotonic() > end_s, "the time of a session")
+        end_s = time.monotonic() + 1.5 * BRIEF_MS / 1000
+        wait_for(lambda: time.monotonic() > end_s, "the time of a brief session")
 
     def _link(self, client: ZooKeeperClient) -> Link:
         return next(link for each, link in self._clients if each is client)
@@ -138,9 +142,10 @@ class ModelEnsemble:
         chroot: str | None = None,
         user: str | None = None,
         max_request_bytes: int = MAX_REQUEST_BYTES,
+        is_brief: bool = False,
     ) -> ModelZooKeeper:
         chroot = self.chroot if chroot is None else chroot
-        settings = settings_of("model:1", chroot, user=user, max_request_bytes=max_request_bytes)
+        settings = settings_of("model:1", chroot, user=user, max_request_bytes=max_request_bytes, is_brief=is_brief)
         made = ModelZooKeeper(self.ensemble, settings, self.clock, self.clock)
         self._clients.append(made)
         if start:
@@ -153,7 +158,7 @@ class ModelEnsemble:
             raise TimeoutError(what)
 
     def pass_session(self) -> None:
-        self.clock.pass_s(1.5 * SESSION_MS / 1000)
+        self.clock.pass_s(1.5 * BRIEF_MS / 1000)
 
     def _of(self, client: ZooKeeperClient) -> ModelZooKeeper:
         return next(each for each in self._clients if each is client)

@@ -42,6 +42,9 @@ class Waiter(Protocol):
     def wait(self, done: Callable[[], bool], until_s: float | None) -> None:
         """Return when it is done, or at that time. What is no Exception ends the caller."""
 
+    def changed(self) -> None:
+        """Who waits may go on."""
+
 
 class ManualClock:
     """A clock that goes when somebody waits."""
@@ -67,6 +70,9 @@ class ManualClock:
             when_s, _, work = heapq.heappop(self._due)
             self._now_s = max(self._now_s, when_s)
             work()
+
+    def changed(self) -> None:
+        """Who waits looks all the time."""
 
     def pass_s(self, seconds: float) -> None:
         self.wait(lambda: False, self._now_s + seconds)
@@ -166,6 +172,7 @@ class ModelZooKeeper:
     def _give_up(self) -> None:
         self._closed = True
         self._over = self._over or SessionExpiredError("The client could not be started")
+        self._waiter.changed()
         if self._connection is not None:
             self._ensemble.end_session(self._session_id)
 
@@ -177,6 +184,7 @@ class ModelZooKeeper:
             return
         self._closed = True
         self._over = self._over or SessionExpiredError("The client was closed")
+        self._waiter.changed()
         for future in list(self._under_way):
             self._settle(future, error=SessionExpiredError("The client was closed"))
         connection, session_id = self._connection, self._session_id
@@ -189,6 +197,7 @@ class ModelZooKeeper:
         """Its process ends: the system hangs up for it."""
         self._closed = True
         self._over = self._over or SessionExpiredError("The process has ended")
+        self._waiter.changed()
         if self._connection is not None:
             self._connection.close()
 
@@ -230,6 +239,7 @@ class ModelZooKeeper:
         if state is self._state:
             return
         self._state = state
+        self._waiter.changed()
         for listener in self._listeners:
             self._later(listener, state)
         if state is not SessionState.SUSPENDED:
@@ -405,3 +415,4 @@ class ModelZooKeeper:
             future.set_result(value)
         else:
             future.set_exception(error)
+        self._waiter.changed()

@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 
 def main(servers: str, path: str) -> None:
-    client = KazooZooKeeper(ZooKeeperSettings(servers=servers, session_timeout_ms=1000))
+    client = KazooZooKeeper(ZooKeeperSettings(servers=servers, session_timeout_ms=3000))
     client.listen(lambda state: say("EXPIRED") if state is SessionState.EXPIRED else None)
     client.start(30)
     client.write([Create(path=path, ephemeral=True)]).result(30)

@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-READ_AT_ONCE = 500
-"""Nodes that one request reads."""
+READ_AT_ONCE = 100
+"""Nodes that one request reads. Its answer has no limit: most nodes have some hundred bytes, some a megabyte."""
 _OWN = ACL(Permissions.ALL, Id("auth", ""))
 _READABLE = ACL(Permissions.READ, Id("world", "anyone"))
 

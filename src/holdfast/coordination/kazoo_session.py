@@ -126,7 +126,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection: notes what was granted, and waits as briefly for a session as for a connection."""
+    """kazoo's connection: notes what was granted, and waits as briefly for a session that is resumed as for a
+    connection. A new session is written by a majority first, and takes as long as their disks."""
 
     def __init__(self, *args: Any, limit_s: float, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -136,7 +137,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
-        answer = super()._invoke(min(timeout, self._limit_s), request, xid)
+        answer = super()._invoke(min(timeout, self._limit_s) if request.session_id else timeout, request, xid)
         if answer[0].time_out > 0:
             self.granted_ms = answer[0].time_out
         return answer
