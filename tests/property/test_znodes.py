@@ -111,6 +111,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
     resources: list[tuple[int, str]] = [
         (4, name) for name in draw(st.lists(BROKERS.map(str) | st.just(""), unique=True))
     ]
+    resources += draw(st.lists(st.tuples(st.sampled_from((32, 100)), TEXTS), unique=True, max_size=3))
     for name in draw(st.lists(TOPIC_NAMES, max_size=3, unique=True)):
         topic_id = draw(IDS)
         records.append(TopicRecord(name=name, topic_id=topic_id))
@@ -222,7 +223,7 @@ class ZnodesMachine(ControllerMachine):
         if self.commits is None or self.commits.image != before:
             self.commits = Commits(before)  # another reign
         if records:
-            self.commits.commit(records, self.rng.choice((4500, 7000, LARGE)))
+            self.commits.commit(records, self.rng.choice((1600, 2500, LARGE)))
             assert self.commits.image == self.image
         return reply
 
@@ -278,7 +279,7 @@ def commits(draw: st.DrawFn, image: ClusterImage) -> list[MetadataRecord]:
         elif kind == "remove" and topics:
             add(RemoveTopicRecord(topic_id=draw(st.sampled_from(topics)).topic_id))
         elif kind == "config":
-            resources = [(4, ""), (4, "1"), *((2, topic.name) for topic in topics)]
+            resources = [(4, ""), (4, "1"), (100, "/a b"), *((2, topic.name) for topic in topics)]
             kind_of, name = draw(st.sampled_from(resources))
             for key in draw(st.lists(st.sampled_from(("x", "y")), unique=True)):
                 value = draw(st.none() | TEXTS)

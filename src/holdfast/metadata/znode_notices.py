@@ -77,9 +77,9 @@ def read_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[Brok
     return {_partition(entry): entry.brokers("replicas") for entry in Fields.of(path, data).objects("partitions")}
 
 
-def config_change(resource_type: int, name: str) -> CreateNode:
-    """The news that the configuration of a resource changed, of version 2. MetadataError: it has no node."""
-    data = encode({"version": 2, "entity_path": paths.config_entity(resource_type, name)})
+def config_change(entity: str) -> CreateNode:
+    """The news that the configuration of an entity (znode_paths.config_entity) changed, of version 2."""
+    data = encode({"version": 2, "entity_path": entity})
     return CreateNode(path=paths.CONFIG_CHANGE, data=data, sequence=True)
 
 

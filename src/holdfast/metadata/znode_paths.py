@@ -4,9 +4,9 @@ Paths are below the chroot, which nothing here knows. What the nodes say: znode_
 """
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 from holdfast.metadata.records import ResourceType
-from holdfast.model.errors import MetadataError
 from holdfast.model.types import BrokerId
 
 CONTROLLER: Final = "/controller"
@@ -37,6 +37,8 @@ PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
 OURS: Final = "/holdfast"
 OUR_BROKERS: Final = "/holdfast/brokers"
 """A node for each registered broker, alive or not, written by the controller."""
+OUR_CONFIGS: Final = "/holdfast/configs"
+"""Configurations of resources that Kafka has no nodes for, each as TYPE:NAME, the name with %XX as in addresses."""
 METADATA_LOG: Final = "/holdfast/metadata_log"
 """Where the metadata log ends, and who wrote that."""
 UNFINISHED: Final = "/holdfast/unfinished"
@@ -48,7 +50,7 @@ BASE: Final = (
     "/config/ips",
 )  # fmt: skip
 """What every tree has, without data at first, in the order in which Kafka makes it."""
-OUR_BASE: Final = (OURS, OUR_BROKERS, METADATA_LOG, UNFINISHED)
+OUR_BASE: Final = (OURS, OUR_BROKERS, OUR_CONFIGS, METADATA_LOG, UNFINISHED)
 """Likewise, and made by us alone."""
 
 _DEFAULT: Final = "<default>"
@@ -89,31 +91,34 @@ def delete_topic(name: str) -> str:
     return f"{DELETE_TOPICS}/{name}"
 
 
-def config_entity(resource_type: int, name: str) -> str:
-    """The entity of a configuration, as a change names it: topics/T, brokers/1, brokers/<default>.
-
-    MetadataError for a resource that has no node."""
-    if resource_type == ResourceType.TOPIC and name:
+def config_entity(resource_type: int, name: str) -> str | None:
+    """The entity of a configuration, as a change names it: topics/T, brokers/1, brokers/<default>; None: Kafka has no
+    node for it."""
+    if resource_type == ResourceType.TOPIC:
         return f"topics/{name}"
     if resource_type == ResourceType.BROKER and (not name or _number(name) is not None):
         return f"brokers/{name or _DEFAULT}"
-    raise MetadataError(
-        f"Configuration of resource {name!r} of type {resource_type}: expected a topic (2), or a broker (4) by its id"
-    )
+    return None
 
 
 def config(resource_type: int, name: str) -> str:
-    """The configuration of a topic or a broker. MetadataError as from ``config_entity``."""
-    return f"/config/{config_entity(resource_type, name)}"
+    """The configuration of a resource."""
+    entity = config_entity(resource_type, name)
+    return f"{OUR_CONFIGS}/{resource_type}:{quote(name, safe='')}" if entity is None else f"/config/{entity}"
 
 
 def config_resource(path: str) -> tuple[int, str] | None:
     """The resource whose configuration is at ``path``; None: this is no such path, or not one of ours to read."""
-    parent, _, name = path.rpartition("/")
+    parent, _, last = path.rpartition("/")
     if parent == TOPIC_CONFIGS:
-        return int(ResourceType.TOPIC), name
-    if parent == BROKER_CONFIGS and (name == _DEFAULT or _number(name) is not None):
-        return int(ResourceType.BROKER), "" if name == _DEFAULT else name
+        return int(ResourceType.TOPIC), last
+    if parent == BROKER_CONFIGS and (last == _DEFAULT or _number(last) is not None):
+        return int(ResourceType.BROKER), "" if last == _DEFAULT else last
+    if parent == OUR_CONFIGS:
+        kind, _, name = last.partition(":")
+        number = _number(kind)
+        if number is not None and config(number, unquote(name)) == path:
+            return number, unquote(name)
     return None
 
 

@@ -32,7 +32,7 @@ from holdfast.metadata.znode_writes import CreateNode, DeleteNode, NodeWrite, Se
 from holdfast.model.types import BrokerId, Offset, TopicId
 
 LISTED: Final = (
-    paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_BROKERS,
+    paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_BROKERS, paths.OUR_CONFIGS,
 )  # fmt: skip
 """The nodes whose children are asked for first."""
 _SINGLE: Final = (
@@ -254,16 +254,18 @@ class _Reader:
         """The nodes that there are of brokers without any configuration."""
         emptied = []
         missing = set(topics)
-        for path in (*_below(self._tree, paths.TOPIC_CONFIGS), *_below(self._tree, paths.BROKER_CONFIGS)):
+        parents = paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_CONFIGS
+        for path in (path for parent in parents for path in _below(self._tree, parent)):
             resource = paths.config_resource(path)
             if resource is None:
                 continue
             kind, name = resource
-            if kind == ResourceType.TOPIC and name not in missing:
-                if self._unfinished is None or self._unfinished.topic != name:
-                    self._repairs.append(DeleteNode(path=path))  # of a topic that there is not
-                continue
-            missing.discard(name if kind == ResourceType.TOPIC else "")
+            if kind == ResourceType.TOPIC:
+                if name not in missing:  # the topic is not there
+                    if self._unfinished is None or self._unfinished.topic != name:
+                        self._repairs.append(DeleteNode(path=path))
+                    continue
+                missing.remove(name)
             found = values.read_config_node(path, self._tree[path].data)
             if not found and kind == ResourceType.BROKER:
                 emptied.append(path)

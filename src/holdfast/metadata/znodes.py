@@ -360,13 +360,16 @@ class _Changes:
                 return  # it came or went with its topic
         if was == now:
             return
-        if kind == ResourceType.TOPIC or was is not None or path in self.emptied:
-            self._set(path, values.config_node(now or {}))
+        entity = paths.config_entity(kind, name)
+        is_there = kind == ResourceType.TOPIC or was is not None or path in self.emptied
+        if entity is None and now is None:
+            self._delete(path)
         else:
-            self._make(path, values.config_node(now or {}))
-        if kind == ResourceType.BROKER:
-            self.emptied = self.emptied - {path} if now else self.emptied | {path}
-        self._out.append(config_change(kind, name))
+            (self._set if is_there else self._make)(path, values.config_node(now or {}))
+        if entity is not None:
+            self._out.append(config_change(entity))
+            if kind == ResourceType.BROKER:
+                self.emptied = self.emptied - {path} if now else self.emptied | {path}
 
     def _broker(self, broker: BrokerId) -> None:
         path = paths.our_broker(broker)

@@ -204,13 +204,29 @@ def test_a_broken_tree_names_the_node_and_a_missing_state_is_an_error() -> None:
 
 
 def test_what_has_no_node_is_refused() -> None:
-    for record in (
-        ConfigRecord(resource_type=32, resource_name="g", name="k", value="v"),
-        ConfigRecord(resource_type=4, resource_name="x/y", name="k", value="v"),
-        ConfigRecord(resource_type=2, resource_name="none", name="k", value="v"),
-    ):
-        with pytest.raises(MetadataError, match=r"expected a topic"):
-            multis(START, [record])
+    record = ConfigRecord(resource_type=2, resource_name="none", name="k", value="v")
+    with pytest.raises(MetadataError, match=r"^znode /config/topics/none: belongs to no topic: expected a topic none"):
+        multis(START, [record])
+
+
+def test_a_configuration_that_kafka_has_no_node_for_is_below_ours() -> None:
+    """Groups, or which broker a host has: whatever the name is."""
+    for kind, name in ((32, "a/b"), (100, "host 1%"), (100, ""), (4, "x/y"), (100, "ä")):
+        path = paths.config(kind, name)
+        assert path.startswith("/holdfast/configs/") and path.count("/") == 3 and path.isascii()
+        assert paths.config_resource(path) == (kind, name)
+    tree, image, writer = tree_of(START), START, TreeWriter()
+    for value in ("v", "w", None):
+        record = ConfigRecord(resource_type=32, resource_name="a/b", name="k", value=value)
+        after, _ = image.apply([record], image.next_offset)
+        for multi in writer.writes(image, after, [record], LIMIT):
+            assert [write.path for write in multi.writes] == ["/holdfast/configs/32:a%2Fb", paths.METADATA_LOG]
+            tree.write(multi.writes)
+        image = after
+        assert image_of(tree.asked(), "c") == image
+    assert "/holdfast/configs/32:a%2Fb" not in tree.nodes
+    other = {f"/holdfast/configs/{name}": TreeNode(data=b"{") for name in ("x", "1:%zz", "01:a", "4:1", "2:t")}
+    assert image_of({**tree.asked(), **other}, "c") == image, "these are none of them"
 
 
 def test_every_field_of_an_image_has_its_place() -> None:
