@@ -24,15 +24,16 @@ from holdfast.coordination.zookeeper_client import (
     SessionExpiredError,
     ZooKeeperError,
 )
-from holdfast.coordination.zookeeper_election import Won, settled
-from holdfast.coordination.zookeeper_link import Errands, Link
+from holdfast.coordination.zookeeper_election import Won
+from holdfast.coordination.zookeeper_link import Errands, Link, settled
 from holdfast.metadata.znode_paths import CONTROLLER_EPOCH, METADATA_LOG
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
 from holdfast.model.types import Offset
 
 log = logging.getLogger(__name__)
 
-MAX_UNDER_WAY: Final = 16
+MAX_UNDER_WAY: Final = 4
+"""Multis of a commit: a session also needs an answer to its pings, which come in turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
