@@ -183,6 +183,16 @@ class Brokers:
         new = NewTopic(topic, len(assignment), replica_assignment=assignment, config=config)
         admin.create_topics([new])[topic].result(TIMEOUT_S)
 
+    def has(self, topic: str, assignment: list[list[int]]) -> bool:
+        """As ``create``, by whoever is the controller in the end: whether the topic is there."""
+        try:
+            self.create(topic, assignment)
+        except confluent_kafka.KafkaException as e:
+            may_be = (confluent_kafka.KafkaError._TRANSPORT, confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS)
+            if e.args[0].code() not in may_be:
+                raise
+        return bool(self.describe([topic]).partitions)
+
     def producer(self) -> confluent_kafka.Producer:
         """With acks=all, and no record twice."""
         return confluent_kafka.Producer(

@@ -65,21 +65,27 @@ class ClusterNodes:
         self._stores: list[ZooKeeperStore] = []
         self._reader: KazooZooKeeper | None = None
 
-    def settings(self, session_ms: int = SESSION_MS) -> ZooKeeperSettings:
+    def settings(self, session_ms: int = SESSION_MS, servers: str | None = None) -> ZooKeeperSettings:
         return ZooKeeperSettings(
-            servers=self.server.connect, chroot=self.chroot, session_timeout_ms=session_ms, connection_timeout_ms=15_000
+            servers=servers or self.server.connect,
+            chroot=self.chroot,
+            session_timeout_ms=session_ms,
+            connection_timeout_ms=15_000,
         )
 
-    def connect(self) -> Observed:
+    def connect(self, servers: str | None = None) -> Observed:
         """A client that is not started, as a store asks for it."""
-        client = Observed(self.settings())
+        client = Observed(self.settings(servers=servers))
         self.clients.append(client)
         return client
 
-    def store(self) -> ZooKeeperStore:
+    def store(self, servers: str | None = None) -> ZooKeeperStore:
         """As a broker has one."""
         made = ZooKeeperStore(
-            self.connect, ThreadLanes("zookeeper"), wall_ms=lambda: time.time_ns() // 1_000_000, connect_timeout_s=15
+            lambda: self.connect(servers),
+            ThreadLanes("zookeeper"),
+            wall_ms=lambda: time.time_ns() // 1_000_000,
+            connect_timeout_s=15,
         )
         self._stores.append(made)
         return made
