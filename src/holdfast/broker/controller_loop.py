@@ -13,6 +13,7 @@ dropped, and whoever is next begins with what is recorded.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections import deque
@@ -28,10 +29,12 @@ from holdfast.controller.controller import Controller
 from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerRegister,
+    ClaimBrokerId,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
 )
+from holdfast.metadata import host_records
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import (
     HoldfastError,
@@ -147,7 +150,7 @@ class ControllerLoop:
         self._channels: dict[int, ControllerChannel] = {}
         self._said_offline: dict[int, set[TopicPartition]] = {}
         """What each broker's channel has answered 56 for, and not 0 since."""
-        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._probes: dict[int, asyncio.Task[bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
 
@@ -187,6 +190,8 @@ class ControllerLoop:
         """Decide, commit, tell; the decision's reply. Raises what the controller decided to refuse with."""
         if isinstance(event, BrokerRegister):
             await self._ask_the_one_before(event)
+        elif isinstance(event, ClaimBrokerId):
+            event = await self._with_answers(event)
         if self._closed:
             raise NotControllerError("this broker is not the controller")
         if len(self._events) >= MAX_WAITING:  # not "ask another one": there is none, and everybody would ask at once
@@ -422,17 +427,29 @@ class ControllerLoop:
         if known is not None and elsewhere and known.incarnation_id != event.incarnation_id and not known.fenced:
             await self._probe(known.id, known.epoch)
 
-    async def _probe(self, broker_id: int, broker_epoch: int) -> None:
+    async def _with_answers(self, event: ClaimBrokerId) -> ClaimBrokerId:
+        """The claim, and whether the one who has the host's id lives: it may have been killed a moment ago, or not be
+        active yet."""
+        entry = host_records.host(self.image, event.applicant.host)
+        known = None if entry is None else self.image.brokers.get(entry.broker_id)
+        if known is not None and await self._probe(known.id, known.epoch):
+            return dataclasses.replace(event, answering=frozenset((known.id,)))
+        return event
+
+    async def _probe(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the port of a registered broker is served; one that refuses is news."""
         registered = self.image.brokers[broker_id]
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
                 while await self._ends(registered):  # noqa: ASYNC110 - another process is asked
                     await asyncio.sleep(PROBE_RETRY_S)
+            return True
         except BrokerUnreachable as e:
             if e.refused:
                 self._refused(broker_id, broker_epoch)
         except (HoldfastError, TimeoutError):
-            return  # its session will tell
+            pass  # its session will tell
+        return False
 
     @staticmethod
     async def _ends(registered: BrokerImage) -> bool:
