@@ -80,6 +80,22 @@ class Election:
                     self.let_go(path)
                 blocked.wait()  # and begin again, with this one
 
+    def try_take(self) -> bool:
+        """Take all locks if nobody has one. OSError as ``take``."""
+        answered = self.open_all()
+        if not self._locks:
+            what = f"no lock file can be opened in {', '.join(self._paths)}"
+            raise OSError(what) if answered else KafkaStorageError(what)
+        if self._take_free() is not None:
+            return False
+        before = dict(self._locks)
+        self.open_all()
+        if before != self._locks:  # a directory was wiped and filled again meanwhile
+            self._release()
+            return False
+        self.is_held = True
+        return True
+
     def _take_free(self) -> LockFile | None:
         """Take all, or none and return one that another has."""
         for lock in self._in_order():

@@ -34,7 +34,10 @@ KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in T
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
 BOUND_ONCE = {"listeners", "listener.security.protocol.map"}
 """Kafka binds others while it runs."""
-ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage", "control.plane.listener.name", "zookeeper.connect"}
+ONLY_IN_3_9 = {
+    "leader.imbalance.per.broker.percentage", "control.plane.listener.name", "zookeeper.connect",
+    "broker.id.generation.enable", "reserved.broker.max.id",
+}  # fmt: skip
 
 
 def allowed(valid: str | None) -> tuple[float | None, float | None, set[str]]:
@@ -86,6 +89,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "metadata.log.dir.probe.interval.ms",
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "leader.election.wait.ms", "metrics.port", "operator.listener.names",
+        "broker.id.host.key", "broker.id.adopt.missing",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 
