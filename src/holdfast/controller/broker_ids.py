@@ -19,6 +19,7 @@ def claim(state: ControllerState, event: ClaimBrokerId, now_ms: TimestampMs) -> 
     image, applicant = state.image, event.applicant
     try:
         broker_ids.check_host(applicant.host)
+        broker_ids.check_room(host_records.hosts(image), applicant.host)
     except ConfigError as e:
         return Decision(reply=InvalidRequestError(str(e)))
     live = frozenset(broker.id for broker in image.brokers.values() if not broker.fenced)
@@ -42,6 +43,7 @@ def manage(state: ControllerState, event: ManageBrokerIds, now_ms: TimestampMs) 
     else:
         try:
             entry = HostEntry(broker_id=broker_ids.check_id(event.broker_id))
+            broker_ids.check_room(host_records.hosts(image), event.host)
             records = tuple(host_records.put(image, broker_ids.check_host(event.host), entry))
         except ConfigError as e:
             return Decision(reply=InvalidRequestError(str(e)))

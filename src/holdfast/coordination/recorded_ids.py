@@ -14,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable, ConnectionLost
+from holdfast.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata import broker_ids, host_records
 from holdfast.metadata.broker_ids import (
@@ -32,7 +33,7 @@ from holdfast.metadata.broker_ids import (
     Step,
     Taken,
 )
-from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.image import BrokerImage, ClusterImage
 from holdfast.metadata.records import MetadataRecord
 from holdfast.metadata.store import ControllerLocation
 from holdfast.model.errors import (
@@ -43,7 +44,6 @@ from holdfast.model.errors import (
     NotControllerError,
     RequestTimedOutError,
 )
-from holdfast.model.listeners import Endpoint
 from holdfast.model.types import BrokerId
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.broker_ids import (
@@ -60,6 +60,10 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S: Final = 1.0
 ANSWER_TIMEOUT_S: Final = 5.0
 """A controller probes a port, and commits."""
+REFUSED_S: Final = 1.0
+"""A controller that has closed the connection is not asked again for so long."""
+PASSING_S: Final = 0.5
+"""Between two reigns for one claim: each is written to every copy."""
 _CLIENT_ID: Final = "broker-without-id"
 _STEPS: Final = {ClaimResult.HOST: Step.HOST, ClaimResult.MISSING: Step.MISSING, ClaimResult.NEW: Step.NEW}
 _Decide = Callable[[ClusterImage], tuple[Sequence[MetadataRecord], T]]
@@ -79,6 +83,9 @@ class RecordedBrokerIds:
         self._store = store
         self._reigner = -2 - random.getrandbits(30)
         self._refused: ControllerLocation | None = None
+        self._ask_again_s = self._pass_again_s = 0.0
+        """By the monotonic clock: when the controller that has closed the connection is asked again, and when the next
+        reign in passing may be."""
 
     def hosts(self) -> Mapping[str, HostEntry]:
         """Everything that is kept. KafkaStorageError when nobody can say now."""
@@ -102,7 +109,11 @@ class RecordedBrokerIds:
             insists=applicant.insists,
             reserved_max=applicant.reserved_max,  # type: ignore[arg-type]
         )
-        return self._by_controller(request, _outcome) or self._in_passing(decide)
+        found = self._by_controller(request, _outcome)
+        if found is None and time.monotonic() >= self._pass_again_s:
+            found = self._in_passing(decide)
+            self._pass_again_s = time.monotonic() + PASSING_S
+        return found
 
     def remember(self, host: str, broker_id: BrokerId) -> None:
         """Nothing: a registration says the host."""
@@ -144,11 +155,12 @@ class RecordedBrokerIds:
     def _by_controller(self, request: Any, read: Callable[[Any], T]) -> T | None:
         """What the controller answers; None when none does."""
         location = self._store.active()
-        if location is None:
+        if location is None or (location == self._refused and time.monotonic() < self._ask_again_s):
             return None
         try:
             answer = asyncio.run(_ask(location, request))
         except ConnectionLost as e:
+            self._ask_again_s = time.monotonic() + REFUSED_S
             if location != self._refused:
                 self._refused = location
                 log.warning(
@@ -170,8 +182,7 @@ class RecordedBrokerIds:
         """What is decided where nobody reigns; None when somebody does, or will."""
 
         def decide_alone(image: ClusterImage) -> tuple[Sequence[MetadataRecord], _Decided]:
-            at = [broker.endpoints.for_controller for broker in image.brokers.values()]
-            somebody_lives: bool = asyncio.run(_any_is_served(at))
+            somebody_lives: bool = asyncio.run(_any_lives(list(image.brokers.values())))
             if somebody_lives:
                 return (), _Decided()
             records, value = decide(image)
@@ -190,24 +201,24 @@ async def _ask(location: ControllerLocation, request: Any) -> Any:
         connection.close()
 
 
-async def _any_is_served(endpoints: Sequence[Endpoint]) -> bool:
-    answers: list[bool] = await asyncio.gather(*(_is_served(endpoint) for endpoint in endpoints))
+async def _any_lives(brokers: Sequence[BrokerImage]) -> bool:
+    answers: list[bool] = await asyncio.gather(*map(_lives, brokers))
     return True in answers
 
 
-async def _is_served(endpoint: Endpoint) -> bool:
-    """Whether a broker answers there. A port that does not answer in time may be one's that is stopped."""
-    connection = BrokerConnection(*endpoint.address, _CLIENT_ID)
+async def _lives(broker: BrokerImage) -> bool:
+    """Whether its port is a broker's. One that does not answer in time may be stopped for a moment, if it was alive."""
+    connection = BrokerConnection(*broker.endpoints.for_controller.address, _CLIENT_ID)
     try:
         await connection.open(CONNECT_TIMEOUT_S)
         answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=CONNECT_TIMEOUT_S)
         return int.from_bytes(answer[:2], "big") != code_of(BrokerUnavailableError)
     except BrokerUnreachable as e:
-        return not e.refused
-    except ConnectionLost:
+        return not e.refused and not broker.fenced
+    except RequestTimedOut:
+        return not broker.fenced
+    except HoldfastError:  # it hangs up, or is somebody else's
         return False
-    except HoldfastError:
-        return True
     finally:
         connection.close()
 

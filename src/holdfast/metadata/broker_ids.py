@@ -24,6 +24,8 @@ from holdfast.model.errors import ConfigError, InconsistentMetaPropertiesError
 from holdfast.model.types import BrokerId
 
 NODE_VERSION: Final = 0
+MAX_HOSTS: Final = 10_000
+"""That are kept: who asks under another name again and again must not fill the metadata."""
 MAX_HOST_BYTES: Final = 1024
 """Of a host's key: it is a name, and goes into every registration."""
 
@@ -190,6 +192,12 @@ def check_host(host: str) -> str:
             f"host {host[:80]!r}: expected a name of 1 to {MAX_HOST_BYTES} bytes, printable, without blanks around it"
         )
     return host
+
+
+def check_room(hosts: Mapping[str, HostEntry], host: str) -> None:
+    """ConfigError when one more cannot be kept."""
+    if host not in hosts and len(hosts) >= MAX_HOSTS:
+        raise ConfigError(f"host {host}: {len(hosts)} hosts have broker ids already: expected {MAX_HOSTS} at most")
 
 
 def check_id(broker_id: int) -> BrokerId:

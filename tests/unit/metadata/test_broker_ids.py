@@ -21,6 +21,7 @@ from holdfast.metadata.broker_ids import (
     Taken,
     check_host,
     check_id,
+    check_room,
     decode_host_node,
     encode_host_node,
     garbage,
@@ -270,6 +271,13 @@ def test_K426_12_what_another_host_has_of_a_live_brokers_id_is_garbage() -> None
 def test_what_cannot_be_a_host_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="expected a name of 1 to 1024 bytes"):
         check_host(name)
+
+
+def test_hosts_are_not_kept_without_end() -> None:
+    hosts = {str(n): entry(n) for n in range(10_000)}
+    check_room(hosts, "9")
+    with pytest.raises(ConfigError, match="host x: 10000 hosts have broker ids already: expected 10000 at most"):
+        check_room(hosts, "x")
 
 
 def test_what_can_be_a_host_and_an_id() -> None:
