@@ -20,10 +20,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.broker import port_probe
 from holdfast.broker.controller_channel import ControllerChannel
-from holdfast.broker.listening import nobody_is_there
-from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable, ConnectionLost
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import (
@@ -51,7 +49,7 @@ from holdfast.protocol.error_codes import code_of
 if TYPE_CHECKING:
     from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
-    from holdfast.metadata.image import BrokerImage, ClusterDelta
+    from holdfast.metadata.image import ClusterDelta
     from holdfast.metadata.store import Claim, Loaded, MetadataStore
 
 log = logging.getLogger(__name__)
@@ -60,8 +58,6 @@ MAX_BATCH = 200
 """Events decided between two commits."""
 MAX_WAITING = 10_000
 KNOWS_TIMEOUT_S = 1.0
-PROBE_TIMEOUT_S = 1.0
-PROBE_RETRY_S = 0.001
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
@@ -438,34 +434,10 @@ class ControllerLoop:
 
     async def _probe(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether the port of a registered broker is served; one that refuses is news."""
-        registered = self.image.brokers[broker_id]
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                while await self._ends(registered):  # noqa: ASYNC110 - another process is asked
-                    await asyncio.sleep(PROBE_RETRY_S)
-            return True
-        except BrokerUnreachable as e:
-            if e.refused:
-                self._refused(broker_id, broker_epoch)
-        except (HoldfastError, TimeoutError):
-            pass  # its session will tell
-        return False
-
-    @staticmethod
-    async def _ends(registered: BrokerImage) -> bool:
-        """Whether the port takes a connection and ends it without an answer; False: a broker lives there.
-        BrokerUnreachable also if the port itself says that none does, as that of one that was killed a moment ago."""
-        connection = BrokerConnection(*registered.endpoints.for_controller.address, "controller-probe")
-        try:
-            await connection.open(PROBE_TIMEOUT_S)
-            answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_TIMEOUT_S)
-            if nobody_is_there(answer):
-                raise BrokerUnreachable(connection.address, refused=True, reason="its broker was killed")
-        except ConnectionLost:
-            return True
-        finally:
-            connection.close()
-        return False
+        found = await port_probe.lives(self.image.brokers[broker_id])
+        if found is False:
+            self._refused(broker_id, broker_epoch)
+        return found is True
 
     # -- ending ------------------------------------------------------------------------------------------------
 
