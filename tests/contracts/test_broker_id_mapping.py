@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from holdfast.metadata.store import Candidate
 from holdfast.model.errors import ConfigError, KafkaStorageError
 
 RACERS = 5
+RACES = int(os.environ.get("HOLDFAST_ID_RACES", "2"))
 RACER = """
 import sys, uuid
 from holdfast.coordination.embedded import EmbeddedStore
@@ -137,7 +139,10 @@ def race(directories: list[str], hosts: list[str]) -> list[int]:
             racer.wait()
 
 
-def test_K426_17_processes_that_ask_at_the_same_time_get_different_ids(directories: list[str], open_ids: Open) -> None:
+@pytest.mark.parametrize("run", range(RACES))
+def test_K426_17_processes_that_ask_at_the_same_time_get_different_ids(
+    directories: list[str], open_ids: Open, run: int
+) -> None:
     hosts = [str(9000 + n) for n in range(RACERS)]
     found = race(directories, hosts)
     assert sorted(found) == [1001 + n for n in range(RACERS)]

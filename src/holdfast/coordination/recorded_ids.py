@@ -112,7 +112,6 @@ class RecordedBrokerIds:
         found = self._by_controller(request, _outcome)
         if found is None and time.monotonic() >= self._pass_again_s:
             found = self._in_passing(decide)
-            self._pass_again_s = time.monotonic() + PASSING_S
         return found
 
     def remember(self, host: str, broker_id: BrokerId) -> None:
@@ -189,7 +188,11 @@ class RecordedBrokerIds:
             return records, _Decided(value=value)
 
         decided = self._store.in_passing(self._reigner, decide_alone)
-        return None if decided is None else decided.value
+        if decided is None:
+            return None
+        self._pass_again_s = time.monotonic() + PASSING_S
+        found: T | None = decided.value
+        return found
 
 
 async def _ask(location: ControllerLocation, request: Any) -> Any:
