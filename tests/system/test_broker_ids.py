@@ -163,6 +163,15 @@ class Nodes:
         assert done.returncode == (1 if wrong else 0), done.stderr
         return done.stderr if wrong else done.stdout
 
+    def metadata_check(self, name: str) -> str:
+        """What ``holdfast metadata check`` says of the cluster that a broker's properties name."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli.main", "metadata", "check", "--config", str(self.file(name))],
+            check=False, capture_output=True, text=True, timeout=TIMEOUT_S,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def listing(self, name: str) -> Mapping[str, object]:
         """All that the cluster keeps, as a running broker tells it."""
         found = json.loads(self.ids("list", "--bootstrap-server", self.host(name), "--json"))
@@ -280,6 +289,11 @@ def test_K426_03_an_id_that_somebody_has_is_refused_and_the_other_one_serves_on(
     nodes.start("b", node_id="1")
     assert nodes.exit_code("b") == 1
     assert "node.id is in use by a live broker" in nodes.log("b")
+    meta = (nodes.log_dirs("b")[0] / "meta.properties").read_text()
+    assert "node.id=1\n" in meta  # the disks of the refused one say it too, and that is refused as well
+    nodes.start("b")
+    assert nodes.exit_code("b") == 1
+    assert "node.id is in use by a live broker" in nodes.log("b")
     assert sorted(nodes.view("a").brokers) == [1]
     assert nodes.listing("a") == before
     nodes.create("t", [[1]])
@@ -362,6 +376,9 @@ def test_K426_13_operators_see_and_change_which_host_has_which_id(nodes: Nodes) 
         f"{nodes.host('a')}  {a:>10}  -",
         f"{nodes.host('c')}  {10:>10}  -",
     ]
+    assert f"{nodes.root}/meta-2: good" in nodes.metadata_check("a")
+    nodes.wipe("a")
+    assert f"{nodes.root}/meta-2: good" in nodes.metadata_check("a")
     nodes.ids("set", nodes.host("d"), "20", *offline)
     assert nodes.up("d") == [20]
     assert f"{nodes.host('d')}          20  -" in nodes.ids("list", *offline)

@@ -158,7 +158,7 @@ async def _ask(config: BrokerConfig, platform: Platform, thread: WorkThread, sto
         await in_thread(thread, opened.open)
         taken = await _until_taken(opened, thread, applicant, config.int("broker.session.timeout.ms") / 1000, stored)
     finally:
-        await in_thread(thread, opened.close)
+        thread.submit(opened.close, lambda *_: None)  # not waited for: a directory may hang, and this be told to end
     log.warning("node.id is not set: it is %d, %s: host %s", taken.broker_id, taken.step.value, host)
     return taken.broker_id
 

@@ -252,12 +252,13 @@ class EmbeddedStore:
         is told of the reign. Errors as of ``claim`` and ``commit``."""
         self._refuse_closed()
         self.cluster_id()
-        if not self._judged(self._election.try_take):
-            return None
         try:
+            if not self._judged(self._election.try_take):
+                return None
             result = self._judged(lambda: self._decide_once(reigner, decide))
         finally:
             self.resign()
+            self._election.let_go_of_all()
         self._disks.worked()
         return result
 

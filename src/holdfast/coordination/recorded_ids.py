@@ -38,6 +38,7 @@ from holdfast.metadata.records import MetadataRecord
 from holdfast.metadata.store import ControllerLocation
 from holdfast.model.errors import (
     BrokerUnavailableError,
+    FencedControllerError,
     HoldfastError,
     KafkaStorageError,
     NetworkError,
@@ -187,7 +188,11 @@ class RecordedBrokerIds:
             records, value = decide(image)
             return records, _Decided(value=value)
 
-        decided = self._store.in_passing(self._reigner, decide_alone)
+        try:
+            decided = self._store.in_passing(self._reigner, decide_alone)
+        except FencedControllerError as e:  # somebody reigns who found other copies good: that one is asked
+            log.info("an id was not decided on: %s", e)
+            return None
         if decided is None:
             return None
         self._pass_again_s = time.monotonic() + PASSING_S

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from holdfast.model.errors import ConfigError, GenerateBrokerIdError, Inconsiste
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log_dir import encode_meta_properties
 from holdfast.storage.stored_ids import known_id, stored_id
+from holdfast.testing import wait_for
 
 LISTENER = "127.0.0.1:9092"
 
@@ -170,6 +172,22 @@ def test_a_directory_that_cannot_be_read_may_say_who_this_is(machine: Machine) -
     assert machine.id_of() == 10
     machine.format(machine.dirs[1], 7)
     assert machine.id_of() == 7
+
+
+def open_below(root: Path) -> list[str]:
+    """Files of this process."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in found if path.startswith(f"{root}/")]
+
+
+def test_what_was_asked_is_not_kept_open(machine: Machine) -> None:
+    """A disk of the metadata that is left out later must be free to be unmounted."""
+    assert machine.id_of() == 1001
+    assert machine.id_of() == 1001
+    wait_for(lambda: not open_below(machine.root), f"no open file, found {open_below(machine.root)}")
 
 
 def test_K426_07_several_missing_are_named_and_nothing_is_given(machine: Machine) -> None:
