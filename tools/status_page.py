@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kio.schema.index import api_key_map
 
-from holdfast.protocol.apis import INTERNAL, SPOKEN
+from holdfast.protocol.apis import INTERNAL, OPERATORS, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
@@ -89,7 +89,7 @@ def api_tables(reasons: dict[str, list[str]]) -> list[str]:
             raise SystemExit(f"{DATA}: [api] gives no reason why {name} (key {key}) is not spoken")
         state = "spoken" if key in ours else "between brokers" if key in inside else f"not: {why[name]}"
         if key > max(api_key_map):
-            state = "ours, for operators"
+            state = "ours, for operators" if key in OPERATORS else "ours, between brokers"
         title = "".join(part.capitalize() for part in name.split("_"))
         lines.append(f"| {key} | {title} | {f'{versions[0]} to {versions[1]}' if versions else '-'} | {state} |")
     return lines

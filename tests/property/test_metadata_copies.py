@@ -1,8 +1,9 @@
 """Two brokers judge the copies of the metadata differently, and the locks keep neither from reigning (decision 0009).
 
-What each can reach breaks and is mended by itself; one witness of three always answers both. They claim,
-commit, probe and are killed, also in the middle of what the other one does: between two of its file operations. Then: a
-commit that returned is in what every later claim loads, whoever made it: no two of different claims count apart.
+What each can reach breaks and is mended by itself; one witness of three always answers both. They claim, commit, probe,
+decide one thing in passing (decision 0019) and are killed, also in the middle of what the other one does: between two
+of its file operations. Then: a commit that returned is in what every later claim loads, whoever made it: no two of
+different claims count apart.
 No copy is taken for damaged.
 
 Not shown: nothing hangs here.
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import InlineLanes
+from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import FeatureLevelRecord
 from holdfast.metadata.store import Candidate, Claim
 from holdfast.model.errors import HoldfastError
@@ -112,7 +114,10 @@ class Run:
     def start(self, broker: int) -> None:
         """A new process, after whatever there was."""
         self.claims.pop(broker, None)
-        self.stores[broker] = EmbeddedStore(
+        self.stores[broker] = self._store(broker)
+
+    def _store(self, broker: int | None) -> EmbeddedStore:
+        return EmbeddedStore(
             COPIES, files=self._files(), snapshot_bytes=600, clock=lambda: 1000, new_id=self._new_id,
             lanes=InlineLanes(), witness=Witness(broker_id=broker, directories=WITNESSES, makes_place=True),
         )  # fmt: skip
@@ -149,6 +154,8 @@ class Run:
             self.start(broker)
         elif action.what == "claim":
             self.claim(broker)
+        elif action.what == "pass":
+            self.decide_in_passing(broker)
         elif broker in self.claims:
             claim, store = self.claims[broker], self.stores[broker]
             try:
@@ -160,14 +167,36 @@ class Run:
                 self.claims.pop(broker, None)
 
     def commit(self, store: EmbeddedStore, claim: Claim) -> None:
+        record = self._new_record()
+        store.commit([record], claim.epoch)
+        self._count(record.name, claim.epoch)
+
+    def _new_record(self) -> FeatureLevelRecord:
         self.names += 1
-        name = f"feature-{self.names}"
-        store.commit([FeatureLevelRecord(name=name, level=1)], claim.epoch)
-        self.counted[name] = claim.epoch
+        return FeatureLevelRecord(name=f"feature-{self.names}", level=1)
+
+    def _count(self, name: str, of: int) -> None:
+        """A commit has returned."""
+        self.counted[name] = of
         for epoch, loaded in self.loaded.items():
-            assert epoch <= claim.epoch or name in loaded, (
-                f"{name} of {claim.epoch} counts and claim {epoch} has it not"
-            )
+            assert epoch <= of or name in loaded, f"{name} of {of} counts and claim {epoch} has it not"
+
+    def decide_in_passing(self, broker: int) -> None:
+        """By another process, which has no id."""
+        record = self._new_record()
+        self.processes += 1
+
+        def decide(image: ClusterImage) -> tuple[list[FeatureLevelRecord], int]:
+            self._note_loaded(image.controller_epoch, set(image.features))
+            return [record], image.controller_epoch
+
+        try:
+            epoch = self._store(None).in_passing(-1 - self.processes, decide)
+        except HoldfastError as e:
+            assert "is damaged" not in str(e)
+            return
+        assert epoch is not None  # nobody's locks are in its way here
+        self._count(record.name, epoch)
 
     def claim(self, broker: int) -> bool:
         self.claims.pop(broker, None)
@@ -180,13 +209,18 @@ class Run:
             return False
         reasons = [copy.reason or "" for copy in store.copies()]
         assert not any("is damaged" in reason for reason in reasons), reasons
-        assert claim.epoch not in self.loaded, f"epoch {claim.epoch} is two claims'"
-        found = {record.name for record in loaded.records if isinstance(record, FeatureLevelRecord)}
-        lost = {name for name, epoch in self.counted.items() if epoch < claim.epoch} - found
-        assert not lost, f"claim {claim.epoch} has not {lost}, which counted"
-        self.loaded[claim.epoch] = found
+        self._note_loaded(
+            claim.epoch, {record.name for record in loaded.records if isinstance(record, FeatureLevelRecord)}
+        )
         self.claims[broker] = claim
         return True
+
+    def _note_loaded(self, of: int, found: set[str]) -> None:
+        """A claim has loaded these."""
+        assert of not in self.loaded, f"epoch {of} is two claims'"
+        lost = {name for name, epoch in self.counted.items() if epoch < of} - found
+        assert not lost, f"claim {of} has not {lost}, which counted"
+        self.loaded[of] = found
 
     def end(self) -> None:
         """Everything works again: a third broker finds all that counted."""
@@ -197,13 +231,13 @@ class Run:
 
 
 def _plain(broker: int) -> st.SearchStrategy[Action]:
-    does = st.sampled_from(["claim", "claim", "commit", "commit", "commit", "tend", "restart", "break", "mend"])
+    does = st.sampled_from(["claim", "claim", "commit", "commit", "commit", "tend", "pass", "restart", "break", "mend"])
     return st.builds(Action, broker=st.just(broker), what=does, at=st.sampled_from(MAY_BREAK[broker]))
 
 
 def _interrupted(broker: int) -> st.SearchStrategy[Action]:
     return st.builds(
-        Action, broker=st.just(broker), what=st.sampled_from(["claim", "commit", "tend"]),
+        Action, broker=st.just(broker), what=st.sampled_from(["claim", "commit", "tend", "pass"]),
         after=st.one_of(st.integers(0, 20), st.integers(0, DEEPEST)), between=_plain(3 - broker),
     )  # fmt: skip
 
@@ -254,6 +288,19 @@ def test_A5_of_two_claims_at_once_in_different_copies_one_gives_up() -> None:
         actions = [Action(broker=1, what="claim", after=after, between=Action(broker=2, what="claim"))]
         actions += [Action(broker=broker, what="commit") for broker in (1, 2, 1, 2)]
         judged(({COPIES[0]}, {COPIES[1]}), actions).end()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("pass", "pass"), ("pass", "claim"), ("claim", "pass"), ("commit", "pass")]
+)
+@pytest.mark.parametrize("views", [({COPIES[0]}, {COPIES[1]}), ({COPIES[0]}, set()), (set(), set())])
+def test_K426_17_a_decision_in_passing_between_any_two_operations_of_another(
+    views: tuple[set[str], set[str]], first: str, second: str
+) -> None:
+    for after in range(DEEPEST):
+        actions = [Action(broker=1, what=first, after=after, between=Action(broker=2, what=second))]
+        actions += [Action(broker=broker, what="commit") for broker in (1, 2)]
+        judged(views, actions).end()
 
 
 @pytest.mark.parametrize("views", [(set(), set()), ({COPIES[0]}, set()), (set(), {COPIES[0]})])

@@ -33,6 +33,7 @@ ALWAYS: frozenset[int] = frozenset(
         ApiKey.BROKER_HEARTBEAT,
         ApiKey.ALTER_PARTITION,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CLAIM_BROKER_ID,
     )
 )
 ORDERS: frozenset[int] = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))

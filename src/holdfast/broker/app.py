@@ -26,6 +26,7 @@ from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
+from holdfast.broker.identity import host_key
 from holdfast.broker.listening import when_free
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
@@ -237,6 +238,7 @@ class Broker:
                 rack=config.optional_str("broker.rack"),
                 cluster_id=self.cluster_id,
                 incarnation_id=self.platform.new_id(),
+                host=host_key(config),
             ),
             self.reigns.locate,
             on_refused=self.reigns.refused,

@@ -13,6 +13,7 @@ dropped, and whoever is next begins with what is recorded.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
 from collections import deque
@@ -20,18 +21,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.controller_channel import ControllerChannel
-from holdfast.broker.signs_of_life import is_dead
+from holdfast.broker.signs_of_life import lives
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
 from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerHeartbeat,
     BrokerRegister,
+    ClaimBrokerId,
     HeartbeatReply,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
 )
+from holdfast.metadata import host_records
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import (
     HoldfastError,
@@ -147,7 +150,7 @@ class ControllerLoop:
         self._channels: dict[int, ControllerChannel] = {}
         self._said_offline: dict[int, set[TopicPartition]] = {}
         """What each broker's channel has answered 56 for, and not 0 since."""
-        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._probes: dict[int, asyncio.Task[bool]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
 
@@ -187,6 +190,8 @@ class ControllerLoop:
         """Decide, commit, tell; the decision's reply. Raises what the controller decided to refuse with."""
         if isinstance(event, BrokerRegister):
             await self._ask_the_one_before(event)
+        elif isinstance(event, ClaimBrokerId):
+            event = await self._with_answers(event)
         if self._closed:
             raise NotControllerError("this broker is not the controller")
         if len(self._events) >= MAX_WAITING:  # not "ask another one": there is none, and everybody would ask at once
@@ -438,9 +443,21 @@ class ControllerLoop:
         if known is not None and elsewhere and known.incarnation_id != event.incarnation_id and not known.fenced:
             await self._probe(known.id, known.epoch)
 
-    async def _probe(self, broker_id: int, broker_epoch: int) -> None:
-        if await is_dead(*self.image.brokers[broker_id].endpoints.for_controller.address):
+    async def _with_answers(self, event: ClaimBrokerId) -> ClaimBrokerId:
+        """The claim, and whether the one who has the host's id lives: it may have been killed a moment ago, or not be
+        active yet."""
+        entry = host_records.host(self.image, event.applicant.host)
+        known = None if entry is None else self.image.brokers.get(entry.broker_id)
+        if known is not None and await self._probe(known.id, known.epoch):
+            return dataclasses.replace(event, answering=frozenset((known.id,)))
+        return event
+
+    async def _probe(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the port of a registered broker is served; one that refuses is news."""
+        found = await lives(*self.image.brokers[broker_id].endpoints.for_controller.address)
+        if found is False:
             self._refused(broker_id, broker_epoch)
+        return found is True
 
     # -- ending ------------------------------------------------------------------------------------------------
 

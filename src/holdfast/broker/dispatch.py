@@ -65,6 +65,8 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.ALTER_PARTITION: "controller_api",
     ApiKey.UNREGISTER_BROKER: "controller_api",
     ApiKey.MANAGE_LOG_DIRS: "disks",
+    ApiKey.CLAIM_BROKER_ID: "broker_ids",
+    ApiKey.MANAGE_BROKER_IDS: "broker_ids",
     ApiKey.DESCRIBE_ACLS: "acls",
     ApiKey.CREATE_ACLS: "acls",
     ApiKey.DELETE_ACLS: "acls",

@@ -117,20 +117,32 @@ class LogLines(logging.Handler):
         return True
 
 
-def configure_logging(broker_id: int) -> LogLines:
-    """All log lines go to standard error (once ``start_writing`` was called), with the broker's number; what ends a
-    thread by itself is logged too."""
+def configure_logging(broker_id: int | None) -> LogLines:
+    """All log lines go to standard error (once ``start_writing`` was called), with the broker's number; None: it is not
+    known yet. What ends a thread by itself is logged too."""
     level = os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper()
     if level not in logging.getLevelNamesMapping():
         raise ConfigError(f"HOLDFAST_LOG_LEVEL={level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     lines = LogLines(2)
-    lines.setFormatter(logging.Formatter(f"[%(asctime)s] %(levelname)s [broker-{broker_id}] %(message)s (%(name)s)"))
+    lines.setFormatter(_formatter(broker_id))
     root = logging.getLogger()
     root.handlers[:] = [lines]
     root.setLevel(level)
     threading.excepthook = _thread_ended
     sys.unraisablehook = _not_raised
     return lines
+
+
+def _formatter(broker_id: int | None) -> logging.Formatter:
+    name = "broker" if broker_id is None else f"broker-{broker_id}"
+    return logging.Formatter(f"[%(asctime)s] %(levelname)s [{name}] %(message)s (%(name)s)")
+
+
+def name_broker(broker_id: int) -> None:
+    """The broker's number is known now: the lines from here on have it."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogLines):
+            handler.setFormatter(_formatter(broker_id))
 
 
 def start_writing() -> None:

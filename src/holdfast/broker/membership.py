@@ -72,6 +72,8 @@ class Identity:
     rack: str | None
     cluster_id: str
     incarnation_id: UUID
+    host: str | None = None
+    """The key of its host (KIP-426); None: it has none."""
 
 
 class Directories(Protocol):
@@ -242,7 +244,8 @@ class Membership:
                 for e in me.endpoints.listeners
             ],
             **listener_choice(me.endpoints),
-            rack=me.rack, log_dirs=self._directories.all(), cordoned_log_dirs=self._directories.known_cordoned(),
+            host=me.host or "", rack=me.rack,
+            log_dirs=self._directories.all(), cordoned_log_dirs=self._directories.known_cordoned(),
             **_what_became(self._fates()),
         )  # fmt: skip
         error = error_of(int(response.error_code))

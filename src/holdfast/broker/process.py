@@ -16,13 +16,16 @@ import sys
 
 from holdfast.broker.app import Broker
 from holdfast.broker.closer import Closer
-from holdfast.broker.log_lines import LogLines, configure_logging, start_writing
+from holdfast.broker.identity import identify
+from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
 from holdfast.model.config import BrokerConfig, ineffective, read_properties
 from holdfast.model.errors import ConfigError, HoldfastError
 
 log = logging.getLogger(__name__)
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def _raise_file_limit() -> None:
@@ -43,11 +46,15 @@ def _tune_garbage_collection() -> None:
 
 
 async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None) -> int:
-    broker = Broker(config, Platform.real(closer))
-    broker.properties_path = own_file
+    platform = Platform.real(closer)
     if closer is not None:
-        closer.watch(broker.loop)
-    for number in (signal.SIGTERM, signal.SIGINT):
+        closer.watch(asyncio.get_running_loop())
+    identified = await _identified(config, platform)
+    if identified is None:
+        return 0
+    broker = Broker(identified, platform)
+    broker.properties_path = own_file
+    for number in _STOPS:
         broker.loop.add_signal_handler(number, broker.stopping.set)
     starting = broker.loop.create_task(broker.start())
     stopping = broker.loop.create_task(broker.stopping.wait())
@@ -67,6 +74,25 @@ async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | Non
     return broker.exit_code
 
 
+async def _identified(config: BrokerConfig, platform: Platform) -> BrokerConfig | None:
+    """The configuration with the broker's id; None: the process was told to end before that was known."""
+    if config.given_id is not None:
+        return config
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+    for number in _STOPS:
+        loop.add_signal_handler(number, stopping.set)
+    identifying = loop.create_task(identify(config, platform))
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait([identifying, waiting], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if not identifying.done():
+        identifying.cancel()
+        return None
+    identified = identifying.result()
+    name_broker(identified.node_id)
+    return identified
+
+
 def run_broker(
     config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None, keep_log_dirs: bool = False
 ) -> int:
@@ -83,7 +109,7 @@ def run_broker(
         with open(config_path, encoding="utf-8") as file:
             text = file.read()
         config = BrokerConfig.parse(read_properties(text))
-        lines = configure_logging(config.node_id)
+        lines = configure_logging(config.given_id)
         for line in oddities(text, config):
             log.warning("%s: %s", config_path, line)
         for line in ineffective(config):

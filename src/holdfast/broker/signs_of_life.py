@@ -21,17 +21,23 @@ _CLIENT: Final = CONTROLLER_PREFIX.decode() + "probe"
 """By this name the port of a broker that was killed a moment ago answers at once that it is dead."""
 
 
-async def is_dead(host: str, port: int) -> bool:
-    """Whether the port refuses, or says itself that its broker was killed. False: one lives, or nobody knows."""
+async def lives(host: str, port: int) -> bool | None:
+    """True: a broker answers there. False: the port refuses, or says itself that its broker was killed. None: nobody
+    knows, and its session will tell."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             while await _ends(host, port):  # noqa: ASYNC110 - another process is asked
                 await asyncio.sleep(PROBE_RETRY_S)
+        return True
     except BrokerUnreachable as e:
-        return e.refused
+        return False if e.refused else None
     except (HoldfastError, TimeoutError):
-        pass
-    return False
+        return None
+
+
+async def is_dead(host: str, port: int) -> bool:
+    """Whether it is known that no broker lives there."""
+    return await lives(host, port) is False
 
 
 async def _ends(host: str, port: int) -> bool:

@@ -23,6 +23,7 @@ from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.storage import topic_configs
 from holdfast.storage.file_locks import LockFile
 from holdfast.storage.files import OsFiles
+from holdfast.storage.stored_ids import known_id
 
 MAX_SHOWN = 50
 """Partitions that a plan lists; the rest is counted."""
@@ -74,7 +75,13 @@ def _place(data_dir: str | None, configs: Sequence[str]) -> Place:
         except ConfigError as e:
             raise click.ClickException(f"{path}: {e}") from e
         metadata += [each for each in map(os.path.abspath, config.metadata_log_dirs) if each not in metadata]
-        log_dirs[config.node_id] = tuple(map(os.path.abspath, config.log_dirs))
+        try:
+            broker_id = known_id(config.given_id, config.log_dirs, OsFiles())
+        except HoldfastError as e:
+            raise click.ClickException(f"{path}: {e}") from e
+        if broker_id is None:  # its directories are empty or cannot be read: whose they are makes no difference
+            broker_id = -1 - len(log_dirs)
+        log_dirs[broker_id] = tuple(map(os.path.abspath, config.log_dirs))
         witnesses += map(os.path.abspath, config.metadata_witness_dirs)
     return Place(metadata_dirs=tuple(metadata), log_dirs=log_dirs, witnesses=tuple(dict.fromkeys(witnesses)))
 

@@ -28,6 +28,7 @@ from holdfast.controller.events import (
 )
 from holdfast.controller.state import ControllerState
 from holdfast.controller.transitions import BROKER, Sign, Standing, standing
+from holdfast.metadata import host_records
 from holdfast.metadata.image import BrokerImage, PartitionImage, TopicImage
 from holdfast.metadata.records import (
     BrokerRegistrationChangeRecord,
@@ -93,6 +94,8 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
             control_plane=control_plane,
         )
     )
+    if event.host is not None:
+        records += host_records.registered(state.image, event.host, event.broker_id)
     return Decision(records=tuple(records), reply=Registered(broker_epoch=epoch))
 
 
@@ -126,6 +129,7 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
         records = [*_partitions_without(state, broker.id), *records]
     if broker.fenced and not after.fenced:
         state.unserved.pop(broker.id, None)
+        records += host_records.seen_alive(state.image, broker.id)
     directories = cordon.change(broker, event)
     if directories is not None:
         records.append(directories)

@@ -11,7 +11,7 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import brokers, configs, isr, reassignment, replicas, topics
+from holdfast.controller import broker_ids, brokers, configs, isr, reassignment, replicas, topics
 from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
@@ -21,6 +21,7 @@ from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerHeartbeat,
     BrokerRegister,
+    ClaimBrokerId,
     CreatePartitions,
     CreateTopics,
     Decision,
@@ -28,6 +29,7 @@ from holdfast.controller.events import (
     ElectLeaders,
     Event,
     ListReassignments,
+    ManageBrokerIds,
     ReplicaEnds,
     ReplicasOffline,
     ReplicasOnline,
@@ -156,6 +158,8 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     ReplicaEnds: replicas.replica_ends,
     ReplicaTurns: replicas.turns,
     UnregisterBroker: brokers.unregister,
+    ClaimBrokerId: broker_ids.claim,
+    ManageBrokerIds: broker_ids.manage,
     Tick: _tick,
     AlterPartition: isr.alter_partition,
     ElectLeaders: isr.elect_leaders,

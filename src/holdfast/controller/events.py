@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from holdfast.metadata.broker_ids import Applicant
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates, ReplicaTurn
@@ -43,7 +44,7 @@ class Decision:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegister:
     """A broker started. ``fates``: what became of its replicas while it was away. ``cordoned``: by its properties file;
-    None: nothing is said of that.
+    ``host``: on which it runs (KIP-426). None: nothing is said of that.
 
     Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError.
     """
@@ -56,6 +57,7 @@ class BrokerRegister:
     log_dirs: tuple[DirectoryId, ...] = ()
     cordoned: tuple[DirectoryId, ...] | None = None
     fates: ReplicaFates = ALL_KEPT
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,49 @@ class UnregisterBroker:
     """Forget a broker that was stopped. Reply None; BrokerIdNotRegisteredError; InvalidRequestError: it is alive."""
 
     broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimBrokerId:
+    """A broker starts and does not know its id. ``answering``: ids whose registered ports were found to be served,
+    though their brokers may not count as alive yet.
+
+    Reply: a broker_ids.Outcome; InvalidRequestError: its host cannot be one.
+    """
+
+    applicant: Applicant
+    answering: frozenset[BrokerId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManageBrokerIds:
+    """Which host has which broker id. ``host`` None: only tell. ``broker_id``: what the host has from now on; None:
+    what is kept of it is forgotten.
+
+    Reply: BrokerHosts, as they are then; InvalidRequestError; ResourceNotFoundError: nothing is kept of the host.
+    """
+
+    host: str | None = None
+    broker_id: BrokerId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHost:
+    """``is_awaited``: a broker has taken the id and was not alive since. ``is_alive``: whether the broker of that id
+    is; None: none is registered."""
+
+    host: str
+    broker_id: BrokerId
+    is_awaited: bool
+    is_alive: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerHosts:
+    """In the order of their names. ``sequence``: the number of the last new id."""
+
+    hosts: tuple[BrokerHost, ...]
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,6 +463,8 @@ Event: TypeAlias = (
     | ReplicaTurns
     | ReplicaEnds
     | UnregisterBroker
+    | ClaimBrokerId
+    | ManageBrokerIds
     | Tick
     | AlterPartition
     | ElectLeaders

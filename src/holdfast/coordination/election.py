@@ -80,6 +80,22 @@ class Election:
                     self.let_go(path)
                 blocked.wait()  # and begin again, with this one
 
+    def try_take(self) -> bool:
+        """Take all locks if nobody has one. OSError as ``take``."""
+        answered = self.open_all()
+        if not self._locks:
+            what = f"no lock file can be opened in {', '.join(self._paths)}"
+            raise OSError(what) if answered else KafkaStorageError(what)
+        if self._take_free() is not None:
+            return False
+        before = dict(self._locks)
+        self.open_all()
+        if before != self._locks:  # a directory was wiped and filled again meanwhile
+            self._release()
+            return False
+        self.is_held = True
+        return True
+
     def _take_free(self) -> LockFile | None:
         """Take all, or none and return one that another has."""
         for lock in self._in_order():
@@ -100,6 +116,12 @@ class Election:
         if lock is not None:
             lock.release()
             self._lanes.begin(("lock", path), lock.close)
+
+    def let_go_of_all(self) -> None:
+        """Of every copy: who does not wait for them has no file open there."""
+        self.is_held = False
+        for path in tuple(self._locks):
+            self.let_go(path)
 
     def _in_order(self) -> list[LockFile]:
         return [self._locks[path] for path in self._paths if path in self._locks]

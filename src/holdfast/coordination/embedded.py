@@ -61,9 +61,10 @@ T = TypeVar("T")
 class Witness:
     """A broker and its log directories, which keep notes of which copies of the metadata are good.
 
+    ``broker_id``: None: it does not know its id yet, so nobody is told of its directories.
     ``makes_place``: they are other directories (``metadata.witness.dirs``), which hold nothing but notes."""
 
-    broker_id: BrokerId
+    broker_id: BrokerId | None
     directories: tuple[str, ...]
     makes_place: bool = False
 
@@ -165,8 +166,9 @@ class EmbeddedStore:
         if set(kept) - {cluster_id} or not kept:
             raise KafkaStorageError(f"Metadata directories {', '.join(good)}: the cluster's id could not be kept")
         witness = self._witness
-        if witness is not None:
-            self._at(good, lambda copy: copy.register(witness.broker_id, witness.directories))
+        if witness is not None and witness.broker_id is not None:
+            broker_id = witness.broker_id
+            self._at(good, lambda copy: copy.register(broker_id, witness.directories))
             if witness.makes_place:
                 self._make_places(witness.directories)
         return cluster_id
@@ -213,8 +215,14 @@ class EmbeddedStore:
     def claim(self, candidate: Candidate, news: ReignNews | None = None) -> Claim:
         """Wait for the locks, recover the log, append the claim, say where the controller is. That a claim is over
         shows when a copy is next written, read or probed; of the lives of brokers nothing is known here."""
+        claim = self._judged(lambda: self._claim_now(candidate, news))
+        self._disks.worked()
+        return claim
+
+    def _judged(self, work: Callable[[], T]) -> T:
+        """What came of it; errors of directories are counted (``judge``)."""
         try:
-            claim = self._claim_now(candidate, news)
+            return work()
         except (KafkaStorageError, OSError) as e:
             self._refuse_closed()  # what else went wrong does not matter then
             if isinstance(e, KafkaStorageError):
@@ -224,8 +232,6 @@ class EmbeddedStore:
             failure.__cause__ = e
             self._disks.failed(failure)
             raise failure from e
-        self._disks.worked()
-        return claim
 
     def judge(self) -> Judgement:
         """Fatal when all directories have failed (H-23)."""
@@ -246,11 +252,44 @@ class EmbeddedStore:
             self._election.release()
             raise
 
+    def in_passing(
+        self, reigner: BrokerId, decide: Callable[[ClusterImage], tuple[Sequence[MetadataRecord], T]]
+    ) -> T | None:
+        """Reign for one decision, if nobody reigns: what it comes to, once its records are kept; None: somebody has the
+        locks. For who cannot be the controller and finds none (KIP-426: a broker without an id).
+
+        ``reigner``: a number below -1, drawn at random, which tells those apart that do this at the same time. Nobody
+        is told of the reign. Errors as of ``claim`` and ``commit``."""
+        self._refuse_closed()
+        self.cluster_id()
+        try:
+            if not self._judged(self._election.try_take):
+                return None
+            result = self._judged(lambda: self._decide_once(reigner, decide))
+        finally:
+            self.resign()
+            self._election.let_go_of_all()
+        self._disks.worked()
+        return result
+
+    def _decide_once(
+        self, reigner: BrokerId, decide: Callable[[ClusterImage], tuple[Sequence[MetadataRecord], T]]
+    ) -> T:
+        with self._mutex:
+            self._refuse_closed()
+            claim = self._begin_reign(Candidate(broker_id=reigner, host="", port=0), tell=False)
+            loaded = self.load(claim)
+            image, _ = ClusterImage.empty(self.cluster_id()).apply(loaded.records, loaded.base_offset)
+            records, result = decide(image)
+            if records:
+                self.commit(records, claim.epoch)
+            return result
+
     def _refuse_closed(self) -> None:
         if self._closed:
             raise FencedControllerError("The metadata store is closed")
 
-    def _begin_reign(self, candidate: Candidate) -> Claim:
+    def _begin_reign(self, candidate: Candidate, *, tell: bool = True) -> Claim:
         self._claim = self._failure = self._news = None
         records, epoch = self._copies.begin(candidate.broker_id, self.cluster_id())
         claim = Claim(epoch=epoch, candidate=candidate)
@@ -258,7 +297,8 @@ class EmbeddedStore:
         self._append([opening], epoch)
         self._loaded = Loaded(records=(*records, opening), end_offset=self._copies.end_offset)
         self._claim = claim
-        self._write_location(claim)
+        if tell:
+            self._write_location(claim)
         return claim
 
     def _write_location(self, claim: Claim) -> None:

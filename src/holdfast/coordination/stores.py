@@ -7,15 +7,17 @@ handed over, so that the simulation can give it another one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
+from holdfast.coordination.recorded_ids import RecordedBrokerIds
 from holdfast.coordination.zookeeper import ZooKeeperStore
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
-from holdfast.metadata.store import MetadataStore
+from holdfast.metadata.broker_ids import BrokerIdMapping
+from holdfast.metadata.store import Judgement, MetadataStore
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.storage.files import FileSystem
@@ -41,10 +43,70 @@ def open_store(config: BrokerConfig, machine: Machine) -> MetadataStore:
     """The store of this broker; nothing is read or connected yet. ConfigError when what it needs is not installed, or
     its keys contradict each other."""
     name = config.str("metadata.store")
-    return _embedded(config, machine) if name == STORE_EMBEDDED else _zookeeper(config, machine)
+    if name == STORE_EMBEDDED:
+        witness = Witness(
+            broker_id=config.node_id,
+            directories=_absolute(config.metadata_witness_dirs),
+            makes_place=config.metadata_witness_dirs != config.log_dirs,
+        )
+        return _embedded(config, machine, witness)
+    return _zookeeper(config, machine)
 
 
-def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
+class OpenIds(Protocol):
+    """What a broker that starts without an id asks, and lets go of once it has one."""
+
+    @property
+    def mapping(self) -> BrokerIdMapping: ...
+
+    def open(self, *, may_be_new: bool = True) -> None:
+        """Find the cluster, or begin one if it ``may_be_new``. What keeps a broker from starting is raised."""
+        ...
+
+    def judge(self) -> Judgement:
+        """What follows from the errors of the mapping so far."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _EmbeddedIds:
+    def __init__(self, store: EmbeddedStore, files: FileSystem) -> None:
+        self._store = store
+        self._files = files
+        self.mapping: BrokerIdMapping = RecordedBrokerIds(store)
+
+    def open(self, *, may_be_new: bool = True) -> None:
+        copies = self._store.directories
+        if not may_be_new and not any(self._files.exists(f"{path}/cluster.id") for path in copies):
+            raise ConfigError(f"metadata.log.dirs: {', '.join(copies)} hold no cluster: expected one that has run")
+        self._store.cluster_id()
+
+    def judge(self) -> Judgement:
+        return self._store.judge()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def open_broker_ids(config: BrokerConfig, machine: Machine) -> OpenIds:
+    """Where the cluster keeps which host has which broker id; nothing is read or connected yet. ConfigError as of
+    ``open_store``."""
+    name = config.str("metadata.store")
+    if name == STORE_EMBEDDED:
+        # Its log directories keep no notes yet, and are not registered: it has no id by which they would be.
+        given = config.metadata_witness_dirs if config.metadata_witness_dirs != config.log_dirs else ()
+        return _EmbeddedIds(
+            _embedded(config, machine, Witness(broker_id=None, directories=_absolute(given))), machine.files
+        )
+    raise ConfigError(f"node.id: with metadata.store={name} ids of hosts are not kept yet: expected a number")
+
+
+def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(os.path.abspath, paths))
+
+
+def _embedded(config: BrokerConfig, machine: Machine, witness: Witness) -> EmbeddedStore:
     return EmbeddedStore(
         config.metadata_log_dirs,
         files=machine.files,
@@ -53,11 +115,7 @@ def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
         lanes=machine.lanes("metadata"),
         readers=machine.lanes("metadata-look"),
         patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
-        witness=Witness(
-            broker_id=config.node_id,
-            directories=tuple(map(os.path.abspath, config.metadata_witness_dirs)),
-            makes_place=config.metadata_witness_dirs != config.log_dirs,
-        ),
+        witness=witness,
     )
 
 

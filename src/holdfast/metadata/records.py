@@ -29,10 +29,12 @@ NO_CHANGE: Final = NoChange.NO_CHANGE
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to; the numbers are Kafka's."""
+    """What a configuration belongs to; the numbers are Kafka's, but for HOST: which broker id a host has
+    (host_records.py)."""
 
     TOPIC = 2
     BROKER = 4
+    HOST = 100
 
 
 class RecoveryState(IntEnum):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.model import listeners
+from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, KEY_LISTENER, RESERVED_MAX
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
 from holdfast.model.config_keys import KEYS
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
@@ -166,14 +167,24 @@ class BrokerConfig:
         raise TypeError(f"{name} is {value!r}, not a list")
 
     @property
-    def node_id(self) -> builtins.int:
-        """node.id, or broker.id; ConfigError when neither is given."""
+    def given_id(self) -> builtins.int | None:
+        """node.id, or broker.id; None when neither is given."""
         node = self.optional_int("node.id")
         if node is None:
             node = self.int("broker.id")
-        if node < 0:
+        return None if node < 0 else node
+
+    @property
+    def node_id(self) -> builtins.int:
+        """The same where it must be known: of a broker that runs, or has run. ConfigError when it is not given."""
+        node = self.given_id
+        if node is None:
             raise ConfigError("node.id is not set: expected a number >= 0 that no other broker has")
         return node
+
+    def identified(self, node: builtins.int) -> "BrokerConfig":
+        """This configuration with node.id, which the broker has found out."""
+        return replace(self, static={**self.static, "node.id": builtins.str(node)})._resolved()
 
     @property
     def log_dirs(self) -> tuple[builtins.str, ...]:
@@ -249,17 +260,47 @@ def ineffective(config: BrokerConfig) -> list[str]:
             for key, text in given
             if key.name.startswith("zookeeper.") and key.inert is None
         ]
-    lines += [f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None]
+    lines += _about_ids(config)
+    lines += [
+        f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
+    ]
     if not LogConfig.of(config, {}).delete:
         lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
     return lines
 
 
-def _check_together(config: BrokerConfig) -> None:
-    """Rules between keys."""
+def _about_ids(config: BrokerConfig) -> Iterator[str]:
+    """Keys about ids that come to nothing beside node.id, and a node.id that a new broker may get."""
+    node, reserved = config.given_id, config.int(RESERVED_MAX)
+    if node is None:
+        return
+    if node > reserved and config.bool(GENERATION):
+        yield (
+            f"node.id={node} is above {RESERVED_MAX}={reserved}: brokers without one get numbers from there on. "
+            f"Expected {reserved} at most, or {GENERATION}=false"
+        )
+    if config.bool(ADOPT_MISSING):
+        yield f"{ADOPT_MISSING}=true has no effect: node.id={node} is given"
+
+
+def _check_ids(config: BrokerConfig) -> None:
     node, broker = config.optional_int("node.id"), config.int("broker.id")
     if node is not None and broker not in (-1, node):
         raise ConfigError(f"Invalid value {broker} of broker.id: expected {node}, the value of node.id, or nothing")
+    if broker < -1:
+        raise ConfigError(f"Invalid value {broker} of broker.id: expected >= 0, or -1 for none")
+    key = config.optional_str(HOST_KEY)
+    port = config.listening.told_to_brokers.port
+    if key == KEY_LISTENER and not port:
+        raise ConfigError(
+            f"Invalid value {key} of {HOST_KEY}: the listener of brokers, {config.listening.told_to_brokers}, has "
+            f"another port at every start: expected a fixed one, or another key"
+        )
+
+
+def _check_together(config: BrokerConfig) -> None:
+    """Rules between keys."""
+    _check_ids(config)
     if not config.log_dirs or not all(config.log_dirs):
         raise ConfigError(f"Invalid value {config.log_dirs!r} of log.dirs: expected one directory or more, by commas")
     shared = config.metadata_log_dirs

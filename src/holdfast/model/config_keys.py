@@ -9,6 +9,7 @@ model/config.py.
 from collections.abc import Mapping
 from typing import Final
 
+from holdfast.model.config_id_keys import ID_KEYS
 from holdfast.model.config_inert import INERT_KEYS
 from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
 from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
@@ -41,7 +42,7 @@ _CLEANUP = ("compact", "delete")
 
 
 _IDENTITY = (
-    make_key("node.id", _I, None, "The broker's number; every node of a cluster has another one.", 0),
+    make_key("node.id", _I, None, "The broker's number, another one for each; if not given, the broker finds it.", 0),
     make_key("broker.id", _I, -1, "Older name of node.id. If both are given they must be equal; -1 is none."),
     make_key("broker.rack", _S, None, "Where the broker stands; replicas of a partition are spread over racks."),
     make_key(
@@ -468,6 +469,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
     key.name: key
     for group in (
         _IDENTITY,
+        ID_KEYS,
         _DIRECTORIES,
         _TOPICS,
         _LOG,

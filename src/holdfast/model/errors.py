@@ -236,6 +236,12 @@ class DuplicateReplicaError(StorageError):
     retriable = False
 
 
+class GenerateBrokerIdError(HoldfastError):
+    """A broker without an id gets none: a person must say which one it is (Kafka's name)."""
+
+    retriable = False
+
+
 class InconsistentMetaPropertiesError(StorageError):
     """meta.properties of a log directory contradicts the configuration or another directory."""
 

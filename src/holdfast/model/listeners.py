@@ -160,6 +160,11 @@ class Listening:
         for_brokers = name in (self.inter_broker, self.control_plane)
         return ListenerUse(name=name, for_brokers=for_brokers, for_operators=for_brokers or name in self.operators)
 
+    @property
+    def told_to_brokers(self) -> Endpoint:
+        """By which other brokers reach this one; port 0: any, which is known once it listens."""
+        return next(endpoint for endpoint in self.advertised if endpoint.name == self.inter_broker)
+
     def endpoints(self, ports: Mapping[str, int]) -> Endpoints:
         """What the cluster is told; ``ports``: which each listener has got, for one that may have any."""
         told = (

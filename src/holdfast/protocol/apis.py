@@ -1,9 +1,9 @@
 """The APIs and versions that Holdfast speaks; nothing else names a version.
 
 ``SPOKEN`` is what clients are told by ApiVersions; every API in it has a handler. ``INTERNAL`` is spoken
-between brokers, and by operators' commands. Message classes are kio's (interbroker.py and operating.py for what kio
-lacks) and are imported one version at a time, when first used: all of them together would cost a broker its memory
-limit.
+between brokers, and by operators' commands. Message classes are kio's (interbroker.py, operating.py and broker_ids.py
+for what kio lacks) and are imported one version at a time, when first used: all of them together would cost a broker
+its memory limit.
 """
 
 from collections.abc import Mapping
@@ -67,6 +67,9 @@ class ApiKey(IntEnum):
     DESCRIBE_TOPIC_PARTITIONS = 75
     MANAGE_LOG_DIRS = 18_502
     """Ours (protocol/operating.py)."""
+    CLAIM_BROKER_ID = 18_503
+    MANAGE_BROKER_IDS = 18_504
+    """Ours (protocol/broker_ids.py)."""
 
 
 class VersionRange(NamedTuple):
@@ -134,11 +137,13 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.BROKER_HEARTBEAT: VersionRange(2, 2),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
     ApiKey.MANAGE_LOG_DIRS: VersionRange(0, 0),
+    ApiKey.CLAIM_BROKER_ID: VersionRange(0, 0),
+    ApiKey.MANAGE_BROKER_IDS: VersionRange(0, 0),
 }
-"""What brokers ask each other for, and operators one broker; not advertised, and not taken on every listener."""
+"""What brokers ask each other for, and operators them; not advertised, and not taken on every listener."""
 
-OPERATORS: Final[frozenset[int]] = frozenset((int(ApiKey.MANAGE_LOG_DIRS),))
-"""What operators ask one broker."""
+OPERATORS: Final[frozenset[int]] = frozenset((int(ApiKey.MANAGE_LOG_DIRS), int(ApiKey.MANAGE_BROKER_IDS)))
+"""What operators ask."""
 BETWEEN_BROKERS: Final[frozenset[int]] = frozenset(map(int, INTERNAL)) - OPERATORS
 """What brokers and the controller say to each other."""
 
@@ -197,6 +202,8 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.ALLOCATE_PRODUCER_IDS: 0,
     ApiKey.MANAGE_LOG_DIRS: 0,
+    ApiKey.CLAIM_BROKER_ID: 0,
+    ApiKey.MANAGE_BROKER_IDS: 0,
 }
 
 _OURS: Final[Mapping[ApiKey, str]] = {
@@ -208,6 +215,8 @@ _OURS: Final[Mapping[ApiKey, str]] = {
         "interbroker",
     ),
     ApiKey.MANAGE_LOG_DIRS: "operating",
+    ApiKey.CLAIM_BROKER_ID: "broker_ids",
+    ApiKey.MANAGE_BROKER_IDS: "broker_ids",
 }  # fmt: skip
 """API -> module of this package that has its classes."""
 _RANGES: Final[dict[int, VersionRange]] = {int(k): v for m in (SPOKEN, INTERNAL) for k, v in m.items()}

@@ -78,6 +78,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.CheckpointError: 56,
     e.DiskQueueFullError: 56,
     e.DuplicateReplicaError: 56,
+    e.GenerateBrokerIdError: -1,
     e.InconsistentMetaPropertiesError: 56,
     e.LogDirNotFoundError: 57,
     e.UnknownProducerIdError: 59,

@@ -11,8 +11,8 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
   its leader must not leave behind (KIP-966).
 * The answer to LeaderAndIsr: ``last_epoch`` and ``end_offset`` of a partition of which nobody has everything.
-* BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py); and
-  ``cordoned_log_dirs``, which KIP-1066 gives to version 4 and Kafka gave to nothing else.
+* BrokerRegistration: ``rest`` and ``fates``, what became of the broker's replicas (model/fates.py); ``host``, on which
+  it runs (KIP-426); and ``cordoned_log_dirs``, which KIP-1066 gives to version 4 and Kafka gave to nothing else.
 * BrokerHeartbeat: ``turns``, what happened to replicas of a broker that lives; ``log_dirs``, which may grow while it
   lives. The cordoned ones are Kafka's own tag 1.
 * StopReplica: ``topic_id`` of each topic, so that a replica of an earlier topic of the same name is told
@@ -68,7 +68,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
-_TAG_USED_BY_BROKERS, _TAG_USED_BY_CONTROLLER = 0x1003, 0x1004
+_TAG_USED_BY_BROKERS, _TAG_USED_BY_CONTROLLER, _TAG_HOST = 0x1003, 0x1004, 0x1005
 _TAG_INTER_BROKER, _TAG_CONTROL_PLANE = 0x1000, 0x1001
 _TAG_TURNS = 0x1000
 _TAG_NUMBER, _TAG_LOG_DIRS = 0x1001, 0x1002
@@ -347,13 +347,15 @@ class ReplicaFateState(_BrokerRegistration):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationRequest(broker_registration.BrokerRegistrationRequest):
     """``rest``: the fate of replicas that are not in ``fates``; -1: it follows from previous_broker_epoch alone, as
-    in Kafka. ``cordoned_log_dirs``: those of the properties file (KIP-1066); None: nothing is said of them."""
+    in Kafka. ``cordoned_log_dirs``: those of the properties file (KIP-1066); None: nothing is said of them. ``host``:
+    the key of the host (KIP-426), empty where there is none."""
 
     rest: i8 = field(metadata={**_INT8, "tag": _TAG_REST}, default=i8(-1))
     fates: tuple[ReplicaFateState, ...] = field(metadata={"tag": _TAG_FATES}, default=())
     cordoned_log_dirs: tuple[UUID | None, ...] | None = field(metadata={**_UUID, "tag": _TAG_CORDONED}, default=None)
     inter_broker: str = field(metadata={**_STRING, "tag": _TAG_USED_BY_BROKERS}, default="")
     control_plane: str = field(metadata={**_STRING, "tag": _TAG_USED_BY_CONTROLLER}, default="")
+    host: str = field(metadata={**_STRING, "tag": _TAG_HOST}, default="")
 
 
 class _BrokerHeartbeat(_Message):

@@ -225,7 +225,32 @@ def _config_corpus() -> list[bytes]:
     return found
 
 
+def _make_hosts() -> Run:
+    """The text of a host's znode is a broker id, or a ValueError."""
+    from holdfast.metadata.broker_ids import decode_host_node, encode_host_node
+
+    def run(data: bytes) -> Any:
+        broker_id = decode_host_node(data)
+        assert decode_host_node(encode_host_node(broker_id)) == broker_id
+        return broker_id & 1
+
+    return run
+
+
+def _hosts_corpus() -> list[bytes]:
+    return [b'{"version":0,"broker.id":10}', b'{"version":1,"broker.id":2147483647,"x":{"y":[1]}}']
+
+
 READERS = (
+    Reader(
+        name="hosts",
+        reads="the znode of a host of a broker",
+        make=_make_hosts,
+        corpus=_hosts_corpus,
+        refusals=(ValueError,),
+        tokens=(*_NUMBERS, b"{", b"[", b'"', b"null", b"true", b": ", b'"version"', b'"broker.id"'),
+        max_size=300,
+    ),
     Reader(
         name="checkpoints",
         reads="checkpoints of offsets and of leader epochs",

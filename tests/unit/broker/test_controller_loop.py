@@ -15,6 +15,7 @@ from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.platform import Platform
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
+from holdfast.metadata.broker_ids import Applicant, Step, Taken
 from holdfast.metadata.store import Candidate, InMemoryStore
 from holdfast.model.errors import (
     DuplicateBrokerRegistrationError,
@@ -149,6 +150,29 @@ def test_a_killed_broker_registers_at_another_port_with_a_controller_that_is_new
                     await one.loop.submit(moved)
             else:
                 assert (await one.loop.submit(moved)).broker_epoch > one.epochs[2]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("how", ["killed", "lives", "registered, not active yet"])
+def test_K426_04_whether_the_hosts_id_is_free_its_port_is_asked(how: str) -> None:
+    """A broker that was killed a moment ago counts as alive still, one that is about to be does not yet."""
+
+    async def check() -> None:
+        async with reign(2) as one:
+            await one.loop.submit(events.ManageBrokerIds(host="h", broker_id=2))
+            if how == "registered, not active yet":
+                one.loop.post(events.BrokerConnectionLost(broker_id=2, broker_epoch=one.epochs[2], refused=True))
+            if how == "killed":
+                one.brokers[2].close()
+                one.loop.close()
+                claim = one.store.claim(Candidate(broker_id=1, host="127.0.0.1", port=one.brokers[1].port))
+                one.loop = ControllerLoop(Surroundings(), one.store, one.thread, claim, one.store.load(claim))
+                one.loop.start()
+            applicant = Applicant(host="h", claimant=UUID(int=9))
+            found = await one.loop.submit(events.ClaimBrokerId(applicant=applicant))
+            new = Taken(broker_id=1001, step=Step.NEW, sequence=1)
+            assert found == (Taken(broker_id=2, step=Step.HOST) if how == "killed" else new)
 
     asyncio.run(check())
 

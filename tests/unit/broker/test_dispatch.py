@@ -241,7 +241,7 @@ def test_each_listener_takes_what_it_is_for() -> None:
     for api_key in SPOKEN:
         assert all(is_taken(listener, api_key) for listener in (CLIENTS, brokers, operators))
     for api_key in INTERNAL:
-        wanted = (False, True, api_key is ApiKey.MANAGE_LOG_DIRS)
+        wanted = (False, True, api_key in (ApiKey.MANAGE_LOG_DIRS, ApiKey.MANAGE_BROKER_IDS))
         assert tuple(is_taken(listener, api_key) for listener in (CLIENTS, brokers, operators)) == wanted
 
 

@@ -14,6 +14,7 @@ from holdfast.model.config_keys import KEYS
 NOT_REWRITTEN = {
     "ssl.keystore.location": "there is no TLS here: a broker neither reads nor writes what it names",
     "ssl.truststore.location": "the same",
+    "broker.id.host.key": "it says what a host is called; a path is none of its values",
 }
 """Keys whose values are paths and that stay as they are in a copy, with the reason."""
 

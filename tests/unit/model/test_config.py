@@ -34,9 +34,10 @@ KAFKA_BROKER |= {row["name"]: row | {"update_mode": "cluster-wide"} for row in T
 KAFKA_TOPIC = {row["name"]: row for row in TABLES["topic"]}
 BOUND_ONCE = {"listeners", "listener.security.protocol.map"}
 """Kafka binds others while it runs."""
-ONLY_IN_3_9 = {"leader.imbalance.per.broker.percentage", "control.plane.listener.name"} | {
-    name for name, key in KEYS.items() if name.startswith("zookeeper.") and not key.ours
-}
+ONLY_IN_3_9 = {
+    "leader.imbalance.per.broker.percentage", "control.plane.listener.name", "broker.id.generation.enable",
+    "reserved.broker.max.id",
+} | {name for name, key in KEYS.items() if name.startswith("zookeeper.") and not key.ours}  # fmt: skip
 
 
 def allowed(valid: str | None) -> tuple[float | None, float | None, set[str]]:
@@ -91,6 +92,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "log.dir.placement", "leader.election.wait.ms", "metrics.port", "operator.listener.names",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
+        "broker.id.host.key", "broker.id.adopt.missing",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 
