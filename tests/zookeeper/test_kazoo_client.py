@@ -21,10 +21,11 @@ from holdfast.coordination.zookeeper_client import (
     SessionState,
 )
 from holdfast.coordination.zookeeper_settings import Sasl, Tls, ZooKeeperSettings
+from holdfast.java.zookeeper import ServerSettings
 from holdfast.model.errors import ConfigError
 from holdfast.testing import free_port, wait_for
 from tests.zookeeper.link import Link
-from tests.zookeeper.server import ZooKeeperServer
+from tests.zookeeper.server import TICK_MS, ZooKeeperServer
 
 pytestmark = pytest.mark.system
 
@@ -38,15 +39,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
     folder = tmp_path_factory.mktemp("zookeeper")
     jaas = folder / "jaas.conf"
     jaas.write_text('Server { org.apache.zookeeper.server.auth.DigestLoginModule required user_holdfast="hush"; };\n')
-    settings = (
+    more = (
         f"secureClientPort={free_port()}",
         "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
         f"ssl.keyStore.location={CERTIFICATES / 'server.pem'}",
         f"ssl.trustStore.location={AUTHORITY}",
         "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
     )
-    with ZooKeeperServer(folder, settings=settings, properties=[f"java.security.auth.login.config={jaas}"]) as started:
-        started.secure_port = int(settings[0].partition("=")[2])  # type: ignore[attr-defined]
+    settings = ServerSettings(
+        folder=folder, host="127.0.0.1", client_port=free_port(), tick_ms=TICK_MS, more=more,
+        java_options=(f"-Djava.security.auth.login.config={jaas}",),
+    )  # fmt: skip
+    with ZooKeeperServer(folder, settings=settings) as started:
+        started.secure_port = int(more[0].partition("=")[2])  # type: ignore[attr-defined]
         yield started
 
 

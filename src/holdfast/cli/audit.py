@@ -40,8 +40,8 @@ def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory:
     """
     from rich.console import Console
 
+    from holdfast.java.runtime import JavaNotFoundError
     from holdfast.spark.audit import AuditError, run
-    from holdfast.spark.java import JavaNotFoundError
 
     # Where the output goes to no terminal, its lines are not cut to the width of one.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)

@@ -12,7 +12,6 @@ directory, which is meant to live as long as any broker of it.
 """
 
 import ctypes
-import errno
 import fcntl
 import gc
 import json
@@ -20,21 +19,24 @@ import logging
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from holdfast.cli.layout import HOST, Node, log_path, properties_path, write_atomically
+from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
+from holdfast.cli.up_address import HOST, port_gets_free
 from holdfast.model.types import TopicPartition, named
+
+if TYPE_CHECKING:
+    from holdfast.cli.local_zookeeper import LocalZooKeeper
 
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
+ZOOKEEPER_PAUSE_S = 0.05
 LOCK_WAIT_S = 15.0
-PORT_WAIT_S = 1.0
 THREADS_WAIT_S = 0.3
 DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
 KILLED_STEP_S = 0.2
@@ -96,6 +98,23 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
     )
 
 
+def say_operators(nodes: Sequence[Node]) -> None:
+    """Where commands find brokers that change their disks; nothing where clients' address is that of operators."""
+    if not nodes[0].reach.is_loopback:
+        addresses = ",".join(f"{node.between.local}:{node.brokers_port}" for node in nodes)
+        say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {addresses}")
+
+
+def _is_ours(host: str, port: int) -> bool:
+    """Whether a broker can listen there; StartError when the address is not of this machine."""
+    try:
+        return port_gets_free(port, host)
+    except OSError as e:
+        raise StartError(
+            f"--host {host}: {e.strerror or e}: expected an address of this machine, or a name by which others know it"
+        ) from None
+
+
 def lock_directory(path: str) -> int:
     """One ``up`` per data directory. The descriptor returned is the lock; children inherit it.
 
@@ -120,10 +139,17 @@ def lock_directory(path: str) -> int:
 class LocalCluster:
     """Runs ``nodes`` until it is told to stop. ``run`` returns the exit code."""
 
-    def __init__(self, data_dir: str, nodes: Sequence[Node], run_broker: Callable[..., int]) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        nodes: Sequence[Node],
+        run_broker: Callable[..., int],
+        zookeeper: "LocalZooKeeper | None" = None,
+    ) -> None:
         self._data_dir = data_dir
         self._nodes = list(nodes)
         self._run_broker = run_broker
+        self._zookeeper = zookeeper
         self._children: dict[int, _Child] = {}
         self._undead: list[int] = []
         """Killed processes of which a thread waits for a disk: the system tells of their end when it answers."""
@@ -138,21 +164,23 @@ class LocalCluster:
     def run(self) -> int:
         """Start, tell, watch, stop. StartError before the first child exists."""
         for node in self._nodes:
-            for port in (node.port, node.brokers_port):
-                if not port_gets_free(port):
+            for host, port in node.listens:
+                if not _is_ours(host, port):
                     raise StartError(
                         f"port {port} for broker {node.broker_id} is taken:"
-                        f" choose another --port, or stop what listens on {HOST}:{port}"
+                        f" choose another --port, or stop what listens on {host}:{port}"
                     )
+        if self._zookeeper is not None and not port_gets_free(self._zookeeper.port):
+            raise StartError(f"port {self._zookeeper.port} for the ZooKeeper server is taken: choose another --port")
         self._catch_signals()
         # What exists now is shared with every child: the collector need not touch (and so copy) those pages.
         gc.collect()
         gc.freeze()
         code = 1
         try:
-            self._start_missing()
-            if self._wait_ready():
+            if self._start_zookeeper() and self._start_missing() and self._wait_ready():
                 say_metrics(self._nodes)
+                say_operators(self._nodes)
                 say_ready([node.address for node in self._nodes])
                 self._tell_leaderless()
                 while not self._stop_asked():
@@ -164,12 +192,25 @@ class LocalCluster:
 
     # -- starting ------------------------------------------------------------------------------------------
 
+    def _start_zookeeper(self) -> bool:
+        """True when it serves, or there is none; False when a stop was asked for. StartError has what it wrote."""
+        if self._zookeeper is None:
+            return True
+        self._zookeeper.start()
+        while not self._zookeeper.serves():
+            self._turn(ZOOKEEPER_PAUSE_S)
+            if self._stop_asked():
+                return False
+            if not self._zookeeper.runs:
+                raise StartError(f"the ZooKeeper server has ended:\n{self._zookeeper.settings.said().rstrip()}")
+        return True
+
     def _start_missing(self) -> list[int]:
         started = []
         for node in self._nodes:
             if node.broker_id in self._children:
                 continue
-            taken = [port for port in (node.port, node.brokers_port) if not port_gets_free(port)]
+            taken = [port for host, port in node.listens if not port_gets_free(port, host)]
             if taken:
                 say(f"broker {node.broker_id} not started: its port {taken[0]} is taken by another process")
                 continue
@@ -225,7 +266,7 @@ class LocalCluster:
                 return False
             if waiting:
                 continue
-            unseen = [n for n in unseen if not len(brokers_seen_by(HOST, n.port)) >= len(self._nodes)]
+            unseen = [n for n in unseen if not len(brokers_seen_by(n.reach.local, n.port)) >= len(self._nodes)]
         return True
 
     def _tell_leaderless(self) -> None:
@@ -233,7 +274,7 @@ class LocalCluster:
         limit_s = time.monotonic() + LEADERS_WITHIN_S
         while not self._stop_asked():
             live = [node for node in self._nodes if node.broker_id in self._children]
-            found = leaderless(HOST, live[0].port) if live else []
+            found = leaderless(live[0].reach.local, live[0].port) if live else []
             if not found:
                 return
             if time.monotonic() > limit_s:
@@ -278,10 +319,15 @@ class LocalCluster:
         if signal.SIGUSR1 in self._signals:
             self._signals = [s for s in self._signals if s != signal.SIGUSR1]
             self._reap()
+            if self._zookeeper is not None and not self._zookeeper.runs and not self._stopping:
+                self._zookeeper.start()
+                say("the ZooKeeper server is started again")
             for broker_id in [] if self._stopping else self._start_missing():
                 say(f"broker {broker_id} started again as process {self._children[broker_id].pid}")
 
     def _reap(self) -> None:
+        if self._zookeeper is not None and self._zookeeper.reap() and not self._stopping:
+            say(f"the ZooKeeper server has ended: see {self._zookeeper.settings.folder}; SIGUSR1 starts it again")
         self._undead = [pid for pid in self._undead if not os.waitpid(pid, os.WNOHANG)[0]]
         for broker_id, child in list(self._children.items()):
             pid, status = wait_for_all_threads(child.pid)
@@ -324,6 +370,8 @@ class LocalCluster:
                 say(f"stop {why}: killing broker {names}")
                 self._signal_children(signal.SIGKILL)
                 killed = True
+        if self._zookeeper is not None:
+            self._zookeeper.close()
 
     def _signal_children(self, number: signal.Signals) -> None:
         for child in self._children.values():
@@ -341,28 +389,6 @@ def drain(fd: int) -> list[int]:
         found += part
         if len(part) < 512:
             return found
-
-
-def port_is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as e:
-            if e.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
-            raise
-    return True
-
-
-def port_gets_free(port: int) -> bool:
-    """The port of a broker that was killed is kept by its closer for a moment."""
-    limit_s = time.monotonic() + PORT_WAIT_S
-    while not port_is_free(port):
-        if time.monotonic() > limit_s:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def status_of_first_thread(pid: int) -> int | None:

@@ -44,7 +44,7 @@ def spark_session(
     """
     from pyspark.sql import SparkSession
 
-    from holdfast.spark.java import use_java
+    from holdfast.java.runtime import use_java
     from holdfast.spark.reader import PARALLELISM
 
     active = SparkSession.getActiveSession()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.spark import java as module
-from holdfast.spark.java import JavaNotFoundError, find_java, java_version, packaged_java
+from holdfast.java import runtime as module
+from holdfast.java.runtime import JavaNotFoundError, find_java, java_version, packaged_java
 
 
 def runtime(home: Path, version: str | None, *, speaks: str = "") -> Path:

