@@ -1,4 +1,5 @@
-"""For other people's tests: a real cluster as a context manager, disks that fail, and a deadline to wait with.
+"""For other people's tests: a real cluster as a context manager, disks that fail, hosts that lose their power, and a
+deadline to wait with.
 
 >>> from holdfast.testing import Cluster
 >>> with Cluster(brokers=3) as cluster:              # doctest: +SKIP
@@ -8,6 +9,7 @@
 
 from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, DirView, PartitionView
 from holdfast.testing.disks import FAULTS, Disk, DiskFaultUnavailable
+from holdfast.testing.hosts import Host, Hosts, HostsUnavailable
 from holdfast.testing.ports import free_port
 from holdfast.testing.waiting import wait_for
 
@@ -19,6 +21,9 @@ __all__ = [
     "DirView",
     "Disk",
     "DiskFaultUnavailable",
+    "Host",
+    "Hosts",
+    "HostsUnavailable",
     "PartitionView",
     "free_port",
     "wait_for",

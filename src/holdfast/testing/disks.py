@@ -76,6 +76,14 @@ class Disk(ABC):
         """A new, empty disk in its place. Nobody may use the old one any more."""
         raise NotImplementedError(f"{self.name}: there is no other disk to put there")
 
+    def lose_power(self) -> None:
+        """What was not synced is gone, where there is a device. Whoever uses it is about to end."""
+        return
+
+    def regain_power(self) -> None:
+        """It has what was synced. Nobody may use it since it lost power; one that had failed is as it was."""
+        return
+
     def _give(self) -> None:
         if self._user is not None:
             os.chown(self.path, self._user, self._user)
@@ -107,6 +115,14 @@ class _Ext4(Disk):
         if check:
             subprocess.run(("e2fsck", "-fy", self._image), capture_output=True, check=False)
         mounts.mount_ext4(self.name, self._image, self.path)
+
+    def lose_power(self) -> None:
+        if mounts.is_mounted(self.path):
+            mounts.lose_cache(self.path)
+
+    def regain_power(self) -> None:
+        if not self.failed:
+            self._mount_again()
 
     def replace(self) -> None:
         mounts.unmount_below(self.path)

@@ -127,6 +127,7 @@ class ZooKeeperServer:
             self.kill()
             e.add_note(self.settings.said())
             raise
+        self.settings.sync()
 
     def _serves(self) -> bool:
         assert self.runs, f"the ZooKeeper server {self.connect} has ended"
