@@ -26,6 +26,7 @@ from holdfast.cli.relocation import (
     refuse_shared,
     taken_over,
 )
+from holdfast.cli.up_address import HOST, Address
 from holdfast.model.config import KEYS, BrokerConfig, nearest_key, read_properties
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import (
@@ -39,7 +40,6 @@ from holdfast.model.listeners import (
     Endpoint,
 )
 
-HOST = "127.0.0.1"
 DEFAULT_BROKERS = 3
 DEFAULT_LOG_DIRS = 2
 DEFAULT_PORT = 9092
@@ -82,6 +82,8 @@ class Options:
     """Of the copies of the metadata beside DIR/metadata; none: as it was, or DIR/metadata-2."""
     force: bool = False
     """Start although the log directories of all brokers hold nothing any more."""
+    host: str | None = None
+    """By which clients reach the brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +97,17 @@ class Node:
     metrics_port: int
     log_dirs: tuple[str, ...]
     properties: Mapping[str, str]
+    reach: Address
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        """As clients are told."""
+        return f"[{self.reach.host}]:{self.port}" if ":" in self.reach.host else f"{self.reach.host}:{self.port}"
+
+    @property
+    def listens(self) -> tuple[tuple[str, int], ...]:
+        """Where its listeners are bound."""
+        return (self.reach.bound, self.port), (HOST, self.brokers_port)
 
 
 def properties_path(data_dir: str, broker_id: int) -> str:
@@ -136,6 +145,7 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
     metrics = _first_metrics_port(found, options, port, brokers)
     between = _first_brokers_port(port, metrics, brokers)
+    reach = _reach(found, options)
     nodes = []
     for i in range(brokers):
         kept = found.get(i + 1, {})
@@ -143,7 +153,7 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         ports = (port + i, between + i, metrics and metrics + i)
         kept = {**kept, "metadata.log.dirs": ",".join(_metadata_dirs(data_dir, found.get(1, {}), options))}
         sized = _sized(brokers, found, {**kept, **options.settings})
-        nodes.append(_node(data_dir, i + 1, ports, dirs, {**kept, **sized}, options.settings))
+        nodes.append(_node(i + 1, reach, ports, dirs, {**kept, **sized}, options.settings))
     return nodes, warnings
 
 
@@ -262,6 +272,18 @@ def _first_port(found: Mapping[int, Mapping[str, str]]) -> int:
         raise LayoutError(f"broker-1.properties: {e}") from e
 
 
+def _reach(found: Mapping[int, Mapping[str, str]], options: Options) -> Address:
+    """What is asked for, else as it was."""
+    host = options.host
+    try:
+        if host is None and 1 in found:
+            told = BrokerConfig.parse(found[1]).listening.advertised
+            host = next((endpoint.host for endpoint in told if endpoint.name == CLIENTS), None)
+        return Address() if host is None else Address(host=host)
+    except (ConfigError, ValueError) as e:
+        raise LayoutError(f"--host {e}" if options.host is not None else f"broker-1.properties: {e}") from e
+
+
 def _first_metrics_port(found: Mapping[int, Mapping[str, str]], options: Options, port: int, brokers: int) -> int:
     """Of broker 1: what is asked for, else what it had, else one that follows from its port; 0 is none."""
     first = options.metrics_port
@@ -325,25 +347,29 @@ def _has_spare(copies: str) -> bool:
 
 
 def _node(
-    data_dir: str,
     broker_id: int,
+    reach: Address,
     ports: tuple[int, int, int],
     log_dirs: tuple[str, ...],
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
     """``ports``: of clients, of brokers and of metrics."""
-    listeners = ",".join(
-        str(Endpoint(name=name, host=HOST, port=port)) for name, port in zip((CLIENTS, BROKERS), ports, strict=False)
+    bound, told = (
+        ",".join(str(Endpoint(name=name, host=host, port=port)) for name, host, port in listeners)
+        for listeners in (
+            ((CLIENTS, reach.bound, ports[0]), (BROKERS, HOST, ports[1])),
+            ((CLIENTS, reach.host, ports[0]), (BROKERS, HOST, ports[1])),
+        )
     )
     properties = {
         **kept,
         "node.id": str(broker_id),
-        LISTENERS: listeners,
-        ADVERTISED: listeners,
+        LISTENERS: bound,
+        ADVERTISED: told,
         PROTOCOL_MAP: f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
         INTER_BROKER: BROKERS,
-        OPERATORS: CLIENTS,
+        OPERATORS: CLIENTS if reach.is_loopback else "",
         "log.dirs": ",".join(log_dirs),
         "metrics.port": str(ports[2]),
         **settings,
@@ -361,4 +387,5 @@ def _node(
         metrics_port=ports[2],
         log_dirs=log_dirs,
         properties=properties,
+        reach=reach,
     )

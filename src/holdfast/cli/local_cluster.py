@@ -12,7 +12,6 @@ directory, which is meant to live as long as any broker of it.
 """
 
 import ctypes
-import errno
 import fcntl
 import gc
 import json
@@ -20,21 +19,20 @@ import logging
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from holdfast.cli.layout import HOST, Node, log_path, properties_path, write_atomically
+from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
+from holdfast.cli.up_address import HOST, port_gets_free
 from holdfast.model.types import TopicPartition, named
 
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
 LOCK_WAIT_S = 15.0
-PORT_WAIT_S = 1.0
 THREADS_WAIT_S = 0.3
 DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
 KILLED_STEP_S = 0.2
@@ -96,6 +94,23 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
     )
 
 
+def say_operators(nodes: Sequence[Node]) -> None:
+    """Where commands find brokers that change their disks; nothing where clients' address is that of operators."""
+    if not nodes[0].reach.is_loopback:
+        addresses = ",".join(f"{HOST}:{node.brokers_port}" for node in nodes)
+        say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {addresses}")
+
+
+def _is_ours(host: str, port: int) -> bool:
+    """Whether a broker can listen there; StartError when the address is not of this machine."""
+    try:
+        return port_gets_free(port, host)
+    except OSError as e:
+        raise StartError(
+            f"--host {host}: {e.strerror or e}: expected an address of this machine, or a name by which others know it"
+        ) from None
+
+
 def lock_directory(path: str) -> int:
     """One ``up`` per data directory. The descriptor returned is the lock; children inherit it.
 
@@ -138,11 +153,11 @@ class LocalCluster:
     def run(self) -> int:
         """Start, tell, watch, stop. StartError before the first child exists."""
         for node in self._nodes:
-            for port in (node.port, node.brokers_port):
-                if not port_gets_free(port):
+            for host, port in node.listens:
+                if not _is_ours(host, port):
                     raise StartError(
                         f"port {port} for broker {node.broker_id} is taken:"
-                        f" choose another --port, or stop what listens on {HOST}:{port}"
+                        f" choose another --port, or stop what listens on {host}:{port}"
                     )
         self._catch_signals()
         # What exists now is shared with every child: the collector need not touch (and so copy) those pages.
@@ -153,6 +168,7 @@ class LocalCluster:
             self._start_missing()
             if self._wait_ready():
                 say_metrics(self._nodes)
+                say_operators(self._nodes)
                 say_ready([node.address for node in self._nodes])
                 self._tell_leaderless()
                 while not self._stop_asked():
@@ -169,7 +185,7 @@ class LocalCluster:
         for node in self._nodes:
             if node.broker_id in self._children:
                 continue
-            taken = [port for port in (node.port, node.brokers_port) if not port_gets_free(port)]
+            taken = [port for host, port in node.listens if not port_gets_free(port, host)]
             if taken:
                 say(f"broker {node.broker_id} not started: its port {taken[0]} is taken by another process")
                 continue
@@ -225,7 +241,7 @@ class LocalCluster:
                 return False
             if waiting:
                 continue
-            unseen = [n for n in unseen if not len(brokers_seen_by(HOST, n.port)) >= len(self._nodes)]
+            unseen = [n for n in unseen if not len(brokers_seen_by(n.reach.local, n.port)) >= len(self._nodes)]
         return True
 
     def _tell_leaderless(self) -> None:
@@ -233,7 +249,7 @@ class LocalCluster:
         limit_s = time.monotonic() + LEADERS_WITHIN_S
         while not self._stop_asked():
             live = [node for node in self._nodes if node.broker_id in self._children]
-            found = leaderless(HOST, live[0].port) if live else []
+            found = leaderless(live[0].reach.local, live[0].port) if live else []
             if not found:
                 return
             if time.monotonic() > limit_s:
@@ -341,28 +357,6 @@ def drain(fd: int) -> list[int]:
         found += part
         if len(part) < 512:
             return found
-
-
-def port_is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as e:
-            if e.errno in (errno.EADDRINUSE, errno.EACCES):
-                return False
-            raise
-    return True
-
-
-def port_gets_free(port: int) -> bool:
-    """The port of a broker that was killed is kept by its closer for a moment."""
-    limit_s = time.monotonic() + PORT_WAIT_S
-    while not port_is_free(port):
-        if time.monotonic() > limit_s:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def status_of_first_thread(pid: int) -> int | None:

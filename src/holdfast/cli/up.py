@@ -44,6 +44,11 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="Broker 1 listens on it, broker 2 on the next; they reach each other on --port + 200.  [default: 9092]",
 )
 @click.option(
+    "--host",
+    metavar="ADDRESS",
+    help="By which clients elsewhere reach the brokers: an address of this machine, or its name.  [default: 127.0.0.1]",
+)
+@click.option(
     "--metrics-port",
     type=click.IntRange(0, MAX_PORT),
     help="Broker 1 serves metrics for Prometheus on it, broker 2 on the next; 0: none.  [default: --port + 100]",
@@ -69,6 +74,7 @@ def up(
     log_dirs: int | None,
     data_dir: str | None,
     port: int | None,
+    host: str | None,
     metrics_port: int | None,
     metadata_dirs: tuple[str, ...],
     settings: dict[str, str],
@@ -100,6 +106,7 @@ def up(
             settings=settings,
             metrics_port=metrics_port,
             force=force,
+            host=host,
             metadata_dirs=metadata_dirs,
         )
         code = _run(directory, options)

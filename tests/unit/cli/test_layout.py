@@ -1,5 +1,6 @@
 import os
 import pathlib
+import re
 
 import pytest
 
@@ -224,3 +225,39 @@ def test_B1_a_setting_that_no_broker_has_is_refused_with_the_nearest_name(tmp_pa
     with pytest.raises(LayoutError, match=r"--set zookeeper\.connect"):
         plan(str(tmp_path), options(**{"zookeeper.connect": "x"}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_clients_elsewhere_are_told_the_host_and_brokers_stay_among_themselves(tmp_path: pathlib.Path) -> None:
+    """`up --host`, kept at the next start. What changes disks is not taken from elsewhere."""
+    chosen = Options(brokers=1, log_dirs=1, port=9092, settings={}, host="10.0.0.5")
+    made(tmp_path, chosen)
+    (again,) = made(tmp_path, options())
+    assert read(tmp_path, 1) == read(tmp_path, 1) | {
+        "listeners": "PLAINTEXT://10.0.0.5:9092,INTERNAL://127.0.0.1:9292",
+        "advertised.listeners": "PLAINTEXT://10.0.0.5:9092,INTERNAL://127.0.0.1:9292",
+        "operator.listener.names": "",
+    }
+    assert again.address == "10.0.0.5:9092"
+    assert again.listens == (("10.0.0.5", 9092), ("127.0.0.1", 9292))
+    (named,) = made(tmp_path, Options(brokers=None, log_dirs=None, port=None, settings={}, host="log.example"))
+    assert read(tmp_path, 1)["listeners"] == "PLAINTEXT://:9092,INTERNAL://127.0.0.1:9292"
+    assert read(tmp_path, 1)["advertised.listeners"].startswith("PLAINTEXT://log.example:9092,")
+    assert named.reach.local == "127.0.0.1"
+    (back,) = made(tmp_path, Options(brokers=None, log_dirs=None, port=None, settings={}, host="localhost"))
+    assert back.address == "localhost:9092" and read(tmp_path, 1)["operator.listener.names"] == "PLAINTEXT"
+    (six,) = made(tmp_path, Options(brokers=None, log_dirs=None, port=None, settings={}, host="fd00::5"))
+    assert six.address == "[fd00::5]:9092" and "PLAINTEXT://[fd00::5]:9092" in read(tmp_path, 1)["listeners"]
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("0.0.0.0", "--host 0.0.0.0: expected an address by which clients reach this machine"),
+        ("a:9092", "--host 'a:9092': expected an address or a name of this machine, without port"),
+        ("", "--host '': expected an address or a name"),
+        ("a,b", "--host 'a,b': expected an address or a name"),
+    ],
+)
+def test_a_host_that_is_none_is_refused(tmp_path: pathlib.Path, host: str, says: str) -> None:
+    with pytest.raises(LayoutError, match=re.escape(says)):
+        plan(str(tmp_path), Options(brokers=1, log_dirs=1, port=9092, settings={}, host=host))
