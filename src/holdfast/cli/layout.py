@@ -26,7 +26,8 @@ from holdfast.cli.relocation import (
     refuse_shared,
     taken_over,
 )
-from holdfast.cli.up_address import HOST, Address
+from holdfast.cli.up_address import Address
+from holdfast.cli.up_store import Store, StoreError, store_of
 from holdfast.model.config import KEYS, BrokerConfig, nearest_key, read_properties
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import (
@@ -84,6 +85,8 @@ class Options:
     """Start although the log directories of all brokers hold nothing any more."""
     host: str | None = None
     """By which clients reach the brokers."""
+    store: str | None = None
+    """As --store has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,9 @@ class Node:
     log_dirs: tuple[str, ...]
     properties: Mapping[str, str]
     reach: Address
+    between: Address
+    """By which other brokers reach it."""
+    store: Store
 
     @property
     def address(self) -> str:
@@ -107,7 +113,7 @@ class Node:
     @property
     def listens(self) -> tuple[tuple[str, int], ...]:
         """Where its listeners are bound."""
-        return (self.reach.bound, self.port), (HOST, self.brokers_port)
+        return (self.reach.bound, self.port), (self.between.bound, self.brokers_port)
 
 
 def properties_path(data_dir: str, broker_id: int) -> str:
@@ -146,6 +152,10 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     metrics = _first_metrics_port(found, options, port, brokers)
     between = _first_brokers_port(port, metrics, brokers)
     reach = _reach(found, options)
+    try:
+        store = store_of(data_dir, found, options.store, port)
+    except StoreError as e:
+        raise LayoutError(f"--store {e}" if options.store is not None else str(e)) from e
     nodes = []
     for i in range(brokers):
         kept = found.get(i + 1, {})
@@ -153,7 +163,7 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         ports = (port + i, between + i, metrics and metrics + i)
         kept = {**kept, "metadata.log.dirs": ",".join(_metadata_dirs(data_dir, found.get(1, {}), options))}
         sized = _sized(brokers, found, {**kept, **options.settings})
-        nodes.append(_node(i + 1, reach, ports, dirs, {**kept, **sized}, options.settings))
+        nodes.append(_node(i + 1, (reach, store), ports, dirs, {**kept, **sized}, options.settings))
     return nodes, warnings
 
 
@@ -348,22 +358,28 @@ def _has_spare(copies: str) -> bool:
 
 def _node(
     broker_id: int,
-    reach: Address,
+    common: tuple[Address, Store],
     ports: tuple[int, int, int],
     log_dirs: tuple[str, ...],
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
-    """``ports``: of clients, of brokers and of metrics."""
+    """``common``: what all brokers have; ``ports``: of clients, of brokers and of metrics.
+
+    What brokers say to each other is believed: they stay on this machine, unless brokers of others can be of them.
+    """
+    reach, store = common
+    between = reach if store.is_shared else Address()
     bound, told = (
         ",".join(str(Endpoint(name=name, host=host, port=port)) for name, host, port in listeners)
         for listeners in (
-            ((CLIENTS, reach.bound, ports[0]), (BROKERS, HOST, ports[1])),
-            ((CLIENTS, reach.host, ports[0]), (BROKERS, HOST, ports[1])),
+            ((CLIENTS, reach.bound, ports[0]), (BROKERS, between.bound, ports[1])),
+            ((CLIENTS, reach.host, ports[0]), (BROKERS, between.host, ports[1])),
         )
     )
     properties = {
         **kept,
+        **store.properties,
         "node.id": str(broker_id),
         LISTENERS: bound,
         ADVERTISED: told,
@@ -388,4 +404,6 @@ def _node(
         log_dirs=log_dirs,
         properties=properties,
         reach=reach,
+        between=between,
+        store=store,
     )

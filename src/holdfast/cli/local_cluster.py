@@ -23,15 +23,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
 from holdfast.cli.up_address import HOST, port_gets_free
 from holdfast.model.types import TopicPartition, named
 
+if TYPE_CHECKING:
+    from holdfast.cli.local_zookeeper import LocalZooKeeper
+
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
+ZOOKEEPER_PAUSE_S = 0.05
 LOCK_WAIT_S = 15.0
 THREADS_WAIT_S = 0.3
 DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
@@ -97,7 +101,7 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
 def say_operators(nodes: Sequence[Node]) -> None:
     """Where commands find brokers that change their disks; nothing where clients' address is that of operators."""
     if not nodes[0].reach.is_loopback:
-        addresses = ",".join(f"{HOST}:{node.brokers_port}" for node in nodes)
+        addresses = ",".join(f"{node.between.local}:{node.brokers_port}" for node in nodes)
         say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {addresses}")
 
 
@@ -135,10 +139,17 @@ def lock_directory(path: str) -> int:
 class LocalCluster:
     """Runs ``nodes`` until it is told to stop. ``run`` returns the exit code."""
 
-    def __init__(self, data_dir: str, nodes: Sequence[Node], run_broker: Callable[..., int]) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        nodes: Sequence[Node],
+        run_broker: Callable[..., int],
+        zookeeper: "LocalZooKeeper | None" = None,
+    ) -> None:
         self._data_dir = data_dir
         self._nodes = list(nodes)
         self._run_broker = run_broker
+        self._zookeeper = zookeeper
         self._children: dict[int, _Child] = {}
         self._undead: list[int] = []
         """Killed processes of which a thread waits for a disk: the system tells of their end when it answers."""
@@ -159,14 +170,15 @@ class LocalCluster:
                         f"port {port} for broker {node.broker_id} is taken:"
                         f" choose another --port, or stop what listens on {host}:{port}"
                     )
+        if self._zookeeper is not None and not port_gets_free(self._zookeeper.port):
+            raise StartError(f"port {self._zookeeper.port} for the ZooKeeper server is taken: choose another --port")
         self._catch_signals()
         # What exists now is shared with every child: the collector need not touch (and so copy) those pages.
         gc.collect()
         gc.freeze()
         code = 1
         try:
-            self._start_missing()
-            if self._wait_ready():
+            if self._start_zookeeper() and self._start_missing() and self._wait_ready():
                 say_metrics(self._nodes)
                 say_operators(self._nodes)
                 say_ready([node.address for node in self._nodes])
@@ -179,6 +191,19 @@ class LocalCluster:
         return code
 
     # -- starting ------------------------------------------------------------------------------------------
+
+    def _start_zookeeper(self) -> bool:
+        """True when it serves, or there is none; False when a stop was asked for. StartError has what it wrote."""
+        if self._zookeeper is None:
+            return True
+        self._zookeeper.start()
+        while not self._zookeeper.serves():
+            self._turn(ZOOKEEPER_PAUSE_S)
+            if self._stop_asked():
+                return False
+            if not self._zookeeper.runs:
+                raise StartError(f"the ZooKeeper server has ended:\n{self._zookeeper.settings.said().rstrip()}")
+        return True
 
     def _start_missing(self) -> list[int]:
         started = []
@@ -294,10 +319,15 @@ class LocalCluster:
         if signal.SIGUSR1 in self._signals:
             self._signals = [s for s in self._signals if s != signal.SIGUSR1]
             self._reap()
+            if self._zookeeper is not None and not self._zookeeper.runs and not self._stopping:
+                self._zookeeper.start()
+                say("the ZooKeeper server is started again")
             for broker_id in [] if self._stopping else self._start_missing():
                 say(f"broker {broker_id} started again as process {self._children[broker_id].pid}")
 
     def _reap(self) -> None:
+        if self._zookeeper is not None and self._zookeeper.reap() and not self._stopping:
+            say(f"the ZooKeeper server has ended: see {self._zookeeper.settings.folder}; SIGUSR1 starts it again")
         self._undead = [pid for pid in self._undead if not os.waitpid(pid, os.WNOHANG)[0]]
         for broker_id, child in list(self._children.items()):
             pid, status = wait_for_all_threads(child.pid)
@@ -340,6 +370,8 @@ class LocalCluster:
                 say(f"stop {why}: killing broker {names}")
                 self._signal_children(signal.SIGKILL)
                 killed = True
+        if self._zookeeper is not None:
+            self._zookeeper.close()
 
     def _signal_children(self, number: signal.Signals) -> None:
         for child in self._children.values():

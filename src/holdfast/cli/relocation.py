@@ -16,6 +16,7 @@ PATH_KEYS = ("log.dir", "log.dirs", *METADATA_KEYS, "metadata.witness.dirs", "co
 FORMATTED = "meta.properties"
 """What every log directory has that a broker has used."""
 METADATA_LOG = "__cluster_metadata-0"
+ZOOKEEPER_LOGS = os.path.join("zookeeper", "data", "version-2")
 
 
 class RelocationError(Exception):
@@ -88,7 +89,7 @@ class Emptied:
 def emptied(data_dir: str, found: Mapping[int, Mapping[str, str]]) -> Emptied:
     """``found``: properties by broker as they read in ``data_dir``."""
     metadata = sorted({p for properties in found.values() for p in paths_of(properties, METADATA_KEYS)})
-    begun = any(_has_log(path) for path in metadata or [os.path.join(data_dir, "metadata")])
+    begun = _has_zookeeper(data_dir) or any(map(_has_log, metadata or [os.path.join(data_dir, "metadata")]))
     if not begun:  # the first start was cut short, or everything was wiped: a new cluster
         return Emptied(brokers={}, all_of_them=False)
     dirs = {broker_id: paths_of(properties, ("log.dirs",)) for broker_id, properties in found.items()}
@@ -102,6 +103,14 @@ def _is_new(path: str) -> bool:
         return FORMATTED not in os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return True
+    except OSError:
+        return False
+
+
+def _has_zookeeper(data_dir: str) -> bool:
+    """Whether the server beside the brokers has ever been told something."""
+    try:
+        return any(name.startswith("log.") for name in os.listdir(os.path.join(data_dir, ZOOKEEPER_LOGS)))
     except OSError:
         return False
 

@@ -9,14 +9,28 @@ import signal
 import sys
 import tempfile
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.layout import MAX_PORT, LayoutError, Options, plan, write
 from holdfast.cli.lean import lean_imports
+from holdfast.cli.up_store import FOLDER, Store, StoreError, checked
+
+if TYPE_CHECKING:
+    from holdfast.cli.local_zookeeper import LocalZooKeeper
 
 MAX_BROKERS = 100
 MAX_LOG_DIRS = 64
+
+
+def parse_store(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """embedded, zookeeper, or an ensemble."""
+    try:
+        return None if value is None else checked(value)
+    except StoreError as e:
+        raise click.BadParameter(str(e), ctx, param) from None
 
 
 def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -61,6 +75,13 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="A directory on another disk for the second copy of the metadata; repeatable.  [default: DIR/metadata-2]",
 )
 @click.option(
+    "--store",
+    metavar="embedded|zookeeper|HOST:PORT[,..][/CHROOT]",
+    callback=parse_store,
+    help="Where the metadata is: in DIR, in a ZooKeeper server that is started beside the brokers (needs Java and "
+    "holdfast[spark]), or in an ensemble that runs.  [default: embedded]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -77,6 +98,7 @@ def up(
     host: str | None,
     metrics_port: int | None,
     metadata_dirs: tuple[str, ...],
+    store: str | None,
     settings: dict[str, str],
     force: bool,
 ) -> None:
@@ -107,6 +129,7 @@ def up(
             metrics_port=metrics_port,
             force=force,
             host=host,
+            store=store,
             metadata_dirs=metadata_dirs,
         )
         code = _run(directory, options)
@@ -131,7 +154,25 @@ def _run(directory: str, options: Options) -> int:
     os.makedirs(directory, exist_ok=True)
     lock_directory(directory)
     nodes, warnings = plan(directory, options)
+    zookeeper = local_zookeeper(directory, nodes[0].store)
     for line in (*warnings, *write(directory, nodes)):
         say(line)
     raise_open_files_limit()
-    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True)).run()
+    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper).run()
+
+
+def local_zookeeper(directory: str, store: Store) -> "LocalZooKeeper | None":
+    """The server beside the brokers, ready to be started; None where there is none. StartError without Java."""
+    if store.port is None:
+        return None
+    from holdfast.cli.local_cluster import StartError
+    from holdfast.cli.local_zookeeper import LocalZooKeeper
+    from holdfast.java.runtime import JavaNotFoundError
+    from holdfast.java.zookeeper import ZooKeeperUnavailableError
+
+    server = LocalZooKeeper(Path(directory) / FOLDER, store.port)
+    try:
+        server.prepare()
+    except (JavaNotFoundError, ZooKeeperUnavailableError) as e:
+        raise StartError(f"--store {store}: {e}") from e
+    return server

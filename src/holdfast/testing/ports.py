@@ -10,8 +10,9 @@ LOW, HIGH = 20000, 29000
 listening."""
 
 
-BESIDE = (100, 200)
-"""``holdfast up`` has ports this far above those of clients: for metrics, and for brokers among themselves."""
+BESIDE = (100, 200, 400)
+"""``holdfast up`` has ports this far above those of clients: for metrics, for brokers among themselves, and for a
+ZooKeeper server."""
 
 
 def free_port(count: int = 1, *, beside: Sequence[int] = ()) -> int:

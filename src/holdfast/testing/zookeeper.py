@@ -6,6 +6,7 @@ It knows nothing of any client. A server runs at a ``Place``: this machine, or a
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ TICK_MS = 500
 """The shortest session is two of these, and the server ends sessions once in one."""
 SERVERS = 3
 START_S = 120.0
+LOOK_S = 0.5
 
 
 class Place(Protocol):
@@ -131,20 +133,24 @@ class ZooKeeperServer:
 
     def _serves(self) -> bool:
         assert self.runs, f"the ZooKeeper server {self.connect} has ended"
-        return mode_of(self.ask("srvr")) is not None and is_of(self.settings, self.ask("conf"))
+        # One that is asked before it has read its data answers, and does not hang up.
+        answers = (self.ask(word, timeout_s=LOOK_S) for word in ("srvr", "conf"))
+        return mode_of(next(answers)) is not None and is_of(self.settings, next(answers))
 
     def ask(self, word: str, *, timeout_s: float = 5.0) -> str:
         """What it answers to a four-letter word; ConnectionError, TimeoutError."""
         return ask(lambda: self._place.dial(self.port, timeout_s=timeout_s), word)
 
+    def signal(self, number: int) -> None:
+        """To its process."""
+        os.kill(self.process_id, number)
+
     def freeze(self) -> None:
         """SIGSTOP: connections stay, nothing is answered."""
-        assert self._process is not None, "it was not started"
-        self._process.send_signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        assert self._process is not None, "it was not started"
-        self._process.send_signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
     def stop(self, *, timeout_s: float = 30.0) -> None:
         """SIGTERM; returns when it has ended."""

@@ -1,7 +1,7 @@
 """Runs cli/local_cluster.py with brokers of one page: they listen, answer Metadata, and stop on SIGTERM.
 
-up_script.py DATA_DIR PORT BROKERS [BAD]: broker BAD ends with exit code 3 instead of serving; a negative one ignores
-SIGTERM.
+up_script.py DATA_DIR PORT BROKERS [BAD [STORE]]: broker BAD ends with exit code 3 instead of serving; a negative one
+ignores SIGTERM. STORE is --store.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ from kio.static.primitive import i32Timedelta
 
 from holdfast.cli.layout import Options, plan, write
 from holdfast.cli.local_cluster import LocalCluster, StartError, lock_directory, say
+from holdfast.cli.up import local_zookeeper
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.protocol.framing import encode_response
 
 data_dir, port, brokers, bad = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int([*sys.argv, "0"][4])
+store = sys.argv[5] if len(sys.argv) > 5 else None
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,9 +62,11 @@ def run_broker(path: str, *, ready_fd: int) -> int:
 
 try:
     lock_directory(data_dir)
-    nodes, _ = plan(data_dir, Options(brokers=brokers, log_dirs=1, port=port, settings={}))
+    options = Options(brokers=brokers, log_dirs=1, port=port, settings={}, store=store, force=True)
+    nodes, _ = plan(data_dir, options)
+    zookeeper = local_zookeeper(data_dir, nodes[0].store)
     write(data_dir, nodes)
-    sys.exit(LocalCluster(data_dir, nodes, run_broker).run())
+    sys.exit(LocalCluster(data_dir, nodes, run_broker, zookeeper).run())
 except StartError as e:
     say(str(e))
     sys.exit(1)
