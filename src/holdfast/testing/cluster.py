@@ -44,6 +44,7 @@ class Cluster:
     * ``data_dir``: kept afterwards if given; otherwise a temporary directory that is removed.
     * ``settings``: broker settings, Kafka's keys (``{"min.insync.replicas": "2"}``).
     * ``up``: the command that starts a cluster; options as ``holdfast up`` takes them are added to it.
+    * ``store``: where the metadata is, as ``--store`` of ``holdfast up`` has it.
     * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
     * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
 
@@ -60,6 +61,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         up: Sequence[str] | None = None,
         ready_timeout_s: float = 60.0,
+        store: str | None = None,
         disks: Mapping[tuple[int, int], Callable[..., Disk]] | None = None,
         user: int | None = None,
     ) -> None:
@@ -76,6 +78,7 @@ class Cluster:
         self.brokers, self.log_dirs = brokers, log_dirs
         self.port = free_port(brokers, beside=BESIDE) if port is None else port
         self.settings = dict(settings or {})
+        self.store = store
         self._command = list(up or ["-m", "holdfast.cli.main", "up"])
         self._is_python = up is None
         self._ready_timeout_s = ready_timeout_s
@@ -123,6 +126,8 @@ class Cluster:
         command, environment = self._interpreted()
         command += ["--brokers", str(self.brokers), "--log-dirs", str(self.log_dirs)]
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
+        if self.store is not None:
+            command += ["--store", self.store]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         (self.data_dir / "pids.json").unlink(missing_ok=True)
