@@ -525,8 +525,9 @@ class Simulation:
                 if not set(may_lead).intersection(served) and self._anything_hangs():
                     continue  # who leads, or may, is on a disk that does not answer
                 if partition.leader is None:
-                    if may_lead and served and set(served) <= set(partition.last_known_elr):
-                        continue  # a directory that hung at a start counts as damaged, and the last good one is bad
+                    late = {b for b in partition.last_known_elr if self.nodes[b - 1].dirs.came_late}
+                    if may_lead and served and late.issuperset(served):
+                        continue  # the last good replica is on a bad directory, and that of the others came late
                     return f"{name} has no leader: {partition}"
                 if set(partition.isr) != set(served):
                     return f"{name}: ISR {partition.isr} of {partition.replicas}, {served} can serve it"

@@ -37,6 +37,8 @@ class DirWatch:
         self._fail = fail
         self.was_offline = False
         """Some directory, at some time."""
+        self.came_late = False
+        """Some directory, at some time, was taken up after a start without it: its replicas count as damaged."""
         self._told: dict[int, str] = {}
         self._offline: dict[int, float] = {}
         """Index -> virtual time at which the present process took it offline."""
@@ -83,6 +85,7 @@ class DirWatch:
         node = self._node
         if not offline:
             del self._offline[index]
+            self.came_late = self.came_late or index in self._bad_at_start
             self._told.pop(index, None)
             self._untouchable.discard(index)
             return
