@@ -151,7 +151,8 @@ class Simulation:
         self._failure: BaseException | None = None
         self.healing = False
         """Nothing befalls it any more."""
-        self._late: dict[str, float] = {}
+        self._late = 0
+        """Topics made under load."""
         self._kill_when_made: tuple[str, float] | None = None
         self._cordoned: set[int] = set()
         self._altered: set[str | None] = set()
@@ -407,8 +408,8 @@ class Simulation:
 
     def _new_topic(self, kill_for_s: float | None) -> None:
         """Somebody makes one more topic; ``kill_for_s``: the controller dies when it has recorded it, for this long."""
-        name = f"late-{len(self._late)}"
-        self._late[name] = self.loop.time()
+        name = f"late-{self._late}"
+        self._late += 1
         self._kill_when_made = None if kill_for_s is None else (name, kill_for_s)
         topic = NewTopic(name=name, partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
         self._as_client(self.workload.create([topic])).add_done_callback(self._client_done)
@@ -517,12 +518,16 @@ class Simulation:
             for number, partition in topic.numbered():
                 name = f"{topic.name}-{number}"
                 tp = TopicPartition(topic.name, number)
-                created_s = self._late.get(topic.name)
-                served = [b for b in partition.replicas if not self.nodes[b - 1].dirs.excuses(tp, created_s)]
+                # Told of it as a new one only by a registration that is older than it (K112-12).
+                is_new = {b.id: partition.created >= b.epoch for b in reign.image.brokers.values()}
+                served = [b for b in partition.replicas if not self.nodes[b - 1].dirs.excuses(tp, is_new[b])]
                 may_lead = partition.isr if partition.leader is not None else (*partition.isr, *partition.elr)
                 if not set(may_lead).intersection(served) and self._anything_hangs():
                     continue  # who leads, or may, is on a disk that does not answer
                 if partition.leader is None:
+                    late = {b for b in partition.last_known_elr if self.nodes[b - 1].dirs.came_late}
+                    if may_lead and served and late.issuperset(served):
+                        continue  # the last good replica is on a bad directory, and that of the others came late
                     return f"{name} has no leader: {partition}"
                 if set(partition.isr) != set(served):
                     return f"{name}: ISR {partition.isr} of {partition.replicas}, {served} can serve it"

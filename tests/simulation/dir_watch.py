@@ -37,6 +37,8 @@ class DirWatch:
         self._fail = fail
         self.was_offline = False
         """Some directory, at some time."""
+        self.came_late = False
+        """Some directory, at some time, was taken up after a start without it: its replicas count as damaged."""
         self._told: dict[int, str] = {}
         self._offline: dict[int, float] = {}
         """Index -> virtual time at which the present process took it offline."""
@@ -83,6 +85,7 @@ class DirWatch:
         node = self._node
         if not offline:
             del self._offline[index]
+            self.came_late = self.came_late or index in self._bad_at_start
             self._told.pop(index, None)
             self._untouchable.discard(index)
             return
@@ -148,9 +151,9 @@ class DirWatch:
             and self._node.loop.time() - since > seconds
         )
 
-    def excuses(self, tp: TopicPartition, created_s: float | None) -> bool:
+    def excuses(self, tp: TopicPartition, is_new: bool) -> bool:
         """A replica is not served, and a bad directory is the reason: it is there, or may be there for all that the
-        broker can know (K112-61). ``created_s``: when its topic was made, if that was under load."""
+        broker can know (K112-61). ``is_new``: its partition was made when the broker was registered as it is now."""
         node = self._node
         hung = node.hung()
         if not (self._offline or hung) or not node.alive or not hasattr(node.broker, "logs"):
@@ -162,4 +165,4 @@ class DirWatch:
         if len(hung.union(self._offline)) == len(node.disks):
             return True
         # It is refused while any directory is bad, also one that has failed since the start (K112-08).
-        return created_s is None or created_s < node.started_s
+        return not is_new

@@ -182,7 +182,6 @@ class Node:
         self._hangs_until = [0.0] * len(self.disks)
         """Virtual time until which each disk answers nothing, whichever process asks."""
         self.ended: asyncio.Future[int] | None = None
-        self.started_s = 0.0
         self.asked_s = 0.0
         """When what a disk does now was asked for."""
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
@@ -234,7 +233,6 @@ class Node:
             self.network.machine_up(self.machine)
         self.incarnations += 1
         self.broker = None
-        self.started_s = self.loop.time()
         self.dirs.started()
         process = self.process = SimProcess(self.loop, self.machine)
         self.threads = []
