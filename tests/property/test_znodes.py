@@ -223,7 +223,7 @@ class ZnodesMachine(ControllerMachine):
         if self.commits is None or self.commits.image != before:
             self.commits = Commits(before)  # another reign
         if records:
-            self.commits.commit(records, self.rng.choice((4500, 7000, LARGE)))
+            self.commits.commit(records, self.rng.choice((1600, 2500, LARGE)))
             assert self.commits.image == self.image
         return reply
 

@@ -21,22 +21,31 @@ from holdfast.testing import free_port, wait_for
 from holdfast.testing.processes import children, has_gone
 from holdfast.testing.view import ClusterView, ask
 from tests.zookeeper.cluster_nodes import ClusterNodes
+from tests.zookeeper.link import Link
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 
 
 class Brokers:
     """``with Brokers(folder, nodes) as brokers:`` runs brokers 1..3 with two log directories each."""
 
     def __init__(
-        self, folder: Path, nodes: ClusterNodes, *, count: int = 3, settings: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        nodes: ClusterNodes,
+        *,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        by_links: bool = False,
     ) -> None:
+        """``by_links``: the way of each broker to the ensemble can be cut (``links``)."""
         self.folder = folder
         self.nodes = nodes
         self.ids = range(1, count + 1)
         first = free_port(count)
         self.ports = {broker: first + broker - 1 for broker in self.ids}
         self._settings = dict(settings or {})
+        self.links = {broker: Link(nodes.server.port) for broker in self.ids} if by_links else {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._log_begins: dict[int, int] = {}
 
@@ -55,8 +64,8 @@ class Brokers:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[broker]}",
             "log.dirs": ",".join(map(str, dirs)),
             "metadata.store": "zookeeper",
-            "zookeeper.connect": self.nodes.server.connect + self.nodes.chroot,
-            "zookeeper.session.timeout.ms": "4000",
+            "zookeeper.connect": self._ensemble(broker) + self.nodes.chroot,
+            "zookeeper.session.timeout.ms": "6000",
             "offsets.topic.replication.factor": "3",
             "offsets.topic.num.partitions": "3",
             "default.replication.factor": "3",
@@ -66,6 +75,9 @@ class Brokers:
         path = self.folder / f"broker-{broker}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         return path
+
+    def _ensemble(self, broker: int) -> str:
+        return self.links[broker].connect if self.links else self.nodes.server.connect
 
     def begin(self, broker: int) -> None:
         """Start it and do not wait."""
@@ -240,3 +252,5 @@ class Brokers:
         for broker in self._processes:
             if self.is_running(broker):
                 self.kill(broker)
+        for link in self.links.values():
+            link.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -13,11 +14,12 @@ from kazoo.client import KazooClient
 from holdfast.coordination.kazoo_client import KazooZooKeeper
 from holdfast.coordination.lanes import ThreadLanes
 from holdfast.coordination.zookeeper import ZooKeeperStore
-from holdfast.coordination.zookeeper_client import Done, Node, Operation
+from holdfast.coordination.zookeeper_client import Done, Node, Operation, SessionState
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
+from holdfast.testing import wait_for
 from tests.zookeeper.server import ZooKeeperServer
 
-SESSION_MS = 3000
+SESSION_MS = 6000
 
 
 class Observed(KazooZooKeeper):
@@ -40,10 +42,16 @@ class Observed(KazooZooKeeper):
 
     def expire(self) -> None:
         """Have the ensemble end the session, without this client: as if nobody had heard of it for too long."""
-        other = KazooClient(self._settings.servers, client_id=self._session.client_id, timeout=10)
-        other.start(15)
-        other.stop()
-        other.close()
+        while not self._is_over():  # it takes its session back when it is the quicker one
+            other = KazooClient(self._settings.servers, client_id=self._session.client_id, timeout=10)
+            other.start(60)
+            other.stop()
+            other.close()
+            with contextlib.suppress(TimeoutError):
+                wait_for(self._is_over, "the end of the session", timeout_s=3)
+
+    def _is_over(self) -> bool:
+        return self._state is SessionState.EXPIRED
 
 
 class ClusterNodes:

@@ -35,7 +35,7 @@ from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
 from holdfast.metadata.image import ClusterImage
-from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
+from holdfast.metadata.records import ConfigRecord, ControllerClaimRecord, MetadataRecord
 from holdfast.metadata.store import (
     Candidate,
     Claim,
@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CONNECT_S: Final = 18.0
+NEWS_BETWEEN: Final = 500
+"""Configurations that are changed until old news of them are removed."""
 MAX_RECORDS: Final = 5_000
 """Of a commit: some 2 MB of znodes."""
 
@@ -111,6 +113,7 @@ class ZooKeeperStore:
         """To be given back."""
         self._refused: AccessError | None = None
         self._closed = False
+        self._news_left = NEWS_BETWEEN
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
 
@@ -264,6 +267,7 @@ class ZooKeeperStore:
         writer.write(tree.steps([*tree.repairs(reading), opening], tail.data, end_offset))
         reign.writer, reign.nodes, reign.image = writer, TreeWriter(reading.emptied), image
         self._live.begin(won, image, claim.candidate.broker_id)
+        self._tidy_soon()
         self._events.begin(won)
         return Loaded(records=tuple(records), end_offset=end_offset + 1)
 
@@ -283,9 +287,19 @@ class ZooKeeperStore:
         assert before.next_offset == base_offset, f"image {before.offset}, log {base_offset}"
         steps = tree.steps(nodes.writes(before, after, records, tree.LIMIT_BYTES), writer.tail, base_offset)
         writer.write(steps)
+        self._news_left -= sum(isinstance(record, ConfigRecord) for record in records)
+        if self._news_left < 0:
+            self._tidy_soon()
         reign.image = after
         self._live.follow(before, after)
         return base_offset
+
+    def _tidy_soon(self) -> None:
+        """Nobody of ours reads /config/changes: what is old there goes."""
+        self._news_left = NEWS_BETWEEN
+        reign = self._reign
+        if reign is not None:
+            self._errands.post("old news", lambda: tree.tidy(reign.won, self._errands))
 
     def _or_end(self, reign: _Reign, work: Callable[[], T]) -> T:
         """An error ends the claim: nobody knows what was written."""

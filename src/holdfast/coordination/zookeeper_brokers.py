@@ -28,8 +28,8 @@ from holdfast.coordination.zookeeper_client import (
     Put,
     ZooKeeperClient,
 )
-from holdfast.coordination.zookeeper_election import Won, settled
-from holdfast.coordination.zookeeper_link import Errands, Link, Watched
+from holdfast.coordination.zookeeper_election import Won
+from holdfast.coordination.zookeeper_link import Errands, Link, Watched, settled
 from holdfast.metadata import znode_paths, znode_values
 from holdfast.metadata.image import BrokerImage, ClusterImage
 from holdfast.metadata.store import Presence

@@ -15,8 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as StillWaiting
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +24,6 @@ from holdfast.coordination.zookeeper_client import (
     ConnectionLostError,
     Create,
     Delete,
-    Done,
     Node,
     NodeExistsError,
     NoNodeError,
@@ -36,7 +33,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperClient,
     ZooKeeperError,
 )
-from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link, Watched
+from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link, Watched, settled
 from holdfast.metadata import znode_paths, znode_values
 from holdfast.metadata.store import Candidate, ControllerLocation
 from holdfast.metadata.znode_values import ControllerNode
@@ -47,7 +44,6 @@ log = logging.getLogger(__name__)
 
 TURN_S: Final = 0.03
 """Between the tries of two brokers to become the controller."""
-PATIENCE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +81,6 @@ class Won:
     def check(self) -> Check:
         """Fails as soon as another one has claimed."""
         return Check(path=znode_paths.CONTROLLER_EPOCH, version=self.epoch_version)
-
-
-def settled(future: Future[list[Done]], errands: Errands) -> list[Done]:
-    """What became of a write, or its error; FencedControllerError when the store was closed meanwhile."""
-    while True:
-        try:
-            return future.result(PATIENCE_S)
-        except StillWaiting:
-            if future.done():
-                raise
-            if errands.wait(0):
-                raise FencedControllerError(CLOSED) from None
 
 
 def _is_of(node: FoundController | None, client: ZooKeeperClient, won: Won) -> bool:

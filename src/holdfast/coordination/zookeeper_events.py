@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 
 from holdfast.coordination.zookeeper_client import Delete, NoNodeError
-from holdfast.coordination.zookeeper_election import Won, settled
-from holdfast.coordination.zookeeper_link import Errands, Link, Watched
+from holdfast.coordination.zookeeper_election import Won
+from holdfast.coordination.zookeeper_link import Errands, Link, Watched, settled
 from holdfast.coordination.zookeeper_tree import operation
 from holdfast.metadata import znode_notices, znode_paths
 from holdfast.metadata.znode_notices import LogDirEvent

@@ -14,7 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from concurrent.futures import Future
+from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.coordination.zookeeper_client import (
     ConnectionLostError,
@@ -28,6 +29,8 @@ from holdfast.model.errors import FencedControllerError
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+PATIENCE_S: Final = 0.5
 RETRY_S: Final = 0.1
 MAX_RETRY_S: Final = 1.0
 CLOSED: Final = "The metadata store is closed"
@@ -89,6 +92,17 @@ class Errands:
     def end(self) -> None:
         """Nothing more is begun."""
         self._ended.set()
+
+
+def settled(future: Future[T], errands: Errands) -> T:
+    """What became of a write, or its error; FencedControllerError when the store was closed meanwhile."""
+    if not future.done():
+        is_done = threading.Event()
+        future.add_done_callback(lambda _: is_done.set())
+        while not is_done.wait(PATIENCE_S):
+            if errands.wait(0):
+                raise FencedControllerError(CLOSED)
+    return future.result()
 
 
 class Link:

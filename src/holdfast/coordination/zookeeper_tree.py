@@ -12,18 +12,20 @@ from typing import Final
 
 from holdfast.coordination.zookeeper_client import (
     ANY_VERSION,
+    BadVersionError,
     Create,
     Delete,
     Node,
     NodeExistsError,
+    NoNodeError,
     Operation,
     Put,
     ZooKeeperClient,
 )
-from holdfast.coordination.zookeeper_election import settled
-from holdfast.coordination.zookeeper_link import Errands
+from holdfast.coordination.zookeeper_election import Won
+from holdfast.coordination.zookeeper_link import Errands, settled
 from holdfast.coordination.zookeeper_writer import Step
-from holdfast.metadata import znode_paths, znode_values, znodes
+from holdfast.metadata import znode_notices, znode_paths, znode_values, znodes
 from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut
 from holdfast.model.errors import KafkaStorageError, MetadataError
@@ -126,6 +128,17 @@ def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[Step
             end_offset = multi.end_offset
         found.append(Step(operations=tuple(rest), tail=tail, end_offset=end_offset))
     return found
+
+
+def tidy(won: Won, errands: Errands) -> None:
+    """Remove the oldest news of changed configurations, which nobody else does."""
+    names = won.client.children(znode_paths.CONFIG_CHANGES) or []
+    for part in cut(znode_notices.surplus_changes(names), LIMIT_BYTES):
+        try:
+            settled(won.client.write([won.check, *map(operation, part)]), errands)
+        except (NoNodeError, BadVersionError) as e:
+            log.info("old news stay: %s", e)
+            return
 
 
 def repairs(reading: Reading) -> Iterator[Multi]:

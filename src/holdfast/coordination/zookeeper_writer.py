@@ -24,8 +24,8 @@ from holdfast.coordination.zookeeper_client import (
     SessionExpiredError,
     ZooKeeperError,
 )
-from holdfast.coordination.zookeeper_election import Won, settled
-from holdfast.coordination.zookeeper_link import Errands, Link
+from holdfast.coordination.zookeeper_election import Won
+from holdfast.coordination.zookeeper_link import Errands, Link, settled
 from holdfast.metadata.znode_paths import CONTROLLER_EPOCH, METADATA_LOG
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
 from holdfast.model.types import Offset

@@ -453,6 +453,22 @@ def test_R_28_the_base_is_made_in_kafkas_order() -> None:
     assert set(kafka) - set(ours) == {node.path for node in cluster_id("c")}
 
 
+def test_R_28_what_only_an_older_protocol_writes_is_read_and_written_all_the_same() -> None:
+    """ISRs that leaders write themselves; the rest of that protocol was never ours."""
+    written = [
+        op
+        for phase in PHASES
+        if phase.startswith("c_")
+        for op in PHASES[phase]["zookeeper_transactions"]
+        if op["op"] == "create" and op["path"].startswith(paths.ISR_CHANGE)
+    ]
+    assert len(written) == 1
+    path, data = written[0]["path"], written[0]["data"].encode()
+    ours = notices.isr_change(notices.read_isr_change(path, data))
+    assert (ours.path, ours.data, ours.sequence, ours.ephemeral) == (paths.ISR_CHANGE, data, True, False)
+    assert paths.sequence_of(path, paths.ISR_CHANGE) == 0 and not written[0]["ephemeral"]
+
+
 def test_every_row_of_the_table_is_a_difference(differences: dict[str, list[Difference]]) -> None:
     used: set[Row] = set()
     unexplained((d for found in differences.values() for d in found), used)

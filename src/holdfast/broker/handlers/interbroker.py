@@ -36,6 +36,8 @@ def _check(ctx: RequestContext, request: Any) -> None:
             f"which is now {broker.membership.broker_epoch}"
         )
     broker.membership.controller_seen(request.controller_epoch)
+    if broker.controller is not None and request.controller_epoch > broker.controller.epoch:
+        broker.controller.lost(f"the controller of epoch {request.controller_epoch} gives orders")
 
 
 async def handle_leader_and_isr(ctx: RequestContext, request: Any) -> Any:
