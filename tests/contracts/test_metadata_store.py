@@ -19,7 +19,7 @@ from holdfast.metadata.records import (
     PartitionRecord,
     TopicRecord,
 )
-from holdfast.metadata.store import Candidate, InMemoryStore, MetadataStore, SharedMemory
+from holdfast.metadata.store import Asked, Candidate, InMemoryStore, MetadataStore, SharedMemory
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
 from holdfast.testing import wait_for
 from tests.zookeeper.cluster_nodes import ClusterNodes
@@ -65,6 +65,7 @@ class Heard:
         self.lost_by: list[str] = []
         self.gone: list[tuple[int, int]] = []
         self.failed: list[int] = []
+        self.asked_for: list[tuple[Asked, Callable[[], None]]] = []
 
     def lost(self, reason: str) -> None:
         self.lost_by.append(reason)
@@ -74,6 +75,9 @@ class Heard:
 
     def log_dir_failed(self, broker_id: int) -> None:
         self.failed.append(broker_id)
+
+    def asked(self, asked: Asked, decided: Callable[[], None]) -> None:
+        self.asked_for.append((asked, decided))
 
 
 class Reign:

@@ -17,9 +17,10 @@ import dataclasses
 import functools
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.broker import tool_requests
 from holdfast.broker.controller_channel import ControllerChannel
 from holdfast.broker.signs_of_life import lives
 from holdfast.controller import broadcast
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
     from holdfast.metadata.image import ClusterDelta
-    from holdfast.metadata.store import Claim, Loaded, MetadataStore
+    from holdfast.metadata.store import Asked, Claim, Loaded, MetadataStore
+    from holdfast.model.config import BrokerConfig
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Host(Protocol):
 
     broker_id: BrokerId
     platform: Platform
+    config: BrokerConfig
 
     @property
     def broker_epoch(self) -> BrokerEpoch: ...
@@ -151,6 +154,7 @@ class ControllerLoop:
         self._said_offline: dict[int, set[TopicPartition]] = {}
         """What each broker's channel has answered 56 for, and not 0 since."""
         self._probes: dict[int, asyncio.Task[bool]] = {}
+        self._obeying: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.ended = asyncio.Event()
 
@@ -475,6 +479,14 @@ class ControllerLoop:
         """The store says so: the broker's answers to all that it is told again say which replicas are gone."""
         if not self._closed and (channel := self._channels.get(broker_id)) is not None:
             channel.send(self._full_state(broker_id))
+
+    def asked(self, asked: Asked, decided: Callable[[], None]) -> None:
+        """The store says what a tool wants."""
+        if not self._closed:
+            obeying = tool_requests.obey(self, self._broker.config, asked, decided)
+            task = asyncio.get_running_loop().create_task(obeying)
+            self._obeying.add(task)
+            task.add_done_callback(self._obeying.discard)
 
     def close(self) -> None:
         """End the reign: nobody is told anything any more."""

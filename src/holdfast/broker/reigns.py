@@ -22,7 +22,7 @@ from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.broker.platform import WorkThread
-    from holdfast.metadata.store import Candidate, Claim, ControllerLocation, Loaded, MetadataStore
+    from holdfast.metadata.store import Asked, Candidate, Claim, ControllerLocation, Loaded, MetadataStore
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerEpoch, BrokerId
 
@@ -81,6 +81,9 @@ class News:
 
     def log_dir_failed(self, broker_id: BrokerId) -> None:
         self._post(lambda reign: reign.log_dir_failed(broker_id))
+
+    def asked(self, asked: Asked, decided: Callable[[], None]) -> None:
+        self._post(lambda reign: reign.asked(asked, decided))
 
     def _post(self, what: Callable[[ControllerLoop], None]) -> None:
         with suppress(RuntimeError):  # the loop has ended, and the process with it

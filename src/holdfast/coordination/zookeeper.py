@@ -29,14 +29,17 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperClient,
     ZooKeeperError,
 )
+from holdfast.coordination.zookeeper_config_changes import ConfigChanges
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
 from holdfast.coordination.zookeeper_events import LogDirEvents
 from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link
+from holdfast.coordination.zookeeper_requests import ToolRequests
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import ConfigRecord, ControllerClaimRecord, MetadataRecord
 from holdfast.metadata.store import (
+    Asked,
     Candidate,
     Claim,
     ControllerLocation,
@@ -106,6 +109,8 @@ class ZooKeeperStore:
         self._own = OwnNode(self._link, self._errands, wall_ms)
         self._live = LiveBrokers(self._link, self._errands, self._gone)
         self._events = LogDirEvents(self._link, self._errands, self._dir_failed)
+        self._requests = ToolRequests(self._link, self._errands, self._ask)
+        self._config_changes = ConfigChanges(self._link, self._errands)
         self._broker_id: BrokerId | None = None
         self._cluster_id: str | None = None
         self._reign: _Reign | None = None
@@ -188,8 +193,8 @@ class ZooKeeperStore:
 
     def _end(self) -> None:
         """Of a reign: nothing is watched for it any more."""
-        self._live.end()
-        self._events.end()
+        for part in (self._live, self._events, self._requests, self._config_changes):
+            part.end()
 
     def _check(self, fence: ControllerEpoch) -> _Reign:
         reign = self._reign
@@ -241,6 +246,11 @@ class ZooKeeperStore:
         if reign is not None and reign.news is not None:
             reign.news.log_dir_failed(broker_id)
 
+    def _ask(self, asked: Asked, decided: Callable[[], None]) -> None:
+        reign = self._reign
+        if reign is not None and reign.news is not None:
+            reign.news.asked(asked, decided)
+
     # -- the metadata --------------------------------------------------------------------------------------------------
 
     def load(self, claim: Claim) -> Loaded:
@@ -269,6 +279,8 @@ class ZooKeeperStore:
         self._live.begin(won, image, claim.candidate.broker_id)
         self._tidy_soon()
         self._events.begin(won)
+        self._requests.begin(won, image)
+        self._config_changes.begin(won)
         return Loaded(records=tuple(records), end_offset=end_offset + 1)
 
     def commit(
@@ -292,6 +304,8 @@ class ZooKeeperStore:
             self._tidy_soon()
         reign.image = after
         self._live.follow(before, after)
+        self._requests.follow(records, after)
+        self._config_changes.follow(records)
         return base_offset
 
     def _tidy_soon(self) -> None:

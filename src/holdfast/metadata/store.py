@@ -11,7 +11,7 @@ its ControllerClaimRecord is in the log before anything else of that reign; afte
 ever written; what ``commit`` returned for is there after any crash; offsets are contiguous from 0.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
@@ -21,7 +21,7 @@ from holdfast.metadata.pieces import pieces
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
 from holdfast.model.listeners import Endpoints
-from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset
+from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,31 @@ class Fatal:
 Judgement: TypeAlias = Retry | Fatal
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionAsked:
+    """A tool wants these topics gone."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionAsked:
+    """A tool wants the preferred replicas of these to lead."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignmentAsked:
+    """A tool wants partitions on these brokers."""
+
+    replicas: Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+
+Asked: TypeAlias = DeletionAsked | ElectionAsked | ReassignmentAsked
+"""What tools ask through a store that they know: Kafka's, of its znodes (R-28)."""
+
+
 class ReignNews(Protocol):
     """What a store tells of its own accord to whoever has the claim.
 
@@ -122,6 +147,11 @@ class ReignNews(Protocol):
     def log_dir_failed(self, broker_id: BrokerId) -> None:
         """This broker has told in the store that a log directory of it failed: which replicas that concerns it answers
         to LeaderAndIsr (K112-23). Only of a store through which brokers tell that (MetadataStore.log_dir_failed)."""
+        ...
+
+    def asked(self, asked: Asked, decided: Callable[[], None]) -> None:
+        """A tool asks something. ``decided`` is to be called when that is recorded, or refused; not when the claim is
+        over before: whoever claims next hears of it. Only of a store of which there are tools of others."""
         ...
 
 

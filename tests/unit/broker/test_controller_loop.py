@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID
@@ -17,6 +17,7 @@ from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.broker_ids import Applicant, Step, Taken
 from holdfast.metadata.store import Candidate, InMemoryStore
+from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import (
     DuplicateBrokerRegistrationError,
     FencedControllerError,
@@ -36,8 +37,9 @@ class Surroundings:
     broker_id = 1
     broker_epoch = -1
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.platform = Platform.real()
+        self.config = BrokerConfig.parse(settings or {})
         self.suspected: list[int | None] = []
 
     def monotonic_ms(self) -> int:
@@ -53,7 +55,7 @@ class Surroundings:
 class Reign:
     """A controller with its store, and the brokers that it tells."""
 
-    def __init__(self, brokers: int, max_records: int | None = None) -> None:
+    def __init__(self, brokers: int, max_records: int | None = None, settings: Mapping[str, str] | None = None) -> None:
         self.store = InMemoryStore(max_records=max_records)
         self.thread = DiskThread("metadata", asyncio.get_running_loop())
         self.commits_may_go_on = threading.Event()
@@ -63,7 +65,7 @@ class Reign:
         self.brokers = {i: Listener() for i in range(1, brokers + 1)}
         self.epochs: dict[int, int] = {}
         claim = self.store.claim(Candidate(broker_id=1, host="127.0.0.1", port=self.brokers[1].port))
-        self.loop = ControllerLoop(Surroundings(), self.store, self.thread, claim, self.store.load(claim))
+        self.loop = ControllerLoop(Surroundings(settings), self.store, self.thread, claim, self.store.load(claim))
         self.loop.start()
 
     def _on_commit(self, records: Sequence[Any]) -> None:
@@ -90,8 +92,10 @@ class Reign:
 
 
 @asynccontextmanager
-async def reign(brokers: int = 2, max_records: int | None = None) -> AsyncIterator[Reign]:
-    one = Reign(brokers, max_records)
+async def reign(
+    brokers: int = 2, max_records: int | None = None, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Reign]:
+    one = Reign(brokers, max_records, settings)
     try:
         for broker_id in one.brokers:
             await one.join(broker_id)
