@@ -33,7 +33,7 @@ class TwoStores:
         self.copies = [str(root / f"meta-{number}") for number in (1, 2)]
         self.log_dirs = [str(root / f"log-{number}") for number in (1, 2, 3)]
         for path in self.log_dirs:
-            Path(path).mkdir(parents=True)
+            Path(path).mkdir(parents=True, exist_ok=True)
             (Path(path) / "meta.properties").touch()
         self._connect = connect
         self.files: FileSystem = files or OsFiles()

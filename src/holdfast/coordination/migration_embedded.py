@@ -190,8 +190,10 @@ class EmbeddedSide:
             known |= {self._copies[each.path].name(): each.path for each in report.good}
             cluster_id = next(e.seen.cluster_id for e in report.copies if e.seen is not None and e.seen.cluster_id)
             newest = Note(cluster_id=cluster_id, epoch=0, number=0, broker_id=_NOBODY, good=tuple(known), copies=known)
-        elif newest.moved is None:
+        elif newest.moved is None or newest.moved.is_whole:
             known = dict(newest.copies)
+        else:  # not one that could not be filled
+            known = {copy_id: path for copy_id, path in known.items() if copy_id in self._filled}
         is_first = newest.moved is None
         epoch = self.epoch() + 1 if is_first else newest.epoch
         number = 0 if is_first else newest.number + 1

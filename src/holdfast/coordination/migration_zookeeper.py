@@ -256,7 +256,8 @@ class ZooKeeperSide:
         if found is None:
             operations.append(Create(path=znode_paths.MOVED, data=data))
         else:
-            operations.append(Put(path=znode_paths.MOVED, data=data, version=found.stat.version))
+            version = self._mark_version if self._is_filled else found.stat.version
+            operations.append(Put(path=znode_paths.MOVED, data=data, version=version))
         try:
             client.write(operations).result()
         except (BadVersionError, NodeExistsError, NoNodeError) as e:
@@ -269,7 +270,11 @@ class ZooKeeperSide:
     def open(self) -> None:
         found = self._client.get(znode_paths.MOVED)
         if found is not None:
-            self._client.write([Delete(path=znode_paths.MOVED, version=found.stat.version)]).result()
+            version = self._mark_version if self._is_filled else found.stat.version
+            try:
+                self._client.write([Delete(path=znode_paths.MOVED, version=version)]).result()
+            except (BadVersionError, NoNodeError) as e:
+                raise MigrationError(f"Another migration came to {self.name} meanwhile: look there ({e})") from e
 
 
 def _controller(node: Node) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.coordination import notes
 from holdfast.coordination.migration import DifferentError, MigrationError, Standing, Step, Way, decide
 from holdfast.coordination.zookeeper_client import Create, Delete, Put
 from holdfast.metadata import znode_paths
@@ -316,3 +317,25 @@ def test_a_left_tree_can_be_given_back_by_hand(stores: TwoStores, ensemble: Mode
     ensemble.client().write([Delete(path=znode_paths.MOVED)]).result(30)
     assert sorted(stores.usable()) == [TO_EMBEDDED, TO_ZOOKEEPER]
     assert stores.load(TO_ZOOKEEPER) == IMAGE
+
+
+def test_a_copy_that_was_left_out_before_the_move_is_not_good_after_it(stores: TwoStores) -> None:
+    """A run that only takes the last step writes the source's mark once more."""
+    stores.put(TO_EMBEDDED, IMAGE)
+    note = notes.newest(stores.files, stores.copies[0])
+    assert note is not None
+    good = {copy_id: path for copy_id, path in note.copies.items() if path == stores.copies[0]}
+    fewer = replace(note, number=note.number + 1, good=tuple(good), copies=good)
+    for path in (*stores.copies, *stores.log_dirs):
+        notes.write(stores.files, path, fewer)
+
+    def kill(step: Step, done: int, of: int) -> None:
+        if step is Step.OPEN:
+            raise Killed
+
+    with pytest.raises(Killed):
+        stores.migrate(TO_ZOOKEEPER, kill)
+    assert stores.migrate(TO_ZOOKEEPER)[0] is Way.LAST_STEP
+    left = notes.newest(stores.files, stores.copies[1])
+    assert left is not None and left.moved is not None
+    assert (left.good, dict(left.copies)) == ((), good)
