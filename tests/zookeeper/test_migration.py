@@ -12,9 +12,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from holdfast.cli.metadata import metadata
 from holdfast.coordination.zookeeper_client import Create
 from holdfast.metadata import moved, znode_paths
 from holdfast.metadata.listing import HEADER
@@ -283,6 +285,6 @@ def test_bad_input_is_told_with_what_was_expected(
         (tmp_path / name).write_text(text)
     places = {name: str(tmp_path / name) for name in (*files, "MISSING")}
     server = cluster_nodes.server.connect + cluster_nodes.chroot
-    run = holdfast("metadata", *(places.get(each, each.replace("SERVER", server)) for each in args))
-    assert run.returncode == code, run.stderr
-    assert why in run.stderr
+    run = CliRunner().invoke(metadata, [places.get(each, each.replace("SERVER", server)) for each in args])
+    assert run.exit_code == code, run.output
+    assert why in run.output
