@@ -197,6 +197,22 @@ def write(data_dir: str, nodes: Sequence[Node]) -> list[str]:
     return warnings
 
 
+def properties_paths(data_dir: str) -> list[str]:
+    """The properties files that are there."""
+    return [properties_path(data_dir, broker_id) for broker_id in sorted(_files(data_dir))]
+
+
+def change(data_dir: str, values: Mapping[str, str | None]) -> list[str]:
+    """Give keys of every broker other values, None: have them without it. The files. No broker may run."""
+    changed = []
+    for broker_id, properties in sorted(_files(data_dir).items()):
+        wanted = {**properties, **values}
+        text = "".join(f"{key}={_escaped(value)}\n" for key, value in wanted.items() if value is not None)
+        write_atomically(properties_path(data_dir, broker_id), text)
+        changed.append(properties_path(data_dir, broker_id))
+    return changed
+
+
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
 

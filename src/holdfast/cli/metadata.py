@@ -1,115 +1,61 @@
 """``holdfast metadata``: the copies of the cluster's metadata, looked at and mended from outside.
 
-Owns the options and the lines. What is found and done is coordination/inspect.py and coordination/rebuild.py.
+Owns the options and the lines. What is found and done is coordination/inspect.py and coordination/rebuild.py; dump,
+diff and migrate are metadata_moves.py.
 """
 
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from uuid import uuid4
+from collections.abc import Sequence
 
 import click
 
-from holdfast.cli import layout
+from holdfast.cli.metadata_moves import diff, dump, migrate
+from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
 from holdfast.coordination.inspect import Report
 from holdfast.coordination.lanes import ThreadLanes
-from holdfast.coordination.metadata_copy import MetadataCopy
 from holdfast.coordination.rebuild import FoundDir, Plan
-from holdfast.model.config import BrokerConfig, read_properties
-from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.errors import HoldfastError
 from holdfast.storage import topic_configs
 from holdfast.storage.file_locks import LockFile
 from holdfast.storage.files import OsFiles
-from holdfast.storage.stored_ids import known_id
 
 MAX_SHOWN = 50
 """Partitions that a plan lists; the rest is counted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a cluster keeps things, by the properties of its brokers."""
-
-    metadata_dirs: tuple[str, ...]
-    log_dirs: dict[int, tuple[str, ...]]
-    witnesses: tuple[str, ...]
-    """What keeps notes of which copies are good: the log directories, or ``metadata.witness.dirs``."""
-
-    @property
-    def all_log_dirs(self) -> list[str]:
-        return [path for paths in self.log_dirs.values() for path in paths]
-
-    def copies(self) -> list[MetadataCopy]:
-        return [MetadataCopy(path, OsFiles(), _now_ms, uuid4) for path in self.metadata_dirs]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _place(data_dir: str | None, configs: Sequence[str]) -> Place:
-    files: dict[str, Mapping[str, str]] = {}
-    try:
-        for path in configs:
-            with open(path, encoding="utf-8") as file:
-                files[path] = read_properties(file.read())
-        if data_dir is not None:
-            os.listdir(data_dir)
-            home = os.path.abspath(data_dir)
-            files |= {layout.properties_path(home, number): p for number, p in sorted(layout.kept(home).items())}
-    except OSError as e:
-        raise click.ClickException(f"{e.filename}: {e.strerror}") from e
-    except (ConfigError, layout.LayoutError) as e:
-        raise click.ClickException(str(e)) from e
-    if not files:
-        raise click.UsageError("give --data-dir DIR of `holdfast up`, or --config FILE for each broker")
-    metadata: list[str] = []
-    log_dirs: dict[int, tuple[str, ...]] = {}
-    witnesses: list[str] = []
-    for path, properties in files.items():
-        try:
-            config = BrokerConfig.parse(properties)
-        except ConfigError as e:
-            raise click.ClickException(f"{path}: {e}") from e
-        metadata += [each for each in map(os.path.abspath, config.metadata_log_dirs) if each not in metadata]
-        try:
-            broker_id = known_id(config.given_id, config.log_dirs, OsFiles())
-        except HoldfastError as e:
-            raise click.ClickException(f"{path}: {e}") from e
-        if broker_id is None:  # its directories are empty or cannot be read: whose they are makes no difference
-            broker_id = -1 - len(log_dirs)
-        log_dirs[broker_id] = tuple(map(os.path.abspath, config.log_dirs))
-        witnesses += map(os.path.abspath, config.metadata_witness_dirs)
-    return Place(metadata_dirs=tuple(metadata), log_dirs=log_dirs, witnesses=tuple(dict.fromkeys(witnesses)))
-
-
-_DATA_DIR = click.option("--data-dir", type=click.Path(file_okay=False), help="The directory of `holdfast up`.")
-_CONFIG = click.option(
-    "--config", "configs", type=click.Path(dir_okay=False), multiple=True, help="A broker's properties; repeatable."
-)
-
-
 @click.group()
 def metadata() -> None:
-    """The copies of the cluster's metadata: check, force, recover, confirm."""
+    """The cluster's metadata: its copies, what is in it, and its move to another store."""
+
+
+for _command in (migrate, dump, diff):
+    metadata.add_command(_command)
 
 
 def _look(place: Place) -> Report:
     return inspect.look(place.copies(), place.witnesses, OsFiles(), ThreadLanes("check"))
 
 
+def _refuse_moved(report: Report, option: str) -> None:
+    """The directories are not what the cluster goes by any more."""
+    moved = report.newest.moved if report.newest is not None else None
+    if moved is not None:
+        raise click.ClickException(
+            f"This cluster's metadata is in {moved.to}, and what is here was left: move it back with `holdfast "
+            f"metadata migrate --to embedded`. Only when that store is gone for good: {option}"
+        )
+
+
 @metadata.command()
-@_DATA_DIR
-@_CONFIG
+@place_options
 def check(data_dir: str | None, configs: tuple[str, ...]) -> None:
     """Say what each copy holds, and which are good. Works beside a running cluster.
 
     Exit code 0: all copies are good. 1: one is not, and the cluster goes on. 2: none is.
     """
-    report = _look(_place(data_dir, configs))
+    report = _look(place_of(data_dir, configs))
     for line in _report_lines(report):
         click.echo(line)
     sys.stdout.flush()
@@ -129,6 +75,8 @@ def _report_lines(report: Report) -> list[str]:
             )
     if newest is None:
         lines.append("nothing says which copies are good: no broker with several metadata directories has run yet")
+    elif newest.moved is not None:
+        lines.append(f"left since epoch {newest.epoch}, change {newest.number}: the metadata is in {newest.moved.to}")
     else:
         lines.append(
             f"good since epoch {newest.epoch}, change {newest.number}: {', '.join(sorted(newest.copies.values()))} "
@@ -139,11 +87,13 @@ def _report_lines(report: Report) -> list[str]:
 
 @metadata.command()
 @click.argument("path", type=click.Path(file_okay=False))
-@_DATA_DIR
-@_CONFIG
-def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
+@place_options
+@click.option(
+    "--moved", is_flag=True, help="Also when the metadata was moved to another store, which is gone for good."
+)
+def force(path: str, data_dir: str | None, configs: tuple[str, ...], moved: bool) -> None:
     """Make PATH the good copy though it may lack decisions. The cluster must be stopped."""
-    place, files = _place(data_dir, configs), OsFiles()
+    place, files = place_of(data_dir, configs), OsFiles()
     wanted = os.path.abspath(path)
     copies = {copy.path: copy for copy in place.copies()}
     if wanted not in copies:
@@ -151,7 +101,10 @@ def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
     locks: list[LockFile] = []
     try:
         locks += inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
-        note = inspect.force(copies[wanted], _look(place), place.witnesses, files)
+        report = _look(place)
+        if not moved:
+            _refuse_moved(report, "`--moved` goes on with this copy, without what was decided since")
+        note = inspect.force(copies[wanted], report, place.witnesses, files)
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
     finally:
@@ -161,19 +114,20 @@ def force(path: str, data_dir: str | None, configs: tuple[str, ...]) -> None:
 
 
 @metadata.command()
-@_DATA_DIR
-@_CONFIG
+@place_options
 @click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
 @click.option(
     "--force", "forced", is_flag=True, help="Do it although a good copy is left, or a directory cannot be read."
 )
 def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, forced: bool) -> None:
     """Rebuild the metadata from the log directories, when every copy of it is gone. The cluster must be stopped."""
-    place, files = _place(data_dir, configs), OsFiles()
+    place, files = place_of(data_dir, configs), OsFiles()
     locks: list[LockFile] = []
     try:
         locks += inspect.take_locks(place.metadata_dirs, place.all_log_dirs, files)
         report = _look(place)
+        if not forced:
+            _refuse_moved(report, "`--force` rebuilds it here")
         good = [copy for copy in report.good if copy.contents is not None and not copy.contents.is_empty]
         if good and not forced:
             raise click.ClickException(
@@ -193,7 +147,7 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
                 f"{', '.join(wanted.unreadable)} cannot be read: bring it back, or lose what only it holds with --force"
             )
         readable = [each.path for each in found]
-        made = rebuild.execute(files, wanted, place.copies(), readable, place.witnesses, _now_ms())
+        made = rebuild.execute(files, wanted, place.copies(), readable, place.witnesses, now_ms())
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
     finally:
@@ -240,12 +194,11 @@ def _numbers(of: Sequence[int]) -> str:
 
 
 @metadata.command()
-@_DATA_DIR
-@_CONFIG
+@place_options
 def confirm(data_dir: str | None, configs: tuple[str, ...]) -> None:
     """Say that the configurations are right after `recover`: retention deletes again. Works on a running cluster."""
     confirmed, failed = 0, 0
-    for path in _place(data_dir, configs).all_log_dirs:
+    for path in place_of(data_dir, configs).all_log_dirs:
         try:
             os.unlink(os.path.join(path, topic_configs.RECOVERED))
             confirmed += 1

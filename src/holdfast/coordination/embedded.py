@@ -27,6 +27,7 @@ from holdfast.coordination.election import Election
 from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.coordination.metadata_copy import LOG_DIRECTORY, MetadataCopy
 from holdfast.coordination.metadata_log import make_batch
+from holdfast.coordination.notes import Note
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import MetadataRecord
 from holdfast.metadata.store import (
@@ -34,13 +35,20 @@ from holdfast.metadata.store import (
     Claim,
     ControllerLocation,
     CopyState,
+    Fatal,
     Judgement,
     Loaded,
     Presence,
     ReignNews,
     claim_record,
 )
-from holdfast.model.errors import ConfigError, FencedControllerError, HoldfastError, KafkaStorageError
+from holdfast.model.errors import (
+    ConfigError,
+    FencedControllerError,
+    HoldfastError,
+    KafkaStorageError,
+    MetadataMovedError,
+)
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileSystem, OsFiles
 from holdfast.storage.partition_metadata import encode_uuid
@@ -112,6 +120,7 @@ class EmbeddedStore:
         self._claim: Claim | None = None
         self._news: ReignNews | None = None
         self._disks = DiskJudge()
+        self._moved: MetadataMovedError | None = None
         self._failure: KafkaStorageError | None = None
         """Nobody knows what of the last commit is where."""
         self._loaded: Loaded | None = None
@@ -138,8 +147,12 @@ class EmbeddedStore:
         """The operating system has given its locks back."""
 
     def _find_cluster_id(self) -> str:
+        noted: dict[str, Note] = {}
+
         def opened(copy: MetadataCopy) -> str | None:
             copy.prepare()
+            if (note := notes.newest(self._files, copy.path)) is not None:
+                noted[copy.path] = note
             return copy.cluster_id()
 
         answers = self._readers.ask(
@@ -155,6 +168,9 @@ class EmbeddedStore:
         if len(set(found.values())) > 1:
             several = ", ".join(f"{path} of {cluster_id}" for path, cluster_id in found.items())
             raise ConfigError(f"metadata.log.dirs: {several}: expected copies of one cluster's metadata")
+        last = max((noted[path] for path in good if path in noted), key=lambda note: note.order, default=None)
+        if last is not None and last.moved is not None:
+            raise last.moved.refusal(f"metadata.log.dirs {', '.join(self._paths)}")
         if not good:
             what = "; ".join(f"{path}: {errors.get(path, 'no answer')}" for path in self._paths)
             silent = len(errors) < len(self._paths)  # it may hold everything and answer yet
@@ -223,6 +239,9 @@ class EmbeddedStore:
         """What came of it; errors of directories are counted (``judge``)."""
         try:
             return work()
+        except MetadataMovedError as e:
+            self._moved = e
+            raise
         except (KafkaStorageError, OSError) as e:
             self._refuse_closed()  # what else went wrong does not matter then
             if isinstance(e, KafkaStorageError):
@@ -234,8 +253,8 @@ class EmbeddedStore:
             raise failure from e
 
     def judge(self) -> Judgement:
-        """Fatal when all directories have failed (H-23)."""
-        return self._disks.judgement
+        """Fatal when all directories have failed (H-23), or the metadata is in another store."""
+        return self._disks.judgement if self._moved is None else Fatal(reason=str(self._moved))
 
     def _claim_now(self, candidate: Candidate, news: ReignNews | None) -> Claim:
         self._refuse_closed()

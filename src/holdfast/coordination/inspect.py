@@ -85,6 +85,8 @@ def look(copies: Sequence[MetadataCopy], witnesses: Sequence[str], files: FileSy
 def _problem(seen: Seen, contents: Contents | None, newest: Note | None) -> str | None:
     if seen.problem is not None and (newest is None or seen.copy_id in newest.good):
         return seen.problem
+    if newest is not None and newest.moved is not None:
+        return f"left: the metadata is in {newest.moved.to}"
     if newest is None:
         return None if contents is not None and not contents.is_empty else "empty"
     if seen.copy_id is None:
@@ -119,9 +121,10 @@ def force(copy: MetadataCopy, report: Report, witnesses: Sequence[str], files: F
     """Say in this copy and with all witnesses that it is the good one. All brokers must be stopped. KafkaStorageError
     for one that is damaged: its beginning would be a state of long ago, with leaders that lack records."""
     seen = copy.look()
-    if seen.copy_id is None or not seen.has_log:
-        raise KafkaStorageError(f"{copy.path} holds no whole copy of the metadata")
     newest = report.newest
+    half = newest is not None and newest.moved is not None and seen.copy_id not in newest.copies
+    if seen.copy_id is None or not seen.has_log or half:
+        raise KafkaStorageError(f"{copy.path} holds no whole copy of the metadata")
     try:
         contents = copy.log.read()
     except KafkaStorageError as e:

@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.model.errors import ConfigError, FencedControllerError, KafkaStorageError
+from holdfast.metadata.moved import Moved
+from holdfast.model.errors import ConfigError, FencedControllerError, KafkaStorageError, MetadataError
 from holdfast.model.types import BrokerId, ControllerEpoch
 from holdfast.storage.files import FileSystem
 from holdfast.storage.log_dir import META_PROPERTIES
@@ -51,6 +52,8 @@ class Note:
     copies: Mapping[str, str]
     """Id -> path, of those that are good."""
     voters: tuple[Voter, ...] = ()
+    moved: Moved | None = None
+    """The metadata is in another store. Then no copy is good, and ``copies`` are those that were."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -59,6 +62,7 @@ class Note:
 
     def encoded(self) -> bytes:
         """The file's text."""
+        more = {} if self.moved is None else {"moved": self.moved.values()}
         return json.dumps(
             {
                 "cluster_id": self.cluster_id,
@@ -68,6 +72,7 @@ class Note:
                 "good": list(self.good),
                 "copies": dict(self.copies),
                 "voters": [[voter.path, voter.disk] for voter in self.voters],
+                **more,
             }
         ).encode()
 
@@ -84,8 +89,9 @@ def decode_note(data: bytes) -> Note:
             good=tuple(_text(each) for each in found["good"]),
             copies={_text(key): _text(value) for key, value in found["copies"].items()},
             voters=tuple(Voter(path=_text(path), disk=_number(disk)) for path, disk in found["voters"]),
+            moved=Moved.of("moved", found["moved"]) if "moved" in found else None,
         )
-    except (KeyError, TypeError, AttributeError, RecursionError) as e:
+    except (KeyError, TypeError, AttributeError, RecursionError, MetadataError) as e:
         raise ValueError(f"no note of the metadata's copies: {e}") from e
     return note
 
@@ -231,7 +237,8 @@ class Verdict:
 
 def judge(paths: Sequence[str], seen: Mapping[str, Seen], witnesses: Mapping[str, Seen]) -> Verdict:
     """What a start may believe. ``paths``: the configured copies; ``seen``: those of them that answered;
-    ``witnesses``: other directories that answered. ConfigError or KafkaStorageError when it must not start."""
+    ``witnesses``: other directories that answered. ConfigError, MetadataMovedError or
+    KafkaStorageError when it must not start."""
     found = [each.note for each in (*seen.values(), *witnesses.values()) if each.note is not None]
     clusters = sorted({note.cluster_id for note in found} | {s.cluster_id for s in seen.values() if s.cluster_id})
     if len(clusters) > 1:
@@ -239,6 +246,8 @@ def judge(paths: Sequence[str], seen: Mapping[str, Seen], witnesses: Mapping[str
     if not found:
         return _without_notes(paths, seen)
     last = max(found, key=lambda note: note.order)
+    if last.moved is not None:
+        raise last.moved.refusal(f"metadata.log.dirs {', '.join(paths)}")
     here = {s.copy_id: path for path, s in seen.items() if s.copy_id is not None}
     named = tuple(path for copy_id, path in here.items() if copy_id in last.good)
     if not named:

@@ -15,6 +15,7 @@ from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.recorded_ids import RecordedBrokerIds
 from holdfast.coordination.zookeeper import ZooKeeperStore
+from holdfast.coordination.zookeeper_client import ZooKeeperClient
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.metadata.broker_ids import BrokerIdMapping
 from holdfast.metadata.store import Judgement, MetadataStore
@@ -120,18 +121,23 @@ def _embedded(config: BrokerConfig, machine: Machine, witness: Witness) -> Embed
 
 
 def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
-    """kazoo is loaded here and nowhere else, so that a broker on the embedded store need not have it."""
     settings = ZooKeeperSettings.of(config)
+    return ZooKeeperStore(
+        ensemble_clients(settings),
+        machine.lanes("metadata"),
+        wall_ms=lambda: int(machine.wall_s() * 1000),
+        new_id=machine.new_id,
+        connect_timeout_s=settings.connection_timeout_ms / 1000,
+    )
+
+
+def ensemble_clients(settings: ZooKeeperSettings) -> Callable[[], ZooKeeperClient]:
+    """Makes clients that are not started. kazoo is loaded here and nowhere else, so that a broker on the embedded store
+    need not have it; ConfigError when it is not installed."""
     try:
         from holdfast.coordination.kazoo_client import KazooZooKeeper
     except ModuleNotFoundError as e:
         raise ConfigError(
             f"metadata.store=zookeeper needs the package {e.name}: pip install 'holdfast[zookeeper]'"
         ) from e
-    return ZooKeeperStore(
-        lambda: KazooZooKeeper(settings),
-        machine.lanes("metadata"),
-        wall_ms=lambda: int(machine.wall_s() * 1000),
-        new_id=machine.new_id,
-        connect_timeout_s=settings.connection_timeout_ms / 1000,
-    )
+    return lambda: KazooZooKeeper(settings)

@@ -54,7 +54,7 @@ from holdfast.metadata.store import (
 )
 from holdfast.metadata.znode_writes import Multi
 from holdfast.metadata.znodes import TreeWriter
-from holdfast.model.errors import FencedControllerError, HoldfastError, KafkaStorageError
+from holdfast.model.errors import FencedControllerError, HoldfastError, KafkaStorageError, MetadataMovedError
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TimestampMs
 from holdfast.storage.partition_metadata import encode_uuid
 
@@ -116,7 +116,7 @@ class ZooKeeperStore:
         self._reign: _Reign | None = None
         self._won: Won | None = None
         """To be given back."""
-        self._refused: AccessError | None = None
+        self._refused: AccessError | MetadataMovedError | None = None
         self._closed = False
         self._news_left = NEWS_BETWEEN
 
@@ -130,6 +130,7 @@ class ZooKeeperStore:
         return self._cluster_id
 
     def _prepared(self, client: ZooKeeperClient) -> str:
+        tree.refuse_moved(client)
         return tree.prepare(client, self._errands, encode_uuid(self._new_id()))
 
     def enter(self, me: Presence) -> None:
@@ -151,7 +152,7 @@ class ZooKeeperStore:
         try:
             self.cluster_id()
             won = self._election.take(candidate)
-        except AccessError as e:
+        except (AccessError, MetadataMovedError) as e:
             self._refused = e
             raise
         claim = Claim(epoch=won.epoch, candidate=candidate)
@@ -164,8 +165,11 @@ class ZooKeeperStore:
         return claim
 
     def judge(self) -> Judgement:
-        """Fatal when the ensemble does not let this broker in."""
-        return Retry() if self._refused is None else Fatal(reason=f"ZooKeeper refuses this broker: {self._refused}")
+        """Fatal when the ensemble does not let this broker in, or the metadata is in another store."""
+        if self._refused is None:
+            return Retry()
+        is_moved = isinstance(self._refused, MetadataMovedError)
+        return Fatal(reason=str(self._refused) if is_moved else f"ZooKeeper refuses this broker: {self._refused}")
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -260,6 +264,7 @@ class ZooKeeperStore:
 
     def _load(self, reign: _Reign) -> Loaded:
         won, claim = reign.won, reign.claim
+        tree.refuse_moved(won.client)  # what marks it so from now on finds that the epoch is another
         tree.prepare_reign(won.client, self._errands)
         reading = tree.read(won.client)
         tail = won.client.get(znode_paths.METADATA_LOG)
@@ -326,6 +331,8 @@ class ZooKeeperStore:
             self._lose(reign.won, str(e))
             raise KafkaStorageError(f"ZooKeeper: {e}") from e
         except HoldfastError as e:
+            if isinstance(e, MetadataMovedError):
+                self._refused = e
             self._lose(reign.won, str(e))
             raise
 

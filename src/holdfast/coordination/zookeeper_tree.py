@@ -25,7 +25,7 @@ from holdfast.coordination.zookeeper_client import (
 from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, settled
 from holdfast.coordination.zookeeper_writer import Step
-from holdfast.metadata import znode_notices, znode_paths, znode_values, znodes
+from holdfast.metadata import moved, znode_notices, znode_paths, znode_values, znodes
 from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut
 from holdfast.model.errors import KafkaStorageError, MetadataError
@@ -49,6 +49,13 @@ def operation(write: NodeWrite) -> Operation:
             return Put(path=write.path, data=write.data, version=version)
         case DeleteNode():
             return Delete(path=write.path)
+
+
+def refuse_moved(client: ZooKeeperClient) -> None:
+    """MetadataMovedError when this tree does not count."""
+    mark = client.get(znode_paths.MOVED)
+    if mark is not None:
+        raise moved.decode(znode_paths.MOVED, mark.data).refusal("The tree below this chroot of the ZooKeeper ensemble")
 
 
 def prepare(client: ZooKeeperClient, errands: Errands, new_cluster_id: str) -> str:

@@ -43,6 +43,8 @@ METADATA_LOG: Final = "/holdfast/metadata_log"
 """Where the metadata log ends, and who wrote that."""
 UNFINISHED: Final = "/holdfast/unfinished"
 """What a commit is in the middle of that is too large for one multi; without data: nothing."""
+MOVED: Final = "/holdfast/moved"
+"""Only in a tree that no broker may use: where the metadata is instead (moved.py)."""
 
 BASE: Final = (
     "/consumers", "/brokers", BROKER_IDS, TOPICS, "/config", CONFIG_CHANGES, "/admin", DELETE_TOPICS, BROKER_SEQUENCE,

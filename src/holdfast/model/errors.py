@@ -33,6 +33,10 @@ class ConfigError(HoldfastError):
     """A configuration key has a value that cannot be used (INVALID_CONFIG)."""
 
 
+class MetadataMovedError(ConfigError):
+    """The metadata of this cluster is in another store than the one that the configuration names."""
+
+
 # -- requests --------------------------------------------------------------------------------------------------
 
 
