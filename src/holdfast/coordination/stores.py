@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.zookeeper import ZooKeeperStore
+from holdfast.coordination.zookeeper_client import ZooKeeperClient
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.metadata.store import MetadataStore
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.storage.files import FileSystem
+
+EnsembleClients: TypeAlias = Callable[[ZooKeeperSettings], Callable[[], ZooKeeperClient]]
+"""What makes clients of one ensemble, none of them started; from how it is reached. ConfigError at once when what that
+needs is not installed."""
 
 
 class Machine(Protocol):
@@ -35,6 +40,9 @@ class Machine(Protocol):
 
     @property
     def lanes(self) -> Callable[[str], Lanes]: ...
+
+    @property
+    def ensemble(self) -> EnsembleClients: ...
 
 
 def open_store(config: BrokerConfig, machine: Machine) -> MetadataStore:
@@ -62,18 +70,23 @@ def _embedded(config: BrokerConfig, machine: Machine) -> EmbeddedStore:
 
 
 def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
-    """kazoo is loaded here and nowhere else, so that a broker on the embedded store need not have it."""
     settings = ZooKeeperSettings.of(config)
+    return ZooKeeperStore(
+        machine.ensemble(settings),
+        machine.lanes("metadata"),
+        wall_ms=lambda: int(machine.wall_s() * 1000),
+        new_id=machine.new_id,
+        connect_timeout_s=settings.connection_timeout_ms / 1000,
+    )
+
+
+def with_kazoo(settings: ZooKeeperSettings) -> Callable[[], ZooKeeperClient]:
+    """Clients of a real ensemble (EnsembleClients). kazoo is loaded here and nowhere else, so that a broker on the
+    embedded store need not have it."""
     try:
         from holdfast.coordination.kazoo_client import KazooZooKeeper
     except ModuleNotFoundError as e:
         raise ConfigError(
             f"metadata.store=zookeeper needs the package {e.name}: pip install 'holdfast[zookeeper]'"
         ) from e
-    return ZooKeeperStore(
-        lambda: KazooZooKeeper(settings),
-        machine.lanes("metadata"),
-        wall_ms=lambda: int(machine.wall_s() * 1000),
-        new_id=machine.new_id,
-        connect_timeout_s=settings.connection_timeout_ms / 1000,
-    )
+    return lambda: KazooZooKeeper(settings)
