@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -70,6 +71,28 @@ def test_H_10_a_broker_that_comes_back_inside_its_old_session_has_its_node_withi
             await story.until(lambda node=node: story.has_its_node(node), within_s=2.2)  # type: ignore[misc]
             assert story.session_id(node) != before in story.ensemble.sessions
             await story.until(story.isr_is_whole)
+
+    told(tell)
+
+
+def test_H_11_a_candidate_whose_session_expires_while_it_asks_lets_time_pass() -> None:
+    """Seed 12: it asked the session that was over again and again, at full speed, until it had heard that it is."""
+
+    async def tell(story: EnsembleStory) -> None:
+        await story.until(story.isr_is_whole)
+        for at_s in (0.7, 0.95, 1.2):  # on its way to the claim
+            controller = story.controller_node()
+            assert controller is not None
+            node = story.nodes[controller.broker_id % 3]
+            before = story.session_id(node)
+            story.ensemble.slow(0.5)
+            story.ensemble.take_away(story.ROOT + znode_paths.CONTROLLER)
+            await asyncio.sleep(at_s)
+            story.ensemble.end_session(before)
+            story.ensemble.slow(0.001)
+            await story.until(story.isr_is_whole)
+            await story.until(lambda node=node: story.has_its_node(node))  # type: ignore[misc]
+            assert story.session_id(node) != before
 
     told(tell)
 
