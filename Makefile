@@ -58,11 +58,12 @@ fuzz: $(DEV)
 	$(BIN)/python -m tests.fuzz $(if $(LIVE),--live) $(if $(READER),--reader $(READER)) $(if $(INPUTS),--inputs $(INPUTS)) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-# make sim SEEDS=1000: that many fresh ones; SEED=4711: that one again, with its trace; PLANTED=H-01: a bug put back
+# make sim SEEDS=1000: that many fresh ones; SEED=4711: that one again, with its trace; PLANTED=H-01: a bug put back;
+# STORE=zookeeper: with the metadata in a modelled ensemble
 .PHONY: sim
 sim: $(DEV)
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) \
-	  $(if $(PLANTED),--planted $(PLANTED)) $(ARGS)
+	  $(if $(PLANTED),--planted $(PLANTED)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
 .PHONY: docs
 docs: $(DEV)

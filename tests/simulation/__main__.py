@@ -3,6 +3,7 @@
 python -m tests.simulation --seeds 1000            that many fresh ones, on all cores
 python -m tests.simulation --seed 4711             the same run again, with its trace
 python -m tests.simulation --planted H-01          until the planted bug is found
+python -m tests.simulation --store zookeeper       with the metadata in a modelled ensemble
 """
 
 from __future__ import annotations
@@ -24,28 +25,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulation.cluster import Outcome, Simulation
+from tests.simulation.ensemble_cluster import EnsembleSimulation
 from tests.simulation.faults import Fault
-from tests.simulation.planted import PLANTED, WEIGHTS
+from tests.simulation.planted import ON_ENSEMBLE, PLANTED, WEIGHTS
 from tests.simulation.shrink import shrink
 
 DURATION_S = 60.0
 TRACE_SHOWN = 60
+STORES: dict[str, type[Simulation]] = {"embedded": Simulation, "zookeeper": EnsembleSimulation}
+"""By metadata.store."""
 
 
-def run(seed: int, duration_s: float, planted: str | None, faults: list[Fault] | None = None) -> Outcome:
+def run(seed: int, duration_s: float, planted: str | None, store: str, faults: list[Fault] | None = None) -> Outcome:
     """One run in this process."""
     logging.disable(logging.ERROR)
     if not gc.get_freeze_count():  # once: what an earlier run left would never be collected
         gc.freeze()  # what is loaded need not be looked at after every run
     with PLANTED[planted]() if planted else contextlib.nullcontext():
-        return Simulation(seed, duration_s=duration_s, faults=faults, weights=WEIGHTS.get(planted or "")).run()
+        return STORES[store](seed, duration_s=duration_s, faults=faults, weights=WEIGHTS.get(planted or "")).run()
 
 
-def outcomes(seeds: list[int], duration_s: float, planted: str | None, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: list[int], duration_s: float, planted: str | None, store: str, jobs: int) -> Iterator[Outcome]:
     """Runs of all the seeds, as they end."""
     if jobs == 1:
         for seed in seeds:
-            yield run(seed, duration_s, planted)
+            yield run(seed, duration_s, planted, store)
         return
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
         waiting: set[concurrent.futures.Future[Outcome]] = set()
@@ -53,7 +57,7 @@ def outcomes(seeds: list[int], duration_s: float, planted: str | None, jobs: int
         try:
             while True:
                 for seed in left:
-                    waiting.add(pool.submit(run, seed, duration_s, planted))
+                    waiting.add(pool.submit(run, seed, duration_s, planted, store))
                     if len(waiting) >= 2 * jobs:
                         break
                 if not waiting:
@@ -65,16 +69,16 @@ def outcomes(seeds: list[int], duration_s: float, planted: str | None, jobs: int
             pool.shutdown(cancel_futures=True)
 
 
-def explain(console: Console, outcome: Outcome, duration_s: float, planted: str | None) -> None:
+def explain(console: Console, outcome: Outcome, duration_s: float, planted: str | None, store: str) -> None:
     """The trace of a failing run, and a smaller one that fails too."""
     console.print(f"[red]seed {outcome.seed}: {outcome.violation}[/red]", highlight=False)
-    simulation = Simulation(outcome.seed, duration_s=duration_s, weights=WEIGHTS.get(planted or ""))
+    simulation = STORES[store](outcome.seed, duration_s=duration_s, weights=WEIGHTS.get(planted or ""))
     faults = simulation.faults
     simulation.close()
     last: list[Outcome] = [outcome]
 
     def fails(fewer: list[Fault]) -> bool:
-        again = run(outcome.seed, duration_s, planted, fewer)
+        again = run(outcome.seed, duration_s, planted, store, fewer)
         if not again.ok:
             last.append(again)
         return not again.ok
@@ -83,7 +87,9 @@ def explain(console: Console, outcome: Outcome, duration_s: float, planted: str 
     console.print(f"fails with {len(smallest)} of its {len(faults)} faults too; the end of that run:")
     for line in last[-1].trace[-TRACE_SHOWN:]:
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"again: make sim SEED={outcome.seed}" + (f" PLANTED={planted}" if planted else ""))
+    options = {"PLANTED": planted, "STORE": None if store == "embedded" else store}
+    more = "".join(f" {name}={value}" for name, value in options.items() if value is not None)
+    console.print(f"again: make sim SEED={outcome.seed}{more}")
 
 
 def main() -> int:
@@ -96,7 +102,9 @@ def main() -> int:
     parser.add_argument("--duration", type=float, default=DURATION_S, help="virtual seconds of load in each run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with this bug put back")
+    parser.add_argument("--store", choices=sorted(STORES), help="where the metadata is; embedded when not given")
     options = parser.parse_args()
+    options.store = options.store or ("zookeeper" if options.planted in ON_ENSEMBLE else "embedded")
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a run
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
                   {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
@@ -108,13 +116,13 @@ def main() -> int:
 
 def one(console: Console, options: argparse.Namespace) -> int:
     """--seed"""
-    outcome = run(options.seed, options.duration, options.planted)
+    outcome = run(options.seed, options.duration, options.planted, options.store)
     for line in outcome.trace:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(table([outcome], 0.0))
     console.print(f"fingerprint {outcome.fingerprint:08x}", highlight=False)
     if not outcome.ok:
-        explain(console, outcome, options.duration, options.planted)
+        explain(console, outcome, options.duration, options.planted, options.store)
     return 0 if outcome.ok else 1
 
 
@@ -129,7 +137,8 @@ def many(console: Console, options: argparse.Namespace) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("simulating", total=len(seeds))
-        with contextlib.closing(outcomes(seeds, options.duration, options.planted, options.jobs)) as runs:
+        todo = outcomes(seeds, options.duration, options.planted, options.store, options.jobs)
+        with contextlib.closing(todo) as runs:
             for outcome in runs:
                 done.append(outcome)
                 progress.advance(bar)
@@ -140,7 +149,7 @@ def many(console: Console, options: argparse.Namespace) -> int:
                         break
     console.print(table(done, time.monotonic() - started))
     for outcome in sorted(failed, key=lambda o: o.seed)[:5]:
-        explain(console, outcome, options.duration, options.planted)
+        explain(console, outcome, options.duration, options.planted, options.store)
     if options.planted:
         found = f"found after {len(done)} seeds" if failed else f"NOT found in {len(done)} seeds"
         console.print(f"planted {options.planted}: {found}")

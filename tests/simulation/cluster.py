@@ -95,6 +95,9 @@ class Simulation:
     """With a topic that has no configuration of its own."""
     group_share = 0.4
     """How many runs have a consumer group."""
+    usual: Mapping[Kind, int] = WEIGHTS
+    """What befalls it."""
+    properties: Mapping[str, str] = PROPERTIES
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class Simulation:
         self.power = weights is not None or chance.random() < 0.5
         """Whether disks lose data in this run, and not only processes their lives. What one replica had is then on
         another only where min.insync.replicas says so."""
-        usual = {**WEIGHTS, **DISK_WEIGHTS} if self.power else WEIGHTS
+        usual = {**self.usual, **DISK_WEIGHTS} if self.power else self.usual
         drawn = schedule(chance, BROKERS, duration_s, chance.choice((3.0, 8.0, 15.0)), weights or usual)
         self.faults = list(drawn if faults is None else faults)
         self.disk_faults = DiskFaults(self)
@@ -131,7 +134,7 @@ class Simulation:
         ]
         self.nodes = [
             Node(i + 1, self.loop, self.network, random.Random(self._rng["node"].getrandbits(64)), self.store_disks,
-                 PROPERTIES, self._node_changed, self._unexpected)
+                 dict(self.properties), self._node_changed, self._unexpected)
             for i in range(BROKERS)
         ]  # fmt: skip
         self._newest_reign = 0
@@ -347,9 +350,7 @@ class Simulation:
                     self.watch.ended(node, power=True)
                 self.down(node, fault.for_s)
             case Kind.STOP:
-                if node.process is not None and node.alive:
-                    node.process.stop()
-                    later(fault.for_s, self._go_on, node.process)
+                self.stop(node, fault.for_s)
             case Kind.RESTART:
                 node.terminate()
                 later(fault.for_s + 4, self.down, node, 0.1)
@@ -460,6 +461,12 @@ class Simulation:
         node.kill()
         self.network.later(for_s, self._start, node)
 
+    def stop(self, node: Node, for_s: float) -> None:
+        """SIGSTOP, and SIGCONT ``for_s`` later."""
+        if node.process is not None and node.alive:
+            node.process.stop()
+            self.network.later(for_s, self._go_on, node.process)
+
     def _power_off(self, nodes: Sequence[Node], for_s: float) -> None:
         for node in nodes:
             if node.alive:
@@ -556,6 +563,10 @@ class Simulation:
         self.watch.logs_are_equal(self.nodes)
         image = self._reign().image
         self._has_all_topics(image)
+        self._is_kept(image)
+
+    def _is_kept(self, image: ClusterImage) -> None:
+        """What the store has is this image."""
         for path, disk in zip(METADATA_LOGS, self.store_disks[:2], strict=True):
             records = MetadataLog(path, disk.mount("an onlooker"), lambda: 0).read().records()
             again, _ = ClusterImage.empty(image.cluster_id).apply(records, 0)

@@ -5,8 +5,8 @@ random: the same calls give the same run. A client of it is in ensemble_client.p
 that a real ensemble passes (tests/contracts/test_zookeeper_client.py).
 
 What is not there: leaders and elections (``down`` and ``up`` of a majority stand for both), and loss of what was
-committed. A server has caught up with whoever connects to it, as the new session, or the end of the old connection, is
-committed by it too.
+committed. A server knows what whoever connects to it has seen elsewhere, as it refuses him otherwise, and no more; with
+a new session all that was committed before that.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class Session:
         self.ends_s: float | None = None
         self.frozen = False
         """Its client is stopped: connected, and silent."""
+        self.seen = 0
+        """The last transaction of which a server has answered it."""
 
 
 class Server:
@@ -108,9 +110,9 @@ class Server:
         if self.is_up and not self.lags:
             self.catch_up()
 
-    def catch_up(self) -> None:
-        """Know all that is committed."""
-        while self._unlearned:
+    def catch_up(self, zxid: int | None = None) -> None:
+        """Know all that is committed, or what was up to a transaction."""
+        while self._unlearned and (zxid is None or self._unlearned[0][1] <= zxid):
             self.tree, self.zxid, events = self._unlearned.popleft()
             for kind, path in events:
                 self._tell(kind, path)
@@ -216,10 +218,16 @@ class Connection:
             self._back(lambda: self.client.noticed(hook))
 
     def _back(self, tell: Callable[[], None]) -> None:
-        if self.link.to_client and not self._held:
+        zxid = self.server.zxid
+
+        def arrive() -> None:
+            self.session.seen = max(self.session.seen, zxid)
             tell()
+
+        if self.link.to_client and not self._held:
+            arrive()
         else:
-            self._held.append(tell)
+            self._held.append(arrive)
 
     def close(self) -> None:
         """The server, or the client, has hung up."""
@@ -268,6 +276,7 @@ class Ensemble:
             return None
         order = self.servers[first % len(self.servers) :] + self.servers[: first % len(self.servers)]
         server = next(server for server in order if server.is_up)
+        is_resumed = session_id != 0
         if session_id == 0:
             self.zxid += 1
             self._next_session += 1
@@ -278,7 +287,7 @@ class Ensemble:
             raise SessionExpiredError(f"The session {session_id:#x} has expired")
         if session.connection is not None:
             session.connection.drop()
-        server.catch_up()
+        server.catch_up(session.seen if is_resumed else None)
         connection = session.connection = Connection(self, server, session, link, client)
         self.contact_changed(session)
         return connection, session
@@ -368,6 +377,12 @@ class Ensemble:
         self.servers[index].lags = lags
         if not lags:
             self.servers[index].catch_up()
+
+    def take_away(self, path: str) -> None:
+        """Somebody deletes a node that has no children, with a tool. Nothing happens to one that is not there."""
+        if path in self.tree:
+            events: list[Event] = []
+            self._commit(remove(self.tree, path, events), events)
 
     def slow(self, delay_s: float) -> None:
         """Every answer takes so long; those that are asked for already take as long as they did."""

@@ -34,6 +34,7 @@ from tests.simulation.ensemble_tree import Author
 
 RECONNECT_S = 0.05
 """From a lost connection to the next attempt, and between attempts."""
+MOST_REFUSED = 10_000
 
 
 class Waiter(Protocol):
@@ -127,6 +128,8 @@ class ModelZooKeeper:
         self._connection: Connection | None = None
         self._under_way: dict[Answer, Request] = {}
         self._gaps = self._gaps_known = 0
+        self._refused = (0.0, 0)
+        """How often at which moment, as the session is over."""
         self._listeners: list[Callable[[SessionState], None]] = []
         self._hooks: dict[_Hook, None] = {}
         """Watches at the server of this connection."""
@@ -192,6 +195,10 @@ class ModelZooKeeper:
             connection.send(Request(work=lambda server: self._ensemble.end_session(session_id)))
         elif connection is not None:
             connection.close()
+
+    def prefer(self, server: int) -> None:
+        """The next connection is to this server, if it serves."""
+        self._server = server - 1
 
     def die(self) -> None:
         """Its process ends: the system hangs up for it."""
@@ -368,6 +375,7 @@ class ModelZooKeeper:
     def _wait_for_room(self, path: str, deadline_s: float | None) -> ZooKeeperError | None:
         while True:
             if self._over is not None:
+                self._refuse_again()
                 return type(self._over)(str(self._over), path=path)
             is_connected = self._state is SessionState.CONNECTED
             if deadline_s is None and not is_connected and self._gaps == self._gaps_known:
@@ -379,6 +387,12 @@ class ModelZooKeeper:
             if deadline_s is not None and self.clock.now_s() >= deadline_s:
                 return ConnectionLostError(f"{path}: no server has answered in time", path=path)
             self._waiter.wait(partial(self._has_changed, is_connected), deadline_s)
+
+    def _refuse_again(self) -> None:
+        """Who asks a session that is over without end, and lets no time pass, would never hear that it is over."""
+        now_s, (at_s, times) = self.clock.now_s(), self._refused
+        self._refused = (now_s, times + 1 if at_s == now_s else 1)
+        assert times < MOST_REFUSED, f"a session that is over is asked {times} times at one moment"
 
     def _has_room(self) -> bool:
         return len(self._under_way) < self._settings.max_in_flight

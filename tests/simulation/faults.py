@@ -46,6 +46,15 @@ class Kind(Enum):
     REASSIGN = "replicas move between brokers"
     CORDON = "log directories cordoned"
     MIN_ISR = "min.insync.replicas altered"
+    ZK_EXPIRE = "ensemble: a session expires"
+    ZK_LOST = "ensemble: the answer to a write, or its request, is lost"
+    ZK_SLOW = "ensemble: slow"
+    ZK_AWAY = "ensemble: away, or a server of it"
+    ZK_BEHIND = "ensemble: a server is behind, and connections hop to it"
+    ZK_CUT = "ensemble: one broker cut off, or one way"
+    ZK_FREEZE = "the controller is frozen for longer than its session"
+    ZK_RETURN = "the controller is killed and comes back inside its session"
+    ZK_DEPOSE = "somebody deletes /controller"
 
 
 WEIGHTS: dict[Kind, int] = {
@@ -61,6 +70,12 @@ DISK_WEIGHTS: dict[Kind, int] = {
     Kind.DISK_TORN: 4, Kind.DISK_FLIP: 6,
 }  # fmt: skip
 """Beside the others, in runs in which disks may lose data."""
+ENSEMBLE_WEIGHTS: dict[Kind, int] = {
+    **{kind: weight for kind, weight in WEIGHTS.items() if not kind.name.startswith("STORE_")},
+    Kind.ZK_EXPIRE: 8, Kind.ZK_LOST: 8, Kind.ZK_SLOW: 4, Kind.ZK_AWAY: 6, Kind.ZK_BEHIND: 6, Kind.ZK_CUT: 6,
+    Kind.ZK_FREEZE: 5, Kind.ZK_RETURN: 4, Kind.ZK_DEPOSE: 3,
+}  # fmt: skip
+"""Where the metadata is in an ensemble, and not in directories."""
 HANGS = (Kind.HANG, Kind.STORE_HANG)
 MINUTES_S = (20.0, 600.0)
 """What a third of the hangs last: past every limit that something waits for."""

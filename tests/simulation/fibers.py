@@ -29,12 +29,18 @@ class Time(Protocol):
     def later(self, delay_s: float, work: Callable[[], None]) -> None: ...
 
 
-_CURRENT: contextvars.ContextVar[Fiber | None] = contextvars.ContextVar("_CURRENT", default=None)
+_OF_THREAD = threading.local()
+"""Its fiber. Of the thread and not of the context: what a fiber gives the loop to do runs in its context."""
+
+
+def _who() -> Fiber | None:
+    found: Fiber | None = getattr(_OF_THREAD, "fiber", None)
+    return found
 
 
 def current() -> Fiber:
     """The fiber that calls this. RuntimeError outside of one: who waits there would wait for ever."""
-    found = _CURRENT.get()
+    found = _who()
     if found is None:
         raise RuntimeError("only a fiber may wait: give the work to one")
     return found
@@ -53,7 +59,6 @@ class Fiber:
         self._result: Any = None
         self._error: BaseException | None = None
         context = contextvars.copy_context()
-        context.run(_CURRENT.set, self)
         self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
 
     @property
@@ -66,6 +71,7 @@ class Fiber:
         self._await()
 
     def _run(self) -> None:
+        _OF_THREAD.fiber = self
         try:
             self._result = self._work()
         except BaseException as e:
@@ -161,7 +167,7 @@ class _Lock:
         return self._depth == 0 or (self.reentrant and self._holder is who)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        who = _CURRENT.get()
+        who = _who()
         if not self._may(who):
             if not blocking:
                 return False

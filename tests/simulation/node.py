@@ -18,8 +18,9 @@ from uuid import UUID
 
 from holdfast.broker.app import Broker
 from holdfast.broker.disk_io import DEFAULT_LIMIT
-from holdfast.broker.platform import Platform
+from holdfast.broker.platform import Platform, WorkThread
 from holdfast.coordination.lanes import InlineLanes, Lanes
+from holdfast.coordination.stores import EnsembleClients, ensemble_clients
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
 from tests.simulation.device import CrashNow, ProcessGone, WouldBlock
@@ -187,6 +188,13 @@ class Node:
         self.dirs = DirWatch(self, lambda what: on_unexpected(what, None))
         self.lanes: Callable[[int, SimProcess], Lanes] = lambda broker_id, process: InlineLanes()
         """How a process asks the metadata directories."""
+        self.thread: Callable[[Node, SimProcess, str], WorkThread] = SimThread
+        self.ensemble: Callable[[Node, SimProcess], EnsembleClients] = lambda node, process: ensemble_clients
+        """How a process reaches a ZooKeeper ensemble."""
+        self.gives_up: Callable[[Exception], bool] = lambda error: False
+        """Whether a process rightly ends with this."""
+        self.when_gone: Callable[[SimProcess], None] = lambda process: None
+        """Told the end of every process, when it does nothing any more."""
         self._properties = properties
         network.up.add(self.machine)
 
@@ -252,11 +260,12 @@ class Node:
             files=files,
             wall_s=lambda: self.loop.time() + self.clock_offset_s,
             monotonic_s=self.loop.time,
-            thread=lambda name, _: SimThread(self, process, name),
+            thread=lambda name, _: self.thread(self, process, name),
             listen=lambda host, port: self.network.listen(process, host, port),  # type: ignore[arg-type,return-value]
             rng=rng,
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
             lanes=lambda _: self.lanes(self.broker_id, process),
+            ensemble=self.ensemble(self, process),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
             tick_s=0.5,
         )
@@ -279,7 +288,8 @@ class Node:
                 await broker.stop()
             code = broker.exit_code
         except Exception as e:
-            self.unexpected(f"broker {self.broker_id} could not run: {type(e).__name__}: {e}", e)
+            if not self.gives_up(e):
+                self.unexpected(f"broker {self.broker_id} could not run: {type(e).__name__}: {e}", e)
         self._gone(process, code)
 
     def _gone(self, process: SimProcess, code: int) -> None:
@@ -292,6 +302,7 @@ class Node:
         for disk in (*self.disks, *self.store_disks, self.root_disk):
             disk.kill(process)
         self.network.process_ended(process)
+        self.when_gone(process)
         self.on_change(self)
         assert self.ended is not None
         if not self.ended.done():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.broker.group_loading import GroupLoad
@@ -17,6 +17,10 @@ from holdfast.controller import isr as controller_isr
 from holdfast.controller.state import ControllerState
 from holdfast.coordination import notes
 from holdfast.coordination.metadata_log import MetadataLog
+from holdfast.coordination.zookeeper import ZooKeeperStore
+from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode, _live
+from holdfast.coordination.zookeeper_client import Check, Operation, SessionState
+from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication import order_waits, orders
 from holdfast.replication import partition as partitions
@@ -225,6 +229,86 @@ def groups_not_loaded() -> Iterator[None]:
         yield
 
 
+class _Unchecked:
+    """A claim (Won) whose client leaves out checks."""
+
+    def __init__(self, won: Any) -> None:
+        self._won = won
+        self.check = won.check
+
+    @property
+    def client(self) -> _Unchecked:
+        return self
+
+    def write(self, operations: Sequence[Operation]) -> Any:
+        return self._won.client.write([each for each in operations if not isinstance(each, Check)])
+
+
+@contextlib.contextmanager
+def commit_without_epoch_check() -> Iterator[None]:
+    """H-08: the multis of a commit do not check /controller_epoch; all others do."""
+    before = Writer._send
+
+    def send(self: Any, steps: Any) -> None:
+        won, self._won = self._won, _Unchecked(self._won)
+        try:
+            before(self, steps)
+        finally:
+            self._won = won
+
+    with _replaced(Writer, "_send", send):
+        yield
+
+
+@contextlib.contextmanager
+def stale_node_taken_for_alive() -> Iterator[None]:
+    """H-10: the node of an earlier process of a broker is taken for that of the present one, by the broker itself and
+    by the controller with which it registers."""
+    before, of_remove = OwnNode._keep, LiveBrokers._remove
+
+    def keep(self: Any) -> None:
+        found = self._watched.node(self._link.client())
+        if found is None or not self._is_of_the_past(_live(self._watched.path, found), self._me):
+            before(self)
+
+    def remove(self: Any, broker: Any, is_of_it: bool) -> None:
+        if is_of_it:
+            of_remove(self, broker, is_of_it)
+
+    with _replaced(OwnNode, "_keep", keep), _replaced(LiveBrokers, "_remove", remove):
+        yield
+
+
+@contextlib.contextmanager
+def expired_session_resumed() -> Iterator[None]:
+    """H-08: a controller whose session has expired goes on in its next one, as if it were the same."""
+    of_told, of_not_ours = ZooKeeperStore._told, ZooKeeperStore._not_ours
+    resumed: list[Any] = []
+
+    def told(self: Any, client: Any, state: Any) -> None:
+        reign = self._reign
+        if state is SessionState.EXPIRED and reign is not None and reign.won.client is client:
+            self._errands.post("go on as the controller", lambda: go_on(self, reign))
+            self._own.look_soon()
+            return
+        of_told(self, client, state)
+
+    def go_on(self: Any, reign: Any) -> None:
+        won = dataclasses.replace(reign.won, client=self._link.client())
+        reign.won = won
+        resumed.append(won)
+        for part in (self, self._election, self._live, self._events, reign.writer):
+            if part is not None:
+                part._won = won
+
+    def not_ours(self: Any, won: Any, why: str) -> None:
+        if not any(won is each for each in resumed):
+            of_not_ours(self, won, why)
+
+    with _replaced(ZooKeeperStore, "_told", told), _replaced(ZooKeeperStore, "_not_ours", not_ours):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "D14": told_before_the_answer,
     "D2": limit_of_the_first_order,
@@ -238,7 +322,12 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "early-ack": ack_before_the_isr,
     "groups-forgotten": groups_not_loaded,
     "metadata-behind": believes_what_is_behind,
+    "zk-epoch-check": commit_without_epoch_check,
+    "zk-session-resumed": expired_session_resumed,
+    "zk-stale-ephemeral": stale_node_taken_for_alive,
 }
+ON_ENSEMBLE = frozenset(("zk-epoch-check", "zk-session-resumed", "zk-stale-ephemeral"))
+"""Bugs of the store on an ensemble."""
 WEIGHTS: dict[str, dict[Kind, int]] = {
     "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
     "D2": {Kind.HANG: 10, Kind.NEW_TOPIC: 8, Kind.KILL: 2, Kind.ISOLATE: 4, Kind.NEW_TOPIC_KILL: 4, Kind.STOP: 3},
@@ -251,5 +340,10 @@ WEIGHTS: dict[str, dict[Kind, int]] = {
     "K1066-04": {Kind.CORDON: 10, Kind.WIPE: 5, Kind.DISK_DEAD: 3, Kind.KILL: 2, Kind.REASSIGN: 4},
     "metadata-behind": {Kind.STORE_SWAP: 6, Kind.STORE_DEAD: 2, Kind.KILL: 2},
     "H-28": {Kind.STORE_FLUSH: 10, Kind.KILL: 6, Kind.KILL_ALL: 3, Kind.RESTART: 4},
+    "zk-epoch-check": {
+        Kind.ZK_DEPOSE: 8, Kind.ZK_SLOW: 4, Kind.ZK_BEHIND: 6, Kind.NEW_TOPIC: 4, Kind.REASSIGN: 6, Kind.KILL: 2,
+    },
+    "zk-session-resumed": {Kind.ZK_EXPIRE: 8, Kind.ZK_FREEZE: 6, Kind.ZK_CUT: 2, Kind.KILL: 1},
+    "zk-stale-ephemeral": {Kind.KILL: 6, Kind.ZK_RETURN: 6, Kind.POWER: 2, Kind.ZK_EXPIRE: 1},
 }  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

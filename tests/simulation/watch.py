@@ -89,6 +89,8 @@ class Watch:
         """Whether some call on a disk of this broker has failed."""
         self._seen: dict[tuple[int, TopicPartition], tuple[Any, ...]] = {}
         self._image: Any = None
+        """What the newest controller has recorded."""
+        self._epoch = -1
         self.checks = 0
 
     # -- called by the simulation ------------------------------------------------------------------------------
@@ -124,7 +126,10 @@ class Watch:
             seen[node.broker_id, tp] = state
             self._changed(node, str(tp), key, partition, old)
         controller = broker.controller if broker is not None else None
-        if controller is not None and controller._durable is not self._image:
+        if controller is None or controller.epoch < self._epoch:  # one whose session is over has an old image a while
+            return
+        self._epoch = controller.epoch
+        if controller._durable is not self._image:
             before, self._image = self._image, controller._durable
             if before is not None:
                 self._check_eligible(before, self._image)

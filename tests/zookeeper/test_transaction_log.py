@@ -12,9 +12,10 @@ import pytest
 
 from holdfast.coordination.kazoo_client import KazooZooKeeper
 from holdfast.coordination.zookeeper_client import BadVersionError, Check, Create, Delete, NoNodeError, Operation, Put
+from holdfast.java.zookeeper import class_path, jars
 from holdfast.spark.java import find_java
 from tests.zookeeper.cluster_nodes import ClusterNodes
-from tests.zookeeper.server import ZooKeeperServer, jars
+from tests.zookeeper.server import ZooKeeperServer
 from tests.zookeeper.transaction_log import Op, below, read
 
 pytestmark = pytest.mark.system
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.system
 def own_reader(log: Path) -> list[tuple[int, int]]:
     """(session, zxid) of each transaction, as ZooKeeper's reader prints them."""
     shown = subprocess.run(
-        [os.fspath(find_java().executable), "-cp", f"{jars()}/*",
+        [os.fspath(find_java().executable), "-cp", class_path(jars()),
          "org.apache.zookeeper.server.persistence.TxnLogToolkit", "-d", str(log)],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip

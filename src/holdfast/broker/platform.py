@@ -22,6 +22,7 @@ from holdfast.broker.closer import Closer
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.listening import listen
 from holdfast.coordination.lanes import Lanes, ThreadLanes
+from holdfast.coordination.stores import EnsembleClients, ensemble_clients
 from holdfast.storage.files import FileSystem, OsFiles
 
 TICK_S = 0.02
@@ -68,6 +69,8 @@ class Platform:
     new_id: Callable[[], UUID]
     lanes: Callable[[str], Lanes] = ThreadLanes
     """Threads for directories of which no one may hold up the others: those of the metadata."""
+    ensemble: EnsembleClients = ensemble_clients
+    """Clients of a ZooKeeper ensemble, where the metadata is in one."""
     boot_id: str | None = None
     """Differs from one boot of the machine to the next; None: not known, then every crash counts as the machine's."""
     start_process: Callable[[Sequence[str]], subprocess.Popen[bytes]] | None = None

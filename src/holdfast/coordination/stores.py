@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
@@ -22,6 +22,10 @@ from holdfast.metadata.store import Judgement, MetadataStore
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.storage.files import FileSystem
+
+EnsembleClients: TypeAlias = Callable[[ZooKeeperSettings], Callable[[], ZooKeeperClient]]
+"""What makes clients of one ensemble, none of them started; from how it is reached. ConfigError at once when what that
+needs is not installed."""
 
 
 class Machine(Protocol):
@@ -38,6 +42,9 @@ class Machine(Protocol):
 
     @property
     def lanes(self) -> Callable[[str], Lanes]: ...
+
+    @property
+    def ensemble(self) -> EnsembleClients: ...
 
 
 def open_store(config: BrokerConfig, machine: Machine) -> MetadataStore:
@@ -123,7 +130,7 @@ def _embedded(config: BrokerConfig, machine: Machine, witness: Witness) -> Embed
 def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
     settings = ZooKeeperSettings.of(config)
     return ZooKeeperStore(
-        ensemble_clients(settings),
+        machine.ensemble(settings),
         machine.lanes("metadata"),
         wall_ms=lambda: int(machine.wall_s() * 1000),
         new_id=machine.new_id,
@@ -132,8 +139,8 @@ def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
 
 
 def ensemble_clients(settings: ZooKeeperSettings) -> Callable[[], ZooKeeperClient]:
-    """Makes clients that are not started. kazoo is loaded here and nowhere else, so that a broker on the embedded store
-    need not have it; ConfigError when it is not installed."""
+    """Clients of a real ensemble that are not started (EnsembleClients). kazoo is loaded here and nowhere else, so that
+    a broker on the embedded store need not have it; ConfigError when it is not installed."""
     try:
         from holdfast.coordination.kazoo_client import KazooZooKeeper
     except ModuleNotFoundError as e:

@@ -174,7 +174,10 @@ class ControllerElection:
                 won = self._take_now(candidate, self._link.waiting_client())
             except (ConnectionLostError, SessionExpiredError) as e:
                 log.info("ZooKeeper: claim: %s", e)
-                won = None
+                # A session that is over answers so at once, until the link has heard of it: not without a pause.
+                if self._errands.wait(TURN_S):
+                    raise FencedControllerError(CLOSED) from None
+                continue
             if won is not None:
                 return won
             if self._errands.wait(0):
