@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.broker.listening import nobody_is_there
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import HoldfastError
+from holdfast.model.fates import LogEnd
+from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response
 from holdfast.protocol.orders_codec import encode_order
@@ -35,6 +37,23 @@ PATIENCE_S = 0.1
 MAX_UNANSWERED = 32
 MAX_QUEUED = 1000
 """Requests that may wait for one broker; beyond it they are replaced by one full state."""
+
+
+def told_ends(request: Any, response: Any) -> Iterator[tuple[TopicPartition, LeaderEpoch, LogEnd]]:
+    """How far logs go, where the answer to LeaderAndIsr says so."""
+    ends = {
+        (topic.topic_id, p.partition_index): p
+        for topic in response.topics
+        for p in topic.partition_errors
+        if p.end_offset >= 0
+    }
+    for topic in request.topic_states if ends else ():
+        for state in topic.partition_states:
+            found = ends.get((topic.topic_id, state.partition_index))
+            if found is not None:
+                epoch = None if found.last_epoch < 0 else int(found.last_epoch)
+                at = TopicPartition(topic.topic_name, int(state.partition_index))
+                yield at, int(state.leader_epoch), LogEnd(epoch, int(found.end_offset))
 
 
 class ControllerChannel:

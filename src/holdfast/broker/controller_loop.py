@@ -13,15 +13,16 @@ dropped, and whoever is next begins with what is recorded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker import tool_requests
-from holdfast.broker.controller_channel import ControllerChannel
+from holdfast.broker.controller_channel import ControllerChannel, told_ends
 from holdfast.broker.signs_of_life import lives
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
@@ -44,8 +45,7 @@ from holdfast.model.errors import (
     RequestTimedOutError,
     UnknownServerError,
 )
-from holdfast.model.fates import LogEnd
-from holdfast.model.types import BrokerEpoch, BrokerId, LeaderEpoch, TopicPartition
+from holdfast.model.types import BrokerEpoch, BrokerId, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
@@ -110,23 +110,6 @@ class _Batch:
 def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
     if future is not None and not future.done():
         future.set_result(reply)
-
-
-def _told_ends(request: Any, response: Any) -> Iterator[tuple[TopicPartition, LeaderEpoch, LogEnd]]:
-    """How far logs go, where the answer to LeaderAndIsr says so."""
-    ends = {
-        (topic.topic_id, p.partition_index): p
-        for topic in response.topics
-        for p in topic.partition_errors
-        if p.end_offset >= 0
-    }
-    for topic in request.topic_states if ends else ():
-        for state in topic.partition_states:
-            found = ends.get((topic.topic_id, state.partition_index))
-            if found is not None:
-                epoch = None if found.last_epoch < 0 else int(found.last_epoch)
-                at = TopicPartition(topic.topic_name, int(state.partition_index))
-                yield at, int(state.leader_epoch), LogEnd(epoch, int(found.end_offset))
 
 
 class ControllerLoop:
@@ -214,7 +197,8 @@ class ControllerLoop:
         while not future.done():
             await asyncio.wait((future,), timeout=PULSE_S)
             if not future.done() and self._under_way is not None and self._lives(event):
-                self._events.remove((event, future))
+                with contextlib.suppress(ValueError):  # it was decided, and is in that commit
+                    self._events.remove((event, future))
                 return HeartbeatReply(is_caught_up=False, is_fenced=False, should_shut_down=False)
         return future.result()
 
@@ -389,7 +373,7 @@ class ControllerLoop:
         if lost:
             refused.update(lost)
             self.post(ReplicasOffline(broker_id=broker_id, partitions=lost))
-        ends = tuple(_told_ends(request, response))
+        ends = tuple(told_ends(request, response))
         if ends:
             self.post(ReplicaEnds(broker_id=broker_id, ends=ends))
 

@@ -54,6 +54,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.InvalidReplicationFactorError: 38,
     e.InvalidReplicaAssignmentError: 39,
     e.ConfigError: 40,
+    e.MetadataMovedError: 40,
     e.NotControllerError: 41,
     e.FencedControllerError: 41,
     e.InvalidRequestError: 42,

@@ -118,6 +118,7 @@ def _make() -> Run:
     from holdfast.metadata.codec import decode_record
     from holdfast.model.config import BrokerConfig
     from holdfast.model.errors import HoldfastError
+    from holdfast.model.listeners import ListenerUse
     from holdfast.protocol.apis import ApiKey
     from holdfast.protocol.framing import decode_request, encode_body
 
@@ -138,6 +139,8 @@ def _make() -> Run:
                 assert len(set(partition.replicas)) == len(partition.replicas)
                 assert partition.leader is None or partition.leader in partition.isr
 
+    listener = ListenerUse(name="PLAINTEXT", for_brokers=True, for_operators=True)
+
     def run(data: bytes) -> Any:
         controller = _Controller(base)
         broker: Any = SimpleNamespace(
@@ -149,7 +152,7 @@ def _make() -> Run:
             key, version = table[kind % len(table)]
             try:
                 request = decode_request(key, version, body)
-                connection: Any = SimpleNamespace(session={}, peer=("h", 1))
+                connection: Any = SimpleNamespace(session={}, peer=("h", 1), listener=listener)
                 ctx = RequestContext(
                     broker=broker, connection=connection, api_key=key, version=version, correlation_id=1,
                     client_id="c", body=body,

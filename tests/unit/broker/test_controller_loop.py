@@ -260,6 +260,26 @@ def test_an_error_that_nobody_foresaw_ends_the_reign_instead_of_stopping_it(monk
     asyncio.run(check())
 
 
+def test_a_heartbeat_that_is_in_the_commit_that_waits_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is decided, and no longer among the events: the broker hears that it lives, and no error."""
+    monkeypatch.setattr(controller_loop, "PULSE_S", 0.05)
+
+    async def check() -> None:
+        async with reign() as one:
+            one.commits_may_go_on.clear()
+            waiting = asyncio.ensure_future(one.loop.submit(create("t")))
+            beat = asyncio.ensure_future(
+                one.loop.submit(events.BrokerHeartbeat(broker_id=2, broker_epoch=one.epochs[2]))
+            )
+            async with asyncio.timeout(DEADLINE_S):
+                assert not (await beat).is_fenced
+            assert not waiting.done()
+            one.commits_may_go_on.set()
+            assert (await waiting).topics[0].error is None
+
+    asyncio.run(check())
+
+
 def test_a_broker_hears_that_it_lives_while_a_commit_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is behind the store hangs: nobody is elected meanwhile. Of the heartbeat nothing else was heard."""
     monkeypatch.setattr(controller_loop, "PULSE_S", 0.05)

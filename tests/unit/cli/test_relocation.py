@@ -14,7 +14,7 @@ from holdfast.model.config_keys import KEYS
 NOT_REWRITTEN = {
     "ssl.keystore.location": "there is no TLS here: a broker neither reads nor writes what it names",
     "ssl.truststore.location": "the same",
-    "zookeeper.ssl.keystore.location": "key material is given by its place on the machine, not by the cluster's directory",
+    "zookeeper.ssl.keystore.location": "what it names is the machine's, not the cluster's",
     "zookeeper.ssl.truststore.location": "the same",
     "broker.id.host.key": "it says what a host is called; a path is none of its values",
 }

@@ -18,6 +18,7 @@ RENAMED = {
     errors.NetworkError: "network_exception",
     errors.InvalidTopicError: "invalid_topic_exception",
     errors.ConfigError: "invalid_config",
+    errors.MetadataMovedError: "invalid_config",
     errors.FencedControllerError: "not_controller",
     errors.OutOfOrderSequenceError: "out_of_order_sequence_number",
     errors.DuplicateSequenceError: "duplicate_sequence_number",
