@@ -36,10 +36,10 @@ def many(running: Running, topics: int, partitions: int) -> Numbers:
         with wire.Connection(address, timeout_s=LIMIT_S) as connection:
             connection.create_topics(names[at : at + TOPICS_PER_REQUEST], partitions, COPIES, timeout_s=LIMIT_S)
     answered = time.perf_counter() - started
-    _wait_until_led(running, topics * partitions, COPIES)
+    wait_until_led(running, topics * partitions, COPIES)
     led = time.perf_counter() - started
     replicas = topics * partitions * COPIES
-    wait_for(lambda: _on_disk(running) >= replicas, "all replicas on disk", timeout_s=LIMIT_S, interval_s=0.5)
+    wait_for(lambda: on_disk(running) >= replicas, "all replicas on disk", timeout_s=LIMIT_S, interval_s=0.5)
     numbers = {
         "partitions": float(topics * partitions),
         "CreateTopics answered s": answered,
@@ -72,7 +72,7 @@ def _controller_dies(running: Running, count: int) -> Numbers:
     wait_for(moved, "leaders among the survivors", timeout_s=LIMIT_S)
     moved_s = time.perf_counter() - since
     running.cluster.revive(timeout_s=LIMIT_S)
-    _wait_until_led(running, count, COPIES)
+    wait_until_led(running, count, COPIES)
     return {"controller killed: next CreateTopics s": created, "controller killed: all led s": moved_s}
 
 
@@ -81,7 +81,7 @@ def restart(running: Running, count: int) -> Numbers:
     running.cluster.stop(timeout_s=LIMIT_S)
     started = time.perf_counter()
     running.cluster.start()
-    _wait_until_led(running, count, 1)
+    wait_until_led(running, count, 1)
     return {"restart: all led s": time.perf_counter() - started}
 
 
@@ -89,7 +89,9 @@ def _is_ours(topic: str) -> bool:
     return topic.startswith(PREFIX)
 
 
-def _wait_until_led(running: Running, count: int, in_sync: int) -> None:
+def wait_until_led(running: Running, count: int, in_sync: int) -> None:
+    """Until every broker shows a leader, and so many replicas in sync, for each of our partitions."""
+
     def led(broker: int) -> bool:
         seen = [p for (t, _), p in running.cluster.describe(broker=broker).partitions.items() if _is_ours(t)]
         return len(seen) == count and all(p.leader is not None and len(p.isr) >= in_sync for p in seen)
@@ -98,8 +100,8 @@ def _wait_until_led(running: Running, count: int, in_sync: int) -> None:
         wait_for(lambda b=broker: led(b), f"leaders in sight of broker {broker}", timeout_s=LIMIT_S, interval_s=0.2)  # type: ignore[misc]
 
 
-def _on_disk(running: Running) -> int:
-    """Replicas that the brokers list in their log directories; Kafka calls one in sync before it is there."""
+def on_disk(running: Running) -> int:
+    """Our replicas that the brokers list in their log directories; Kafka calls one in sync before it is there."""
     found = 0
     for address in running.cluster.addresses():
         with wire.Connection(address, timeout_s=LIMIT_S) as connection:

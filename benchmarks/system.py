@@ -35,8 +35,10 @@ KAFKA = Kind(name="kafka 4.3.0", up=(sys.executable, str(ROOT / "benchmarks/peer
 class Running:
     """A started cluster, with names for topics that no earlier case has used."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, has_quorum: bool = True) -> None:
+        """``has_quorum``: brokers answer DescribeQuorum; otherwise Metadata names the active controller."""
         self.cluster = cluster
+        self._has_quorum = has_quorum
         self._topics = 0
 
     def new_topic(self, partitions: int, copies: int) -> str:
@@ -66,6 +68,8 @@ class Running:
         """Its broker id; waits while there is none."""
 
         def found() -> int | None:
+            if not self._has_quorum:
+                return self.cluster.describe([]).controller_id
             for address in self.cluster.addresses():
                 try:
                     with wire.Connection(address) as connection:

@@ -158,7 +158,7 @@ class Connection:
         self.create_topics([name], partitions, copies, timeout_s=timeout_s, **configs)
 
     def active_controller(self) -> int:
-        """The broker id of the active controller: in Metadata, Kafka names any broker."""
+        """The broker id of the active controller by DescribeQuorum: with KRaft, Kafka names any broker in Metadata."""
         place = PartitionData(partition_index=i32(0))
         request = DescribeQuorumRequest(
             topics=(TopicData(topic_name=TopicName("__cluster_metadata"), partitions=(place,)),)

@@ -3,7 +3,8 @@
 The contract (all that the benchmark knows about a broker): one line ``ready: bootstrap.servers=...`` on
 standard output when every node takes writes, ``DATA_DIR/pids.json``, SIGTERM stops everything cleanly,
 SIGUSR1 starts again what does not run. Each node is broker and controller at once, with Kafka's own heap
-and collector flags: the fair peer of a process that does everything.
+and collector flags: the fair peer of a process that does everything. With ``--store zookeeper`` the release is the
+last one that can keep its metadata there, with one ZooKeeper server (of the same jars) beside the nodes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 VERSION = "4.3.0"
+VERSION_WITH_ZOOKEEPER = "3.9.1"
 CLUSTER_ID = "aG9sZGZhc3QtYmVuY2gtMQ"
 HEAP_FLAGS = ["-Xms1G", "-Xmx1G"]
 JVM_FLAGS = [
@@ -79,12 +81,22 @@ def fetch(version: str = VERSION, say: Callable[[str], None] = print, *, artifac
 
 
 class Peer:
-    """N combined KRaft nodes as child processes."""
+    """N nodes as child processes: combined ones of KRaft, or brokers with a ZooKeeper server beside them."""
 
     def __init__(
-        self, *, jars: Path, data_dir: Path, brokers: int, log_dirs: int, port: int, settings: list[str]
+        self,
+        *,
+        jars: Path,
+        data_dir: Path,
+        brokers: int,
+        log_dirs: int,
+        port: int,
+        settings: list[str],
+        on_zookeeper: bool = False,
     ) -> None:
         self.jars, self.data, self.port, self.settings = jars, data_dir.resolve(), port, settings
+        self.on_zookeeper = on_zookeeper
+        self.zookeeper: subprocess.Popen[bytes] | None = None
         self.ids = list(range(1, brokers + 1))
         self.log_dirs = log_dirs
         self.running: dict[int, subprocess.Popen[bytes]] = {}
@@ -111,16 +123,10 @@ class Peer:
         dirs = [home / f"log-dir-{k}" for k in range(1, self.log_dirs + 1)]
         for folder in (*dirs, home / "meta"):
             folder.mkdir(parents=True, exist_ok=True)
-        quorum = 500 + self.port
         copies = min(3, len(self.ids))
         values = {
-            "process.roles": "broker,controller",
-            "node.id": node,
-            "listeners": f"PLAINTEXT://{self.address(node)},CONTROLLER://127.0.0.1:{quorum + node}",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{quorum + n}" for n in self.ids),
+            **(self._zookeeper_keys(node) if self.on_zookeeper else self._quorum_keys(node)),
             "log.dirs": ",".join(map(str, dirs)),
-            "metadata.log.dir": home / "meta",
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
             "transaction.state.log.min.isr": min(2, copies),
@@ -130,12 +136,40 @@ class Peer:
         path.write_text("\n".join(lines) + "\n")
         return path
 
+    def _quorum_keys(self, node: int) -> dict[str, object]:
+        quorum = 500 + self.port
+        return {
+            "process.roles": "broker,controller",
+            "node.id": node,
+            "listeners": f"PLAINTEXT://{self.address(node)},CONTROLLER://127.0.0.1:{quorum + node}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{quorum + n}" for n in self.ids),
+            "metadata.log.dir": self.data / f"broker-{node}" / "meta",
+        }
+
+    def _zookeeper_keys(self, node: int) -> dict[str, object]:
+        listener = f"PLAINTEXT://{self.address(node)}"
+        return {"broker.id": node, "listeners": listener, "zookeeper.connect": f"127.0.0.1:{500 + self.port}"}
+
+    def _start_zookeeper(self) -> None:
+        settings = {
+            "dataDir": self.data / "zookeeper",
+            "clientPort": 500 + self.port,
+            "clientPortAddress": "127.0.0.1",
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+        }
+        path = self.data / "zookeeper.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self.zookeeper = self._spawn("zookeeper", self._java(main, str(path), heap=["-Xms512M", "-Xmx512M"]))
+
     def format(self) -> None:
         """What an administrator does once: writes meta.properties into every directory."""
         started = []
         for node in self.ids:
             path = self._write_properties(node)
-            if not (self.data / f"broker-{node}/meta/meta.properties").exists():
+            if not (self.on_zookeeper or (self.data / f"broker-{node}/meta/meta.properties").exists()):
                 arguments = ("format", "-t", CLUSTER_ID, "-c", str(path))
                 command = self._java("kafka.tools.StorageTool", *arguments, heap=["-Xmx256M"])
                 started.append(self._spawn(f"format-{node}", command))
@@ -144,6 +178,8 @@ class Peer:
             raise RuntimeError(f"formatting failed; see {self.data}/format-*.log")
 
     def start_missing(self) -> None:
+        if self.on_zookeeper and self.zookeeper is None:
+            self._start_zookeeper()
         for node in self.ids:
             process = self.running.get(node)
             if process is None or process.poll() is not None:
@@ -159,8 +195,9 @@ class Peer:
     def wait_ready(self) -> None:
         """Until every node's port answers and its log says that it has started."""
         for node in self.ids:
+            started = f"[KafkaServer id={node}] started".encode() if self.on_zookeeper else b"Kafka Server started"
             log = self.data / f"broker-{node}.log"
-            while b"Kafka Server started" not in log.read_bytes()[self._log_starts[node] :]:
+            while started not in log.read_bytes()[self._log_starts[node] :]:
                 if self.running[node].poll() is not None:
                     raise RuntimeError(f"node {node} ended while starting; see {log}")
                 time.sleep(0.02)
@@ -180,6 +217,9 @@ class Peer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self.zookeeper is not None:
+            self.zookeeper.kill()
+            self.zookeeper.wait()
 
 
 def main() -> None:
@@ -190,9 +230,11 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--port", type=int, default=9092)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--store", choices=("kraft", "zookeeper"), default="kraft")
     parser.add_argument("--fetch-only", action="store_true", help="download the jars and end")
     args = parser.parse_args()
-    jars = fetch(say=lambda line: print(line, file=sys.stderr))
+    on_zookeeper = args.store == "zookeeper"
+    jars = fetch(VERSION_WITH_ZOOKEEPER if on_zookeeper else VERSION, say=lambda line: print(line, file=sys.stderr))
     if args.fetch_only:
         return
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -205,6 +247,7 @@ def main() -> None:
         log_dirs=args.log_dirs,
         port=args.port,
         settings=args.set,
+        on_zookeeper=on_zookeeper,
     )
 
     def leave(*_: object) -> None:
