@@ -34,6 +34,9 @@ BY_BROKERS = "written by a broker there; here by the controller, and all that it
 NO_QUOTAS = "not built: quotas of users and clients, and SCRAM"
 OTHER_KEY = "log.cleaner.threads is not taken here; another key is set instead"
 ONE_RECORD = "the end of a reassignment is one record: no crash is between its steps (R-43)"
+ALL_AT_ONCE = "partitions that are done in one commit leave the request together: no rest of it is written"
+    "partitions that are done in one commit leave the request together: it goes, and no rest is written before"
+)
 NO_REORDER_EPOCH = "a reassignment that only orders replicas anew is no new leadership: no leader epoch begins"
 AT_ONCE = "C19: the controller deletes at once: no request, and no states before"
 RESIGNS = "a controller that stops gives its claim back, one whose port refuses is displaced: no session is waited for"
@@ -61,6 +64,7 @@ TABLE = [
     Row("a_10*", "/brokers/topics/mv/partitions/0/state", "isr", "[1, 2, 3] [2, 3]", "[2, 3]", ONE_RECORD),
     Row("a_11*", "/brokers/topics/mv/partitions/1/state", "leader_epoch", "1 2 3", "1 2", ONE_RECORD),
     Row("a_11*", "/brokers/topics/mv/partitions/1/state", "isr", "[2, 1] [2, 1, 3] *", "[2, 1] [1, 3]", ONE_RECORD),
+    Row("a_11*", "/admin/reassign_partitions", "*", "*", "*", ALL_AT_ONCE, sometimes=True),
     # -- deletions
     Row("a_12*", STATE, "(write)", "delete setData", "delete", AT_ONCE),
     Row("a_12*", "/brokers/topics/*", "type of *", "*", NOTHING, AT_ONCE),

@@ -187,7 +187,7 @@ def test_R_28_R_33_R_43_a_phase_writes_what_kafka_wrote(phase: str, replay: phas
             left.append(difference)
         else:
             used.add(row)
-    assert left == []
+    assert left == [], "\n".join(map(str, left))
 
 
 def test_every_phase_is_replayed_or_has_a_reason() -> None:

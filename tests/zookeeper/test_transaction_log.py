@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.coordination.kazoo_client import KazooZooKeeper
 from holdfast.coordination.zookeeper_client import BadVersionError, Check, Create, Delete, NoNodeError, Operation, Put
+from holdfast.java.runtime import find_java
 from holdfast.java.zookeeper import class_path, jars
-from holdfast.spark.java import find_java
 from tests.zookeeper.cluster_nodes import ClusterNodes
 from tests.zookeeper.server import ZooKeeperServer
 from tests.zookeeper.transaction_log import Op, below, read

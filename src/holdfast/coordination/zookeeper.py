@@ -62,6 +62,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 CONNECT_S: Final = 18.0
+OWN_NODE_S: Final = 1.0
+"""Whoever cannot have a node, as another has its id, may still have what nobody else takes."""
 NEWS_BETWEEN: Final = 500
 """Configurations that are changed until old news of them are removed."""
 MAX_RECORDS: Final = 5_000
@@ -151,6 +153,7 @@ class ZooKeeperStore:
         self.resign()
         try:
             self.cluster_id()
+            self._own.wait_made(OWN_NODE_S)
             won = self._election.take(candidate)
         except (AccessError, MetadataMovedError) as e:
             self._refused = e

@@ -78,12 +78,18 @@ class OwnNode:
         self._me: Presence | None = None
         self._watched: Watched | None = None
         self._said_taken: int | None = None
+        self._made = threading.Event()
 
     def enter(self, me: Presence) -> None:
         """From now on this broker has a node. Returns at once."""
         self._me = me
         self._watched = Watched(znode_paths.broker_id(me.broker_id), self.look_soon)
         self.look_soon()
+
+    def wait_made(self, timeout_s: float) -> None:
+        """Until it was made, where this broker is to have one: as in Kafka, who claims is there to be seen."""
+        if self._me is not None:
+            self._made.wait(timeout_s)
 
     def look_soon(self) -> None:
         """The node may have gone."""
@@ -98,6 +104,7 @@ class OwnNode:
         if found is not None:
             node = _live(watched.path, found)
             if node.owner == client.session_id and node.incarnation_id == me.incarnation_id:
+                self._made.set()
                 return
             if not (node.owner == client.session_id or self._is_of_the_past(node, me)):
                 if self._said_taken != node.czxid:
@@ -121,6 +128,7 @@ class OwnNode:
         except (NodeExistsError, NoNodeError, BadVersionError):
             self.look_soon()
             return
+        self._made.set()
         log.info("%s is made in session 0x%x", watched.path, client.session_id)
         self._watched_again(watched, client)
 
