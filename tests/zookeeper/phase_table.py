@@ -35,8 +35,6 @@ NO_QUOTAS = "not built: quotas of users and clients, and SCRAM"
 OTHER_KEY = "log.cleaner.threads is not taken here; another key is set instead"
 ONE_RECORD = "the end of a reassignment is one record: no crash is between its steps (R-43)"
 ALL_AT_ONCE = "partitions that are done in one commit leave the request together: no rest of it is written"
-    "partitions that are done in one commit leave the request together: it goes, and no rest is written before"
-)
 NO_REORDER_EPOCH = "a reassignment that only orders replicas anew is no new leadership: no leader epoch begins"
 AT_ONCE = "C19: the controller deletes at once: no request, and no states before"
 RESIGNS = "a controller that stops gives its claim back, one whose port refuses is displaced: no session is waited for"
