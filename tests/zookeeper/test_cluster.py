@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import json
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -19,7 +21,10 @@ from holdfast.testing import wait_for
 from tests.system.test_between_brokers import LATER, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, order
 from tests.zookeeper.brokers import Brokers
 from tests.zookeeper.cluster_nodes import ClusterNodes
+from tests.zookeeper.late_requests import Creation, said_in
+from tests.zookeeper.reigns import check_reigns
 from tests.zookeeper.server import ZooKeeperServer
+from tests.zookeeper.transaction_log import below, read
 
 pytestmark = pytest.mark.system
 
@@ -68,13 +73,15 @@ def test_what_was_acknowledged_is_there_after_controller_and_leader_were_killed(
 def test_H_08_a_controller_that_was_frozen_past_its_session_changes_nothing_when_it_thaws(
     run: Callable[..., Brokers], topic: str
 ) -> None:
-    """It wakes with a dead broker to fence, in an epoch that is over."""
+    """It wakes with a dead broker to fence and a topic to make, in an epoch that is over."""
     brokers = run()
     brokers.create(topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     brokers.produce(topic, 0, 100, 3)
     old = brokers.controller
     epoch = int(brokers.nodes.json("/holdfast/metadata_log")["controller_epoch"])
+    late = Creation(brokers.ports[old], f"{topic}-late")
     os.kill(brokers.pid(old), signal.SIGSTOP)
+    late.ask()
     new = brokers.wait_controller(old)
     [other] = {*brokers.ids} - {old, new}
     brokers.kill(other)
@@ -96,9 +103,17 @@ def test_H_08_a_controller_that_was_frozen_past_its_session_changes_nothing_when
         assert node is not None
         assert (now["leader"], now["controller_epoch"]) == (new, epoch + 1)
         assert now["leader_epoch"] == json.loads(node.data)["leader_epoch"]
-    for each in (new, old):  # an order of the old epoch
-        [answer] = orders(brokers, each, order(topic, controller_epoch=epoch, broker_epoch=2**40))
-        assert int(answer.error_code) == STALE_CONTROLLER_EPOCH
+    # What it was asked for the new one decides: its own decision was refused with the check of its epoch.
+    assert late.answer() == 0
+    made = UUID(bytes=base64.urlsafe_b64decode(brokers.nodes.says(f"/brokers/topics/{late.topic}", "topic_id") + "=="))
+    assert late.topic_id == made
+    log = below(brokers.nodes.chroot, read(brokers.nodes.server.folder / "data"))
+    assert check_reigns(log, by_hand=frozenset({brokers.nodes.reader.session_id}))[-2:] == [epoch, epoch + 1]
+    for each in (new, old):  # all that it could have said had it not heard of its end first
+        said = orders(brokers, each, *said_in(epoch, topic))
+        assert [int(answer.error_code) for answer in said] == [STALE_CONTROLLER_EPOCH] * 3
+    view = brokers.describe([topic], broker=new)
+    assert {partition.leader for partition in view.partitions.values()} == {new}
     brokers.start(other)
     brokers.wait_in_sync([topic])
     brokers.produce(topic, 100, 100, 3)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.coordination.lanes import ThreadLanes
 from holdfast.coordination.zookeeper import ZooKeeperStore
 from holdfast.coordination.zookeeper_client import Create
 from holdfast.coordination.zookeeper_tree import operation
@@ -19,7 +20,7 @@ from holdfast.model.errors import FencedControllerError
 from holdfast.model.listeners import Endpoints
 from holdfast.testing import wait_for
 from tests.contracts.test_metadata_store import ONE, TWO, Heard, Reign, feature
-from tests.zookeeper.cluster_nodes import ClusterNodes
+from tests.zookeeper.cluster_nodes import ClusterNodes, Observed
 
 pytestmark = pytest.mark.system
 
@@ -118,6 +119,27 @@ def test_H_08_a_session_that_has_expired_is_news_and_its_claim_is_over(cluster_n
     assert dict(again.image.features) == {"f": 1}
     again.commit(feature(3))
     assert len(cluster_nodes.clients) == 2 and len(reign.heard.lost_by) == 1
+
+
+def test_the_id_of_the_cluster_is_asked_for_in_another_session_when_one_has_expired(
+    cluster_nodes: ClusterNodes,
+) -> None:
+    """At the start: the process was stopped between its connection and its first write."""
+    made: list[Observed] = []
+
+    def connect() -> Observed:
+        client = cluster_nodes.connect()
+        if not made:
+            client.before_write = lambda operations: client.expire()
+        made.append(client)
+        return client
+
+    store = ZooKeeperStore(connect, ThreadLanes("zookeeper"), wall_ms=lambda: 0, connect_timeout_s=15)
+    try:
+        assert store.cluster_id() == cluster_nodes.json("/cluster/id")["id"]
+        assert len(made) == 2
+    finally:
+        store.close()
 
 
 def test_H_10_the_nodes_of_an_earlier_process_of_this_broker_are_not_waited_for(cluster_nodes: ClusterNodes) -> None:

@@ -277,6 +277,7 @@ class Broker:
     async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
         """An entity to the active controller, wherever it is; the answer. Tries until the time is up."""
         frame = await self.membership.forward(int(api), version, 0, encode_body(request), timeout_s)
+        assert frame is not None, "it is sent to this broker too"
         _, start = parse_response_header(int(api), version, memoryview(frame)[4:])
         return decode_response(int(api), version, memoryview(frame)[4 + start :])
 

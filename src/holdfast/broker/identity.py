@@ -27,6 +27,7 @@ from holdfast.metadata.broker_ids import Applicant, Awaited, Nameless, SeveralMi
 from holdfast.metadata.store import Fatal
 from holdfast.model import config_id_keys as keys
 from holdfast.model.config import STORE_EMBEDDED, absolute_path
+from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.errors import (
     ConfigError,
     GenerateBrokerIdError,
@@ -61,6 +62,8 @@ class Stored:
 
 def host_key(config: BrokerConfig) -> str | None:
     """What this broker's host is called (broker.id.host.key); None: nothing is kept of it. ConfigError."""
+    if not config.protocol_is_newest:
+        return None
     kind = config.optional_str(keys.HOST_KEY) or _usual(config)
     if kind == keys.KEY_NONE:
         return None
@@ -140,6 +143,11 @@ async def identify(config: BrokerConfig, platform: Platform) -> BrokerConfig:
 async def _ask(config: BrokerConfig, platform: Platform, thread: WorkThread, stored: Stored) -> BrokerId:
     """The id that the cluster's mapping gives."""
     host = host_key(config)
+    if not config.protocol_is_newest:
+        raise ConfigError(
+            f"node.id is not set, no log directory says which broker this is, and with "
+            f"{PROTOCOL_VERSION}={config.str(PROTOCOL_VERSION)} no ids are given out: expected a node.id, or {NEWEST}"
+        )
     if host is None:
         raise ConfigError(
             f"node.id is not set and {keys.HOST_KEY}={keys.KEY_NONE}: expected one of them, as no log directory says "

@@ -355,6 +355,9 @@ class Membership:
             raise NotControllerError("no controller is known now")
         return await lane.open(controller, self.identity.broker_id)
 
+    def _is_found_here(self) -> bool:
+        return self._controller is not None and self._controller.broker_id == self.identity.broker_id
+
     async def connected(self) -> None:
         """Return when there is a controller that knows us."""
         await self._connected.wait()
@@ -364,10 +367,21 @@ class Membership:
         connection = await self._open_lane(self._asks)
         return await connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
-    async def forward(self, api_key: int, version: int, correlation_id: int, body: bytes, timeout_s: float) -> bytes:
+    async def forward(
+        self,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        body: bytes,
+        timeout_s: float,
+        *,
+        is_here: Callable[[], bool] | None = None,
+    ) -> bytes | None:
         """A client's request as it is to the controller; the answer frame for the client.
 
         Tries until the time is up while there is no controller or it has just changed; raises RequestTimedOutError.
+        ``is_here``: whether this broker reigns, for a request that it would only forward again. It is not sent to this
+        broker then, and None is the answer as soon as it reigns.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -375,6 +389,10 @@ class Membership:
             try:
                 async with asyncio.timeout(left):
                     await self._connected.wait()
+                if is_here is not None and self._is_found_here():
+                    if is_here():
+                        return None
+                    raise NotControllerError("this broker does not reign yet, or does not any more")
                 connection = await self._open_lane(self._forwards)
                 answer = await connection.request_raw(api_key, version, body, timeout_s=left)
                 return encode_response_raw(api_key, version, correlation_id, answer)

@@ -32,7 +32,7 @@ from holdfast.coordination.zookeeper_client import (
 from holdfast.coordination.zookeeper_config_changes import ConfigChanges
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
 from holdfast.coordination.zookeeper_events import LogDirEvents
-from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link
+from holdfast.coordination.zookeeper_link import CLOSED, RETRY_S, Errands, Link
 from holdfast.coordination.zookeeper_requests import ToolRequests
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
@@ -66,6 +66,8 @@ OWN_NODE_S: Final = 1.0
 """Whoever cannot have a node, as another has its id, may still have what nobody else takes."""
 NEWS_BETWEEN: Final = 500
 """Configurations that are changed until old news of them are removed."""
+SESSIONS: Final = 10
+"""That may expire before the id of the cluster is known."""
 MAX_RECORDS: Final = 5_000
 """Of a commit: some 2 MB of znodes."""
 
@@ -127,8 +129,17 @@ class ZooKeeperStore:
     def cluster_id(self) -> str:
         """The id of the cluster; the first broker of all makes it, and all that a tree begins with. ConnectionLostError
         when no server answers in time."""
-        if self._cluster_id is None:
-            self._cluster_id = self._prepared(self._link.client())
+        tries = 0
+        while self._cluster_id is None:
+            try:
+                self._cluster_id = self._prepared(self._link.client())
+            except (
+                SessionExpiredError
+            ) as e:  # a process that was stopped, or an ensemble that was: there is another one
+                tries += 1
+                if tries == SESSIONS or self._errands.wait(RETRY_S):
+                    raise
+                log.warning("%s, and the id of the cluster was not known yet", e)
         return self._cluster_id
 
     def _prepared(self, client: ZooKeeperClient) -> str:

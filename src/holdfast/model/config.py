@@ -16,6 +16,7 @@ from holdfast.model import listeners
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, KEY_LISTENER, RESERVED_MAX
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
 from holdfast.model.config_keys import KEYS
+from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value, parse_value
 from holdfast.model.errors import ConfigError
@@ -217,6 +218,11 @@ class BrokerConfig:
         )
 
     @property
+    def protocol_is_newest(self) -> builtins.bool:
+        """Whether every broker of the cluster has this software, by inter.broker.protocol.version."""
+        return self.str(PROTOCOL_VERSION) == NEWEST
+
+    @property
     def listeners(self) -> tuple[Endpoint, ...]:
         """What is listened on, in the order of the file."""
         return self.listening.bound
@@ -260,6 +266,8 @@ def ineffective(config: BrokerConfig) -> list[str]:
             for key, text in given
             if key.name.startswith("zookeeper.") and key.inert is None
         ]
+    if not config.protocol_is_newest and config.optional_str(HOST_KEY) is not None:
+        lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
     lines += _about_ids(config)
     lines += [
         f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
@@ -314,6 +322,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"metadata.store={config.str('metadata.store')} without zookeeper.connect: expected "
             f"{KEYS['zookeeper.connect'].range} there"
         )
+    _check_protocol(config)
     twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
     if twice:
         raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")
@@ -321,6 +330,25 @@ def _check_together(config: BrokerConfig) -> None:
     if wait > lag:
         raise ConfigError(
             f"Invalid value {wait} of replica.fetch.wait.max.ms: expected <= {lag}, replica.lag.time.max.ms"
+        )
+
+
+def _check_protocol(config: BrokerConfig) -> None:
+    """What an older protocol does not know is refused with it: brokers of that time would tell clients wrong addresses,
+    or look for the metadata elsewhere."""
+    if config.protocol_is_newest:
+        return
+    version = f"{PROTOCOL_VERSION}={config.str(PROTOCOL_VERSION)}"
+    told = config.listening.advertised
+    if [endpoint.name for endpoint in told] != [listeners.SecurityProtocol.PLAINTEXT.name]:
+        raise ConfigError(
+            f"{version} knows one listener, PLAINTEXT, and this broker tells {', '.join(map(str, told))}: expected "
+            f"that one until all brokers have {NEWEST}"
+        )
+    if config.str("metadata.store") != STORE_EMBEDDED:
+        raise ConfigError(
+            f"{version} knows the store {STORE_EMBEDDED}, and metadata.store is {config.str('metadata.store')}: "
+            f"expected {NEWEST}, or nothing"
         )
 
 

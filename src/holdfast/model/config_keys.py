@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.model.config_id_keys import ID_KEYS
 from holdfast.model.config_inert import INERT_KEYS
 from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
+from holdfast.model.config_protocol import PROTOCOL_KEY
 from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
 from holdfast.model.listeners import (
     ADVERTISED,
@@ -470,6 +471,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
     for group in (
         _IDENTITY,
         ID_KEYS,
+        (PROTOCOL_KEY,),
         _DIRECTORIES,
         _TOPICS,
         _LOG,

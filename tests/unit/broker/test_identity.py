@@ -88,6 +88,18 @@ def test_a_given_id_is_taken_and_nothing_is_asked(machine: Machine) -> None:
     assert list(machine.root.iterdir()) == []
 
 
+def test_K112_97_with_the_protocol_before_nothing_is_kept_of_hosts_and_no_id_is_given_out(machine: Machine) -> None:
+    """A broker of the software before could not say to whom."""
+    old = {"inter_broker_protocol_version": "0.1-IV0"}
+    assert host_key(machine.config()) == LISTENER
+    assert host_key(machine.config(**old)) is None
+    with pytest.raises(ConfigError, match=r"0\.1-IV0 no ids are given out: expected a node\.id, or 0\.1-IV1"):
+        machine.id_of(**old)
+    assert list(machine.root.iterdir()) == []
+    machine.format(machine.dirs[0], 7)
+    assert machine.id_of(**old) == 7
+
+
 def test_K426_02_the_id_of_the_log_directories_counts_whatever_the_host_has(machine: Machine) -> None:
     machine.set_host(LISTENER, 10)
     machine.format(machine.dirs[0], 7)

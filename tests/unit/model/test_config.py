@@ -92,7 +92,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "log.dir.placement", "leader.election.wait.ms", "metrics.port", "operator.listener.names",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
-        "broker.id.host.key", "broker.id.adopt.missing",
+        "broker.id.host.key", "broker.id.adopt.missing", "inter.broker.protocol.version",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
 

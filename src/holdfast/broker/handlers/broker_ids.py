@@ -13,6 +13,7 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import at_controller
 from holdfast.controller import events
 from holdfast.metadata.broker_ids import Applicant, Awaited, Nameless, Outcome, SeveralMissing, Step, Taken
+from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.errors import (
     HoldfastError,
     InconsistentClusterIdError,
@@ -58,13 +59,13 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 async def handle_manage_broker_ids(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
     try:
-        reply = await ctx.submit(_wanted(request))
+        reply = await ctx.submit(_wanted(ctx, request))
     except (InvalidRequestError, ResourceNotFoundError) as e:
         return _answer(ctx, await ctx.submit(events.ManageBrokerIds()), e)
     return _answer(ctx, reply, None)
 
 
-def _wanted(request: Any) -> events.ManageBrokerIds:
+def _wanted(ctx: RequestContext, request: Any) -> events.ManageBrokerIds:
     if request.action == HostAction.LIST:
         return events.ManageBrokerIds()
     if request.action not in (HostAction.SET, HostAction.FORGET):
@@ -73,6 +74,9 @@ def _wanted(request: Any) -> events.ManageBrokerIds:
         )
     if not request.host:
         raise InvalidRequestError("no host: expected the key of one")
+    if request.action == HostAction.SET and not ctx.broker.config.protocol_is_newest:
+        version = ctx.broker.config.str(PROTOCOL_VERSION)
+        raise InvalidRequestError(f"{PROTOCOL_VERSION}={version} keeps no ids of hosts: expected {NEWEST}")
     broker_id = int(request.broker_id) if request.action == HostAction.SET else None
     return events.ManageBrokerIds(host=request.host, broker_id=broker_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -14,18 +15,26 @@ TELL_TIMEOUT_S = 5.0
 
 
 def at_controller(handler: Handler) -> Handler:
-    """Decorates a handler that runs on the active controller; elsewhere the request is forwarded."""
+    """Decorates a handler that runs on the active controller; elsewhere the request is forwarded. So is one whose reign
+    ends before it has decided: the answers of most APIs have no field to say so. What it did decide and could not
+    record, or does not know to be recorded, the next controller decides again, as when a client asks again."""
 
     @functools.wraps(handler)
     async def run(ctx: RequestContext, request: Any) -> Any:
-        if ctx.broker.controller is not None:
-            try:
-                return await handler(ctx, request)
-            except NotControllerError:
-                if ctx.broker.controller is not None:
-                    raise
-        return await ctx.broker.membership.forward(
-            ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, FORWARD_TIMEOUT_S
-        )
+        while True:
+            if reigns(ctx):
+                with contextlib.suppress(NotControllerError):
+                    return await handler(ctx, request)
+            answer = await ctx.broker.membership.forward(
+                ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, FORWARD_TIMEOUT_S, is_here=lambda: reigns(ctx)
+            )
+            if answer is not None:
+                return answer
 
     return run
+
+
+def reigns(ctx: RequestContext) -> bool:
+    """Whether this broker is the controller, and has not heard of its end."""
+    controller = ctx.broker.controller
+    return controller is not None and not controller.ended.is_set()

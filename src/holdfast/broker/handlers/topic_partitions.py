@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.forwarding import reigns
 from holdfast.broker.handlers.metadata import (
     ALL_TOPIC_OPERATIONS,
     FIRST_WITH_LISTENERS,
@@ -38,7 +39,11 @@ async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) ->
     known = [name for name in wanted if name >= first[0] and name in cache.topics]
     if ctx.broker.controller is None and _is_short(ctx, known):
         try:
-            return await ctx.broker.membership.forward(ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, ASK_S)
+            answer = await ctx.broker.membership.forward(
+                ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, ASK_S, is_here=lambda: reigns(ctx)
+            )
+            if answer is not None:
+                return answer
         except HoldfastError:
             pass  # no controller just now
     topics = [_missing(name) for name in wanted if name >= first[0] and name not in cache.topics]
