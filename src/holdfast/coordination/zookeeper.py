@@ -32,7 +32,7 @@ from holdfast.coordination.zookeeper_client import (
 from holdfast.coordination.zookeeper_config_changes import ConfigChanges
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
 from holdfast.coordination.zookeeper_events import LogDirEvents
-from holdfast.coordination.zookeeper_link import CLOSED, Errands, Link
+from holdfast.coordination.zookeeper_link import CLOSED, RETRY_S, Errands, Link
 from holdfast.coordination.zookeeper_requests import ToolRequests
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
@@ -124,9 +124,14 @@ class ZooKeeperStore:
 
     def cluster_id(self) -> str:
         """The id of the cluster; the first broker of all makes it, and all that a tree begins with. ConnectionLostError
-        when no server answers in time."""
-        if self._cluster_id is None:
-            self._cluster_id = self._prepared(self._link.client())
+        when no server answers in time. A session that expires meanwhile is followed by another one."""
+        while self._cluster_id is None:
+            try:
+                self._cluster_id = self._prepared(self._link.client())
+            except SessionExpiredError as e:
+                log.info("ZooKeeper: %s", e)
+                if self._errands.wait(RETRY_S):  # until the link has heard of it, too
+                    raise FencedControllerError(CLOSED) from None
         return self._cluster_id
 
     def _prepared(self, client: ZooKeeperClient) -> str:
