@@ -355,10 +355,7 @@ class Simulation:
                 node.terminate()
                 later(fault.for_s + 4, self.down, node, 0.1)
             case Kind.ISOLATE:
-                for one in (*(n.machine for n in self.nodes), self.client.machine):
-                    if one != node.machine:
-                        self._cut(one, node.machine, fault.for_s)
-                        self._cut(node.machine, one, fault.for_s)
+                self.isolate(node, fault.for_s)
             case Kind.CUT:
                 self._cut(node.machine, other.machine, fault.for_s)
             case Kind.RESET:
@@ -477,6 +474,13 @@ class Simulation:
         if process.alive:
             self.note(f"{process.machine} goes on")
             process.go_on()
+
+    def isolate(self, node: Node, for_s: float) -> None:
+        """Nothing gets through between this broker and the others, or clients."""
+        for one in (*(n.machine for n in self.nodes), self.client.machine):
+            if one != node.machine:
+                self._cut(one, node.machine, for_s)
+                self._cut(node.machine, one, for_s)
 
     def _cut(self, source: str, target: str, for_s: float) -> None:
         self.network.cut(source, target)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LONGEST_S = 20.0
 MOMENT_S = 3.0
+APART_S = 2.0
+"""At least so long nothing that another controller says reaches the one before."""
 SLOW_S = (0.05, 0.3, 1.0)
 """From a request to its answer."""
 KINDS = frozenset(kind for kind in Kind if kind.name.startswith("ZK_"))
@@ -80,6 +82,11 @@ class EnsembleFaults:
                 run.down(killed, 0.05 + for_s % 2)
             case Kind.ZK_DEPOSE:
                 run.ensemble.take_away(run.ROOT + znode_paths.CONTROLLER)
+            case Kind.ZK_APART:
+                apart = controller or node
+                run.note(f"broker {apart.broker_id} is cut off from all but the ensemble")
+                run.isolate(apart, APART_S + for_s)
+                run.network.later(APART_S * rng.random(), self._expire, apart)
 
     def _expire(self, node: Node) -> None:
         process = self._run.process_of(node)

@@ -55,6 +55,7 @@ class Kind(Enum):
     ZK_FREEZE = "the controller is frozen for longer than its session"
     ZK_RETURN = "the controller is killed and comes back inside its session"
     ZK_DEPOSE = "somebody deletes /controller"
+    ZK_APART = "the controller's session expires where nobody else reaches it"
 
 
 WEIGHTS: dict[Kind, int] = {
@@ -74,6 +75,7 @@ ENSEMBLE_WEIGHTS: dict[Kind, int] = {
     **{kind: weight for kind, weight in WEIGHTS.items() if not kind.name.startswith("STORE_")},
     Kind.ZK_EXPIRE: 8, Kind.ZK_LOST: 8, Kind.ZK_SLOW: 4, Kind.ZK_AWAY: 6, Kind.ZK_BEHIND: 6, Kind.ZK_CUT: 6,
     Kind.ZK_FREEZE: 5, Kind.ZK_RETURN: 4, Kind.ZK_DEPOSE: 3,
+    Kind.ZK_APART: 3,
 }  # fmt: skip
 """Where the metadata is in an ensemble, and not in directories."""
 HANGS = (Kind.HANG, Kind.STORE_HANG)

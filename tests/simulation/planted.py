@@ -21,6 +21,7 @@ from holdfast.coordination.zookeeper import ZooKeeperStore
 from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode, _live
 from holdfast.coordination.zookeeper_client import Check, Operation, SessionState
 from holdfast.coordination.zookeeper_writer import Writer
+from holdfast.metadata import znode_paths
 from holdfast.protocol.interbroker import TYPE_FULL
 from holdfast.replication import order_waits, orders
 from holdfast.replication import partition as partitions
@@ -281,21 +282,26 @@ def stale_node_taken_for_alive() -> Iterator[None]:
 
 @contextlib.contextmanager
 def expired_session_resumed() -> Iterator[None]:
-    """H-08: a controller whose session has expired goes on in its next one, as if it were the same."""
+    """H-08: a controller whose session has expired goes on in its next one, and checks against what it finds then."""
     of_told, of_not_ours = ZooKeeperStore._told, ZooKeeperStore._not_ours
     resumed: list[Any] = []
 
     def told(self: Any, client: Any, state: Any) -> None:
         reign = self._reign
         if state is SessionState.EXPIRED and reign is not None and reign.won.client is client:
+            resumed.append(reign.won)  # before it is: what is read of /controller meanwhile is no news either
             self._errands.post("go on as the controller", lambda: go_on(self, reign))
             self._own.look_soon()
             return
         of_told(self, client, state)
 
     def go_on(self: Any, reign: Any) -> None:
-        won = dataclasses.replace(reign.won, client=self._link.client())
+        client = self._link.client()
+        epoch, tail = client.get(znode_paths.CONTROLLER_EPOCH), client.get(znode_paths.METADATA_LOG)
+        won = dataclasses.replace(reign.won, client=client, epoch_version=epoch.stat.version)
         reign.won = won
+        if reign.writer is not None:
+            reign.writer._tail_version = tail.stat.version
         resumed.append(won)
         for part in (self, self._election, self._live, self._events, reign.writer):
             if part is not None:
@@ -343,7 +349,9 @@ WEIGHTS: dict[str, dict[Kind, int]] = {
     "zk-epoch-check": {
         Kind.ZK_DEPOSE: 8, Kind.ZK_SLOW: 4, Kind.ZK_BEHIND: 6, Kind.NEW_TOPIC: 4, Kind.REASSIGN: 6, Kind.KILL: 2,
     },
-    "zk-session-resumed": {Kind.ZK_EXPIRE: 8, Kind.ZK_FREEZE: 6, Kind.ZK_CUT: 2, Kind.KILL: 1},
+    "zk-session-resumed": {
+        Kind.ZK_APART: 6, Kind.ZK_EXPIRE: 4, Kind.ZK_FREEZE: 3, Kind.NEW_TOPIC: 3, Kind.REASSIGN: 3, Kind.KILL: 1,
+    },
     "zk-stale-ephemeral": {Kind.KILL: 6, Kind.ZK_RETURN: 6, Kind.POWER: 2, Kind.ZK_EXPIRE: 1},
 }  # fmt: skip
 """Faults that bring a bug out sooner than the usual ones: what it takes is rare among them."""

@@ -97,6 +97,28 @@ def test_H_11_a_candidate_whose_session_expires_while_it_asks_lets_time_pass() -
     told(tell)
 
 
+def test_a_broker_whose_session_expires_while_it_starts_takes_another_one() -> None:
+    """Seed 694580439: it ended."""
+
+    async def tell(story: EnsembleStory) -> None:
+        await story.until(story.isr_is_whole)
+        controller = story.controller_node()
+        assert controller is not None
+        node = story.nodes[controller.broker_id % 3]
+        story.ensemble.slow(0.5)
+        story.down(node, 0.2)
+        await story.until(lambda: node.process is not None and node.process.alive and story.session_id(node) != 0)
+        await asyncio.sleep(0.2)
+        before, process = story.session_id(node), node.process
+        story.ensemble.end_session(before)
+        story.ensemble.slow(0.001)
+        await story.until(lambda: story.has_its_node(node) and story.isr_is_whole())
+        assert story.session_id(node) != before
+        assert node.process is process
+
+    told(tell)
+
+
 def test_brokers_serve_while_the_ensemble_is_away_and_nobody_is_fenced() -> None:
     async def tell(story: EnsembleStory) -> None:
         await story.until(

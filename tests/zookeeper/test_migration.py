@@ -12,19 +12,22 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from holdfast.cli.metadata import metadata
 from holdfast.coordination.zookeeper_client import Create
 from holdfast.metadata import moved, znode_paths
 from holdfast.metadata.listing import HEADER
 from holdfast.metadata.moved import Moved
-from holdfast.metadata.records import MetadataRecord, PartitionRecord, TopicRecord
+from holdfast.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from holdfast.metadata.store import Fatal
 from holdfast.model.errors import MetadataMovedError
 from holdfast.testing import Cluster
 from tests.checks.two_stores import TO_EMBEDDED, TO_ZOOKEEPER, TwoStores
 from tests.contracts.test_metadata_store import ONE, TWO, Reign
+from tests.unit.coordination.test_migration import OTHER
 from tests.unit.metadata.test_listing import IMAGE, T
 from tests.zookeeper.cluster_nodes import ClusterNodes
 
@@ -36,6 +39,30 @@ RECORDS = 200
 @pytest.fixture
 def stores(tmp_path: Path, cluster_nodes: ClusterNodes) -> TwoStores:
     return TwoStores(tmp_path, cluster_nodes.connect)
+
+
+@pytest.mark.parametrize("to", [TO_ZOOKEEPER, TO_EMBEDDED])
+def test_killed_9_at_every_step_never_both_can_be_used_and_the_next_run_ends_it(
+    stores: TwoStores, cluster_nodes: ClusterNodes, tmp_path: Path, to: str
+) -> None:
+    """The topic is so large that it takes several multis."""
+    more: list[MetadataRecord] = [TopicRecord(name="large", topic_id=T), *_partitions(2500)]
+    image = IMAGE.apply([RemoveTopicRecord(topic_id=T), *more], IMAGE.next_offset)[0]
+    stores.put(OTHER[to], image)
+    place = (cluster_nodes.server.connect, cluster_nodes.chroot, str(tmp_path), to)
+    steps = []
+    for number in range(1, 40):
+        command = [sys.executable, "-m", "tests.zookeeper.killed_migration", *place, str(number)]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        if run.returncode == 0:
+            break
+        assert run.returncode == -9, run.stderr
+        steps.append(run.stdout.strip())
+        assert stores.usable() == {"OPEN": [], "DONE": [to]}.get(steps[-1], [OTHER[to]]), steps
+    assert {"MARK", "EMPTY", "FILL", "COMPARE", "WHOLE", "LEAVE", "OPEN"} <= set(steps)
+    assert steps.count("FILL") >= 2, steps
+    assert stores.usable() == [to]
+    assert stores.load(to) == image
 
 
 def _partitions(count: int) -> list[MetadataRecord]:
@@ -237,6 +264,18 @@ def _numbers(text: str, name: str) -> int:
     [
         (("migrate", "--to", "kafka"), 2, "'kafka' is not one of 'zookeeper', 'embedded'"),
         (("migrate", "--to", "zookeeper"), 2, "give --data-dir DIR of `holdfast up`, or --config FILE"),
+        (("migrate", "--to", "zookeeper", "--config", "FILE"), 2, "has no zookeeper.connect: give --connect"),
+        (("migrate", "--to", "zookeeper", "--config", "FILE", "--connect", "x"), 1, "HOST:PORT[,HOST:PORT]..."),
+        (("migrate", "--to", "zookeeper", "--config", "FILE", "--connect", "127.0.0.1:1"), 1, "No server of 127.0."),
+        (("migrate", "--to", "zookeeper", "--config", "FILE", "--connect", "SERVER/a"), 1, "holds no metadata"),
+        (("migrate", "--to", "embedded", "--config", "FILE", "--connect", "SERVER/a"), 1, "holds no metadata"),
+        (("dump", "--config", "FILE"), 1, "holds no metadata of a cluster"),
+        (("dump", "--config", "FILE", "--connect", "SERVER/a"), 1, "holds no metadata of a cluster"),
+        (("dump", "--config", "MISSING"), 1, "MISSING: No such file or directory"),
+        (("diff", "MISSING", "FILE"), 2, "MISSING: No such file or directory: expected a dump, a properties file"),
+        (("diff", "embedded:/nowhere", "FILE"), 2, "expected embedded:DIR[,DIR] of directories that are there"),
+        (("diff", "zookeeper:x", "FILE"), 2, "HOST:PORT[,HOST:PORT]...[/CHROOT]"),
+        (("diff", "BAD", "FILE"), 2, "line 2 is 'log'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_with_what_was_expected(
@@ -251,6 +290,6 @@ def test_bad_input_is_told_with_what_was_expected(
         (tmp_path / name).write_text(text)
     places = {name: str(tmp_path / name) for name in (*files, "MISSING")}
     server = cluster_nodes.server.connect + cluster_nodes.chroot
-    run = holdfast("metadata", *(places.get(each, each.replace("SERVER", server)) for each in args))
-    assert run.returncode == code, run.stderr
-    assert why in run.stderr
+    run = CliRunner().invoke(metadata, [places.get(each, each.replace("SERVER", server)) for each in args])
+    assert run.exit_code == code, run.output
+    assert why in run.output

@@ -27,6 +27,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.records import MetadataRecord
@@ -42,6 +43,8 @@ SNAPSHOT_BATCH = 1000
 """Records in one batch of a snapshot."""
 MAX_SEGMENTS = 50
 """Each recovery adds one; with more a snapshot is wanted, which leaves one."""
+LAST_EPOCH: Final = (1 << 31) - 2
+"""No batch has a greater one: a claim after it would need one that a batch cannot hold."""
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{10}))?\.log")
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _ANY = re.compile(r"\d{20}(?:-(\d{10}))?\.(?:log|checkpoint)(?:\.tmp)?")
@@ -200,7 +203,7 @@ class MetadataLog:
         before = self._parsed.get(name)
         if before is not None and before.data == data:
             return before
-        batches = tuple(_whole_batches(data, base, claim or None))
+        batches = tuple(_whole_batches(data, base, claim or LAST_EPOCH))
         found = _Segment(name=name, data=data, base=base, claim=claim, batches=batches)
         log.debug("%s/%s: %d bytes, whole to offset %d", self._directory, name, len(data), found.end_offset)
         return found
@@ -408,7 +411,7 @@ def _segments(names: Iterable[str]) -> Iterator[tuple[Offset, ControllerEpoch, s
             yield int(match[1]), int(match[2] or 0), name
 
 
-def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch | None = None) -> Iterator[Batch]:
+def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch = LAST_EPOCH) -> Iterator[Batch]:
     """The batches from ``offset`` on, up to the first that is torn, damaged or out of order. Their epochs, which the
     CRC does not cover, only grow, up to the one of the claim that wrote them."""
     headers, last_epoch = iter_headers(data), -1
@@ -423,7 +426,7 @@ def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch | None = 
         epoch = header.partition_leader_epoch
         if header.base_offset != offset or header.next_offset <= offset or not crc_ok(data, position, header):
             return
-        if epoch < last_epoch or (claim is not None and epoch > claim):
+        if not last_epoch <= epoch <= claim:
             return
         offset, last_epoch = header.next_offset, epoch
         yield Batch(header.base_offset, offset, epoch, data[position : position + header.size])

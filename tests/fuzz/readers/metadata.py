@@ -149,7 +149,7 @@ def _make_log() -> Run:
         records = log.recover()
         assert log.end_offset >= 0
         if len(data) & 3 == 0:
-            log.append([NoOpRecord()], 1)
+            log.append([NoOpRecord()], max(1, log.read().last_epoch))  # no claim has a lower one than it found
             again = MetadataLog("/m", files, lambda: 0)
             assert again.recover() == [*records, NoOpRecord()]
             assert again.end_offset == log.end_offset

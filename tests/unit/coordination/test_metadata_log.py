@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.coordination.metadata_log import MetadataLog
+from holdfast.coordination.metadata_log import LAST_EPOCH, MetadataLog, make_batch
 from holdfast.metadata.records import FeatureLevelRecord, MetadataRecord
 from holdfast.model.errors import KafkaStorageError
 from tests.simulation.disk import SimDisk
@@ -82,3 +82,17 @@ def test_H_28_what_was_believed_after_a_failed_flush_is_there_after_a_loss_of_po
     next_one.append([record(3)], 2)
     disk.power_loss(random.Random(disk.rng.getrandbits(32)))
     assert recovered(disk, "c")[1] == [*believed, record(3)]
+
+
+@pytest.mark.parametrize(("epoch", "is_whole"), [(LAST_EPOCH, True), (LAST_EPOCH + 1, False)])
+def test_an_epoch_that_no_claim_can_follow_is_damage(epoch: int, is_whole: bool) -> None:
+    """The CRC does not cover it: in a segment whose name tells no claim the epoch of a damaged batch was believed, and
+    that of the next claim fitted into no batch."""
+    disk = SimDisk(random.Random(1), now_ms=lambda: 1000)
+    disk.mount_point("/m")
+    files = disk.mount("a")
+    files.write_atomic(f"/m/{0:020d}.log", make_batch([record(1)], 0, epoch, 1000).data)
+    log, records = recovered(disk, "a")
+    assert records == ([record(1)] if is_whole else [])
+    log.append([record(2)], epoch if is_whole else 1)
+    assert recovered(disk, "b")[1] == [*records, record(2)]

@@ -1,0 +1,58 @@
+"""Random images on their way between the stores and back: equal, and a dump of each reads as what was written."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.metadata.image import ClusterImage
+from holdfast.metadata.listing import difference_lines, differences, listing, parse, to_json, to_text
+from holdfast.metadata.records import ControllerClaimRecord
+from tests.checks.two_stores import TO_EMBEDDED, TO_ZOOKEEPER, TwoStores
+from tests.contracts.ensembles import ModelEnsemble
+from tests.property.test_znodes import images
+
+CLUSTER_ID = "A" * 22
+
+
+def claimed(image: ClusterImage) -> ClusterImage:
+    """Somebody is the controller: no store holds anything before that, and no directory can say where a log ends in
+    which nothing is."""
+    claim = ControllerClaimRecord(controller_epoch=image.controller_epoch + 1, broker_id=1, host="h", port=9)
+    return replace(image, cluster_id=CLUSTER_ID).apply([claim], image.next_offset)[0]
+
+
+@settings(max_examples=15, deadline=None)
+@given(image=images().map(claimed))
+def test_an_image_comes_back_from_zookeeper_as_it_went(image: ClusterImage) -> None:
+    ensemble = ModelEnsemble()
+    with tempfile.TemporaryDirectory() as folder:
+        stores = TwoStores(Path(folder), lambda: ensemble.client(start=False))
+        stores.put(TO_EMBEDDED, image)
+        assert stores.migrate(TO_ZOOKEEPER, migration_id="there")[1] == image
+        assert stores.load(TO_ZOOKEEPER) == image
+        assert stores.migrate(TO_EMBEDDED, migration_id="back")[1] == image
+        assert stores.load(TO_EMBEDDED) == image
+    ensemble.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(image=images())
+def test_a_dump_reads_as_what_was_written(image: ClusterImage) -> None:
+    made = listing(image)
+    assert parse("file", to_text(made)) == made
+    assert parse("file", to_json(made)) == made
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_listings_are_equal_where_images_are_and_only_there(data: st.DataObject) -> None:
+    one, other = data.draw(images()), data.draw(images())
+    found = differences(listing(one), listing(other))
+    assert (not found) == (one == other)
+    assert all(list(difference_lines(each)) for each in found)
+    assert differences(listing(one), listing(one)) == []
