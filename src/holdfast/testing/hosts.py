@@ -248,6 +248,10 @@ class Hosts:
         """One direction between two hosts."""
         self.network.cut(source, target)
 
+    def mend(self, source: int | None, target: int | None) -> None:
+        """One direction that was cut: between two hosts, or where None is everybody. Other cuts stay."""
+        self.network.mend(source, target)
+
     def heal(self) -> None:
         """No cut is left."""
         self.network.heal()
