@@ -21,7 +21,8 @@ help:
 	@echo "make test    every test, with the coverage of the deciding floors (ARGS='-k name' for some)"
 	@echo "make check   ruff, mypy --strict, import-linter: seconds"
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
-	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1)"
+	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
+	@echo "             STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
 	@echo "make docs    write again what is made from code: docs/status.md, the pictures in docs/replication.md"
@@ -51,7 +52,8 @@ bench: $(DEV)
 
 .PHONY: chaos
 chaos: $(DEV)
-	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(DISKS),--disks) $(ARGS)
+	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(DISKS),--disks) \
+	  $(if $(STORE),--store $(STORE)) $(if $(HOSTS),--hosts) $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV)

@@ -2,6 +2,10 @@
 
 ``HOLDFAST_TEST_UP="python benchmarks/peers/kafka.py" pytest tests/compat`` runs the same tests against
 Apache Kafka: where a client test fails there too, the test is wrong.
+
+``pytest --store zookeeper`` (or HOLDFAST_TEST_STORE=zookeeper) runs every cluster of ``holdfast.testing`` with its
+metadata in a real ZooKeeper server beside it; what is marked ``embedded_store`` is left out. Without it the modules
+that are marked ``either_store`` run with both.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import Cluster
+from holdfast.testing.cluster import STORE
 from tests.zookeeper.cluster_nodes import ClusterNodes
 from tests.zookeeper.server import ZooKeeperServer
 
@@ -28,12 +33,45 @@ UNTRACED = (
 )  # fmt: skip
 """Tests that do not count for the coverage of the deciding floors: unit tests alone reach the limit for theirs, and the
 same code thousands of times takes two and a half times as long when it is traced."""
+EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
 ONE_COPY = {"default.replication.factor": "1"}
 """Topics say themselves how many replicas they have, and one is enough for a write: what most tests count on."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store", choices=(EMBEDDED, ZOOKEEPER), default=None, help="where clusters of tests have their metadata"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What is given holds for every cluster, also for those that no fixture makes."""
+    if given := config.getoption("--store"):
+        os.environ[STORE] = given
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("either_store") is not None:
+        asked = os.environ.get(STORE)
+        metafunc.parametrize("store", [asked] if asked else [EMBEDDED, ZOOKEEPER], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """What clusters have that this module makes; of the session's ``cluster`` the option says it."""
+    wanted = getattr(request, "param", os.environ.get(STORE))
+    with pytest.MonkeyPatch.context() as patch:
+        if wanted is not None:
+            patch.setenv(STORE, wanted)
+        yield wanted
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
+    if os.environ.get(STORE, EMBEDDED) != EMBEDDED:
+        left_out = [item for item in items if item.get_closest_marker("embedded_store") is not None]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("embedded_store") is None]
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(UNTRACED):
             item.add_marker("no_cover")

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from holdfast.testing import wait_for
 from holdfast.testing.processes import children, exit_code, has_gone, lives
@@ -58,7 +59,7 @@ class Brokers:
                 os.chown(path, user, user)
 
     def _write(self, broker: int, settings: Mapping[str, str]) -> None:
-        dirs = [self.directory / f"broker-{broker}" / f"log-dir-{k}" for k in range(1, LOG_DIRS + 1)]
+        dirs = [self.log_dir(broker, number) for number in range(1, LOG_DIRS + 1)]
         for path in dirs:
             path.mkdir(parents=True, exist_ok=True)
         properties = {
@@ -69,10 +70,14 @@ class Brokers:
             "inter.broker.listener.name": "INTERNAL",
             "operator.listener.names": "PLAINTEXT",
             "log.dirs": ",".join(map(str, dirs)),
-            "metadata.log.dirs": ",".join(map(str, self._metadata_dirs)),
+            **({} if "metadata.store" in settings else {"metadata.log.dirs": ",".join(map(str, self._metadata_dirs))}),
             **settings,
         }
         self._file(broker).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def log_dir(self, broker: int, number: int) -> Path:
+        """As the broker has it in ``log.dirs``."""
+        return self.directory / f"broker-{broker}" / f"log-dir-{number}"
 
     def _file(self, broker: int) -> Path:
         return self.directory / f"broker-{broker}.properties"
@@ -96,19 +101,24 @@ class Brokers:
             python, environment = self._python()
         command = [python, "-m", "tests.chaos.launch", "broker", str(self._file(broker))]
         with self.log(broker).open("ab") as log, self.network.inside(broker):
-            self._processes[broker] = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                user=self._user,
-                group=self._user,
-                extra_groups=None if self._user is None else [],
-            )
+            self._processes[broker] = self._launch(broker, command, environment, log)
         self.network.started(broker, self._processes[broker].pid)
         self.started += 1
+
+    def _launch(
+        self, broker: int, command: list[str], environment: dict[str, str], log: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
+        )
 
     def runs(self, broker: int) -> bool:
         """Whether its process lives, stopped or not. One that was killed does not, though a thread waits for a disk."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tests.chaos.brokers import LOG_DIRS
 from tests.chaos.cordons import COUNTED, Cordon, cordons
-from tests.chaos.disks import DiskFault, able, disk_faults, disk_kinds
+from tests.chaos.disks import DiskFault, able, disk_faults, disk_kinds, host_disk_kinds
 from tests.chaos.metadata_disks import MetadataFault, metadata_faults
 from tests.chaos.schedule import Round
 
@@ -38,18 +38,21 @@ class Extras:
         return "".join(f" + {name}" for name, part in parts if part is not None)
 
 
-def extras(seed: int, rounds: int, *, with_disks: bool) -> list[Extras]:
-    """For each round; nothing without disks. Pure."""
+def extras(seed: int, rounds: Sequence[Round], *, with_disks: bool, with_metadata: bool = True) -> list[Extras]:
+    """For each round; nothing without disks. No disk fails on a host without power: a power cut is enough for what was
+    not flushed. ``with_metadata``: there are directories of the embedded store. Pure."""
     drawn = zip(
-        disk_faults(seed, rounds, DISKS_IN if with_disks else 0),
-        metadata_faults(seed, rounds, METADATA_IN if with_disks else 0),
-        cordons(seed, rounds, CORDONS_IN if with_disks else 0),
+        rounds,
+        disk_faults(seed, len(rounds), DISKS_IN if with_disks else 0),
+        metadata_faults(seed, len(rounds), METADATA_IN if with_disks and with_metadata else 0),
+        cordons(seed, len(rounds), CORDONS_IN if with_disks else 0),
         strict=True,
     )
-    return [
-        Extras(disk=disk, metadata=metadata, cordon=cordon if disk is None else None)
-        for disk, metadata, cordon in drawn
-    ]
+    found = []
+    for planned, drawn_disk, metadata, cordon in drawn:
+        disk = None if any(fault.kind.cuts_power for fault in planned.faults) else drawn_disk
+        found.append(Extras(disk=disk, metadata=metadata, cordon=cordon if disk is None else None))
+    return found
 
 
 def others_may_go(planned: Round) -> bool:
@@ -57,14 +60,24 @@ def others_may_go(planned: Round) -> bool:
     return any(fault.kind.kills > 1 for fault in planned.faults) or len(planned.faults) > 1
 
 
-def shown(seed: int, rounds: Sequence[Round], brokers: Sequence[int], *, with_disks: bool) -> list[str]:
+def shown(
+    seed: int,
+    rounds: Sequence[Round],
+    brokers: Sequence[int],
+    *,
+    with_disks: bool,
+    with_metadata: bool = True,
+    on_hosts: bool = False,
+) -> list[str]:
     """A line a round, then one a card with how often it is drawn."""
-    places = list(
-        zip(((b, k) for b in brokers for k in range(1, LOG_DIRS + 1)), disk_kinds(seed, brokers), strict=True)
-    )
+    numbered = ((b, k) for b in brokers for k in range(1, LOG_DIRS + 1))
+    places = list(zip(numbered, disk_kinds(seed, brokers), strict=True))
+    if on_hosts:
+        places = list(host_disk_kinds(seed, brokers).items())
     lines: list[str] = []
     counts: Counter[str] = Counter()
-    for planned, besides in zip(rounds, extras(seed, len(rounds), with_disks=with_disks), strict=True):
+    more = extras(seed, rounds, with_disks=with_disks, with_metadata=with_metadata)
+    for planned, besides in zip(rounds, more, strict=True):
         parts = [str(planned)]
         counts.update(fault.kind.value for fault in planned.faults)
         if (disk := besides.disk) is not None:

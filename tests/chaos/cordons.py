@@ -55,12 +55,15 @@ def cordons(seed: int, rounds: int, every: float) -> tuple[Cordon | None, ...]:
     )
 
 
-def steps(cordon: Cordon, brokers: Brokers, counts: Counter[str], found: Callable[[str, str], None]) -> Steps:
-    """Begins when it is first advanced; over when the directory takes replicas again."""
+def steps(
+    cordon: Cordon, brokers: Brokers, counts: Counter[str], found: Callable[[str, str], None], *, more_s: float = 0
+) -> Steps:
+    """Begins when it is first advanced; over when the directory takes replicas again. ``more_s``: how long there may
+    be no controller."""
     places = [(broker, k) for broker in brokers.ids for k in range(1, LOG_DIRS + 1)]
     broker, number = places[cordon.choice % len(places)]
-    path = brokers.directory / f"broker-{broker}" / f"log-dir-{number}"
-    asking = _Asking(brokers, broker)
+    path = brokers.log_dir(broker, number)
+    asking = _Asking(brokers, broker, ASK_S + more_s)
     counts[COUNTED] += 1
     yield from asking.until_set(str(path), found)
     yield KNOWN_S
@@ -84,13 +87,13 @@ class _Asking:
     brokers were down waited for broker 1 for two minutes while it served everybody else.
     """
 
-    def __init__(self, brokers: Brokers, broker: int) -> None:
+    def __init__(self, brokers: Brokers, broker: int, limit_s: float) -> None:
         self._settings = {"bootstrap.servers": brokers.bootstrap, **QUIET, **EAGER}
-        self._broker = broker
+        self._broker, self._limit_s = broker, limit_s
 
     def until_set(self, value: str, found: Callable[[str, str], None]) -> Steps:
         """Asked again while brokers fail; it is stuck if that takes too long."""
-        limit, said = time.monotonic() + ASK_S, "no answer"
+        limit, said = time.monotonic() + self._limit_s, "no answer"
         how = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
         entry = ConfigEntry(KEY, value or None, incremental_operation=how)
         while time.monotonic() < limit:
@@ -105,4 +108,4 @@ class _Asking:
             except KafkaException as error:
                 said = str(error)
             yield LOOK_S
-        found("stuck", f"{KEY}={value!r} of broker {self._broker} was not taken within {ASK_S} s: {said}")
+        found("stuck", f"{KEY}={value!r} of broker {self._broker} was not taken within {self._limit_s:g} s: {said}")

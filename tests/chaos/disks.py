@@ -81,6 +81,14 @@ def disk_kinds(seed: int, brokers: Sequence[int]) -> list[str]:
     return [kinds[number % len(kinds)] for number in range(len(brokers) * LOG_DIRS)]
 
 
+def host_disk_kinds(seed: int, hosts: Sequence[int]) -> dict[tuple[int, int], str]:
+    """By host and number. Brokers on hosts are root, whom permissions do not stop. Pure."""
+    rng = random.Random(f"kinds {seed}")
+    kinds = [kind for pair in KINDS for kind in pair if not FAULTS[kind].needs_user]
+    places = [(host, number) for host in hosts for number in range(1, LOG_DIRS + 1)]
+    return dict(zip(places, rng.sample(kinds, len(places)), strict=True))
+
+
 def able(kind: str, *, others_may_go: bool) -> bool:
     """Whether a disk of this kind may fail now."""
     return not (others_may_go and kind in LOSES)
@@ -98,53 +106,32 @@ def wrongly_offline(log: str, bad: Mapping[str, Sequence[tuple[float, float]]]) 
 
 
 class Disks:
-    """The disks of a run; ``close`` unmounts them. Brokers run as nobody, so that permissions count."""
+    """The disks of a run: whose, of which kind by its name in FAULTS, and the disk."""
 
-    def __init__(self, directory: Path, brokers: tuple[int, ...], seed: int) -> None:
-        self.scratch = mounts.scratch()
-        self.user = NOBODY
-        if not can_enter(self.user, directory):
-            raise DiskFaultUnavailable(f"user {self.user} cannot enter {directory}: choose another --dir")
-        (self.scratch / mounts.ALSO).write_text(f"{directory}\n")  # unmounted by the next run if this one is killed
-        self._images = directory / "disks"
-        self._images.mkdir(parents=True)
-        self.all: list[tuple[int, str, Disk]] = []
+    metadata: MetadataDisks | None = None
+
+    def __init__(self, disks: Sequence[tuple[int, str, Disk]]) -> None:
+        self.all = list(disks)
         self.counts: Counter[str] = Counter()
         self.bad: dict[str, list[tuple[float, float]]] = {}
         """Path -> from when to when (wall clock) it may be told offline."""
-        kinds = iter(disk_kinds(seed, brokers))
-        for broker in brokers:
-            for number in range(1, LOG_DIRS + 1):
-                name = next(kinds)
-                path = directory / "cluster" / f"broker-{broker}" / f"log-dir-{number}"
-                disk = FAULTS[name](path, self._images, user=self.user, size=512 << 20)
-                self.all.append((broker, name, disk))
-        self.metadata = MetadataDisks(directory / "cluster", self._images, self.user)
-        for path in (directory, directory / "cluster"):
-            os.chown(path, self.user, self.user)
-        self._reachable = Reachable(self.user, self.scratch)
-
-    def python(self) -> tuple[str, dict[str, str]]:
-        """An interpreter that brokers can run."""
-        return self._reachable.python()
 
     def names(self) -> list[str]:
         return [f"broker {broker}, {disk.path.name}: {disk.name}" for broker, _, disk in self.all]
 
-    def close(self) -> None:
-        """The images of ext4 stay, below the directory of the run."""
-        for _, _, disk in self.all:
-            mounts.unmount_below(disk.path)
-        self.metadata.close()
-        mounts.remove(self.scratch)
-
     # -- a fault -----------------------------------------------------------------------------------------------
 
     def steps(
-        self, fault: DiskFault, brokers: Brokers, found: Callable[[str, str], None], *, others_may_go: bool
+        self,
+        fault: DiskFault,
+        brokers: Brokers,
+        found: Callable[[str, str], None],
+        *,
+        others_may_go: bool,
+        more_s: float = 0,
     ) -> Steps:
         """Begins when it is first advanced; over when the directory is used again. ``others_may_go``: two or more
-        brokers are killed in this round."""
+        brokers are killed in this round. ``more_s``: how long there may be no controller."""
         fit = [(b, n, d) for b, n, d in self.all if able(n, others_may_go=others_may_go)]
         broker, _, disk = fit[fault.choice % len(fit)]
         limit = time.monotonic() + START_S
@@ -158,7 +145,7 @@ class Disks:
         yield fault.hangs_s if isinstance(disk, FrozenDisk) else fault.lasts_s
         yield from self._repair(disk, broker, brokers, found)
         if disk.is_dead:
-            yield from self._use_again(disk, broker, brokers, found)
+            yield from self._use_again(disk, broker, brokers, found, START_S + more_s)
         windows[-1] = (began, time.time())
 
     def _repair(self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None]) -> Steps:
@@ -175,9 +162,11 @@ class Disks:
                     limit += REPAIR_S
             yield LOOK_S
 
-    def _use_again(self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None]) -> Steps:
+    def _use_again(
+        self, disk: Disk, broker: int, brokers: Brokers, found: Callable[[str, str], None], limit_s: float
+    ) -> Steps:
         """By the operator's command, unless the broker has been started meanwhile and has found it well."""
-        limit, said = time.monotonic() + START_S, "it was never asked"
+        limit, said = time.monotonic() + limit_s, "it was never asked"
         while time.monotonic() < limit:
             if _serves(brokers, broker):
                 if _error_of(brokers, broker, disk.path) == 0:
@@ -205,8 +194,47 @@ class Disks:
         expected is not explained by a disk: whatever a disk says has a type by then."""
         if UNEXPECTED.search(line):
             return False
-        bad = [*self.bad, *map(str, self.metadata.bad)]
+        bad = [*self.bad, *map(str, self.metadata.bad if self.metadata is not None else ())]
         return any(path in line for path in bad)
+
+
+class LocalDisks(Disks):
+    """On this machine; ``close`` unmounts them. Brokers run as nobody, so that permissions count. ``metadata``: those
+    of the embedded store can fail too."""
+
+    def __init__(self, directory: Path, brokers: tuple[int, ...], seed: int, *, metadata: bool) -> None:
+        super().__init__([])
+        self.scratch = mounts.scratch()
+        self.user = NOBODY
+        if not can_enter(self.user, directory):
+            raise DiskFaultUnavailable(f"user {self.user} cannot enter {directory}: choose another --dir")
+        (self.scratch / mounts.ALSO).write_text(f"{directory}\n")  # unmounted by the next run if this one is killed
+        self._images = directory / "disks"
+        self._images.mkdir(parents=True)
+        kinds = iter(disk_kinds(seed, brokers))
+        for broker in brokers:
+            for number in range(1, LOG_DIRS + 1):
+                name = next(kinds)
+                path = directory / "cluster" / f"broker-{broker}" / f"log-dir-{number}"
+                disk = FAULTS[name](path, self._images, user=self.user, size=512 << 20)
+                self.all.append((broker, name, disk))
+        if metadata:
+            self.metadata = MetadataDisks(directory / "cluster", self._images, self.user)
+        for path in (directory, directory / "cluster"):
+            os.chown(path, self.user, self.user)
+        self._reachable = Reachable(self.user, self.scratch)
+
+    def python(self) -> tuple[str, dict[str, str]]:
+        """An interpreter that brokers can run."""
+        return self._reachable.python()
+
+    def close(self) -> None:
+        """The images of ext4 stay, below the directory of the run."""
+        for _, _, disk in self.all:
+            mounts.unmount_below(disk.path)
+        if self.metadata is not None:
+            self.metadata.close()
+        mounts.remove(self.scratch)
 
 
 def _serves(brokers: Brokers, broker: int) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tests.chaos.brokers import Brokers
+from tests.chaos.ground import Ground
 from tests.chaos.schedule import Fault, Kind
 
 Steps = Iterator[float]
@@ -23,8 +24,8 @@ LOOK_S = 0.05
 class Faults:
     """Turns a scheduled fault into steps. ``found`` is told of what must not be."""
 
-    def __init__(self, brokers: Brokers, found: Callable[[str, str], None]) -> None:
-        self._brokers = brokers
+    def __init__(self, brokers: Brokers, ground: Ground, found: Callable[[str, str], None]) -> None:
+        self._brokers, self._ground = brokers, ground
         self._found = found
         self._controller = brokers.ids[0]
         self.kills = 0
@@ -36,6 +37,13 @@ class Faults:
     def steps(self, fault: Fault) -> Steps:
         """Begins when it is first advanced."""
         self.counts[fault.kind] += 1
+        if fault.kind.of_store:
+            assert self._ground.ensemble is not None
+            yield from self._ground.ensemble.steps(fault, self._found)
+            return
+        if fault.kind.of_host:
+            yield from self._ground.steps(fault, self._brokers, self.away, self._found)
+            return
         self._controller = self._brokers.controller() or self._controller
         others = [broker for broker in self._brokers.ids if broker != self._controller]
         one = self._controller if fault.kind.of_controller else others[fault.choice % len(others)]

@@ -42,6 +42,8 @@ class Network(Protocol):
     """A cut has a sender and a receiver, broker ids; None stands for everyone, clients as well."""
 
     description: str
+    address: str
+    """Of this process, as brokers reach it."""
 
     def listener(self, broker: int, which: int = CLIENTS) -> tuple[str, int]:
         """Host and port on which the broker listens."""
@@ -91,6 +93,7 @@ class Namespaces:
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self.description = "a network namespace per broker, packets dropped by the router between them"
+        self.address = _address(0)
         self._cuts: Counter[tuple[int | None, int | None]] = Counter()
         self._home = os.open(_THREAD_NAMESPACE, os.O_RDONLY)
         self._router = self._new_namespace()

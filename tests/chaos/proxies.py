@@ -29,6 +29,7 @@ class Proxies:
     """A thread with an event loop that passes bytes on."""
 
     def __init__(self, brokers: Sequence[int]) -> None:
+        self.address = "127.0.0.1"
         self.description = "a proxy before each broker that resets and refuses connections"
         places = [(broker, which) for broker in brokers for which in (CLIENTS, BETWEEN)]
         first = free_port(2 * len(places))

@@ -101,6 +101,7 @@ def table(outcome: Outcome) -> Table:
         f"{outcome.broker_cpu_s / seconds:.0%}, {outcome.client_cpu_s / seconds:.0%}",
     )
     shown.add_row("disk, memory of the clients", f"{outcome.disk_mb:,.0f} MB, {outcome.memory_mb:,.0f} MB")
+    shown.caption = "; ".join(outcome.notes) or None
     return shown
 
 

@@ -17,19 +17,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.chaos import replicas
-from tests.chaos.brokers import Brokers
 from tests.chaos.cards import Extras, extras, others_may_go
 from tests.chaos.cordons import steps as cordon_steps
-from tests.chaos.disks import Disks
 from tests.chaos.faults import Faults, Steps
-from tests.chaos.metadata_disks import MetadataDisks
-from tests.chaos.network import Network
+from tests.chaos.ground import Ground
 from tests.chaos.producers import EAGER, QUIET, AiokafkaLoad, ConfluentLoad, Load, all_ended
 from tests.chaos.readers import EndWatcher, Follower, Jumper, Member, Reader, ends_of
 from tests.chaos.recorder import Place, Recorder, place_name
@@ -73,27 +69,21 @@ class Run:
         self,
         plan: Plan,
         directory: Path,
-        network: Network,
+        ground: Ground,
         *,
-        disks: Disks | None = None,
         say: Callable[[str], None],
         tick: Callable[[float, Recorder], None],
     ) -> None:
         self.plan, self.directory = plan, directory
         self._say, self._tick_outside = say, tick
-        self._network = network
-        settings = _broker_settings(plan.pace)
+        self._network, self._ensemble, self._disks = ground.network, ground.ensemble, ground.disks
         self.cluster = directory / "cluster"
-        self._disks = disks
-        as_user: dict[str, Any] = {}
-        self._metadata: MetadataDisks | None = None
+        self._metadata = None if ground.disks is None else ground.disks.metadata
         self._cordons: Counter[str] = Counter()
-        if disks is not None:
-            self._metadata = disks.metadata
-            as_user = {"user": disks.user, "python": disks.python, "metadata_dirs": disks.metadata.paths}
-        self.brokers = Brokers(self.cluster, network, count=3, settings=settings, **as_user)
+        self.brokers = ground.brokers(_broker_settings(plan.pace, with_ensemble=ground.ensemble is not None))
         self.recorder = Recorder(directory)
-        self._faults = Faults(self.brokers, self.recorder.found)
+        self._faults = Faults(self.brokers, ground, self.recorder.found)
+        self._notes: list[str] = []
         self._results: list[RoundResult] = []
         self._began = time.monotonic()
         self._producers: list[Load] = []
@@ -165,7 +155,8 @@ class Run:
         return time.monotonic() - self._began
 
     def _play_all(self, rounds: tuple[Round, ...]) -> None:
-        more = extras(self.plan.seed, len(rounds), with_disks=self._disks is not None)
+        with_metadata = self._metadata is not None
+        more = extras(self.plan.seed, rounds, with_disks=self._disks is not None, with_metadata=with_metadata)
         for number, (planned, besides) in enumerate(zip(rounds, more, strict=True), 1):
             self._rest(planned.at_s)
             if self._gone >= self.plan.seconds or self._violated():
@@ -195,14 +186,17 @@ class Run:
             (began + fault.after_s, number, self._faults.steps(fault)) for number, fault in enumerate(planned.faults)
         ]
         found, disk = self.recorder.found, besides.disk
+        # No fault of the embedded store takes it away for as long as that of an ensemble does.
+        more_s = 0 if self._ensemble is None else max(fault.lasts_s for fault in planned.faults)
         if besides.metadata is not None and self._metadata is not None:
             steps = self._metadata.steps(besides.metadata, found)
             waiting.append((began + besides.metadata.after_s, len(waiting), steps))
         if besides.cordon is not None:
-            steps = cordon_steps(besides.cordon, self.brokers, self._cordons, found)
+            steps = cordon_steps(besides.cordon, self.brokers, self._cordons, found, more_s=more_s)
             waiting.append((began + besides.cordon.after_s, len(waiting), steps))
         if disk is not None and self._disks is not None:
-            steps = self._disks.steps(disk, self.brokers, found, others_may_go=others_may_go(planned))
+            may_go = others_may_go(planned)
+            steps = self._disks.steps(disk, self.brokers, found, others_may_go=may_go, more_s=more_s)
             waiting.append((began + disk.after_s, len(waiting), steps))
         heapq.heapify(waiting)
         while waiting:
@@ -219,7 +213,8 @@ class Run:
         began, began_ns = time.monotonic(), time.monotonic_ns()
 
         def healed() -> bool:
-            return self._view_is_full(list(TOPICS)) and not self.recorder.without_ack_since(began_ns)
+            whole = self._ensemble is None or self._ensemble.is_whole
+            return whole and self._view_is_full(list(TOPICS)) and not self.recorder.without_ack_since(began_ns)
 
         is_over = self._wait(lambda: healed() or self._violated(), f"the cluster to heal after: {name}", HEAL_S)
         return time.monotonic() - began if is_over and not self._violated() else None
@@ -266,6 +261,8 @@ class Run:
                 code = self.brokers.exit_code(broker)
                 self.recorder.found("died", f"broker {broker} ended by itself with exit code {code}")
                 self.brokers.start(broker)
+        for number in () if self._ensemble is None else self._ensemble.ended():
+            self.recorder.found("died", f"ZooKeeper server {number} ended by itself")
         self._tick_outside(self._gone, self.recorder)
 
     def _thread_failed(self, args: threading.ExceptHookArgs) -> None:
@@ -308,6 +305,8 @@ class Run:
             if self._disks is not None:
                 for text in self._disks.wrongly_offline(self.brokers.log(broker).read_text(errors="replace")):
                     found("healthy", f"a directory was taken offline with which nothing was wrong: {text}")
+        if self._ensemble is not None:
+            self._notes.append(self._ensemble.judge(found))
 
     def _read_everything(self) -> None:
         """Until both readers from the beginning and the group are at the ends of the logs."""
@@ -366,7 +365,8 @@ class Run:
         self.recorder.close()
         brokers, own = resource.getrusage(resource.RUSAGE_CHILDREN), resource.getrusage(resource.RUSAGE_SELF)
         assert self._topics is not None
-        size = sum(path.stat().st_size for path in self.cluster.rglob("*") if path.is_file())
+        folders = [path.resolve() for path in (self.cluster, *self.cluster.glob("broker-*/log-dir-*"))]
+        size = sum(path.stat().st_size for folder in {*folders} for path in folder.rglob("*") if path.is_file())
         return Outcome(
             seed=self.plan.seed,
             command=self.plan.command,
@@ -376,7 +376,8 @@ class Run:
             planned_minutes=self.plan.seconds / 60,
             rounds=tuple(self._results),
             faults={kind.value: count for kind, count in self._faults.counts.items()}
-            | ({} if self._disks is None else dict(self._disks.counts + self._disks.metadata.counts))
+            | ({} if self._disks is None else dict(self._disks.counts))
+            | ({} if self._metadata is None else dict(self._metadata.counts))
             | dict(self._cordons),
             kills=self._faults.kills,
             starts=self.brokers.started,
@@ -388,12 +389,19 @@ class Run:
             client_cpu_s=own.ru_utime + own.ru_stime,
             disk_mb=size / 1e6,
             memory_mb=own.ru_maxrss / 1024,
+            notes=self._notes,
         )
 
 
-def _broker_settings(pace: Pace) -> dict[str, str]:
-    """Defaults, but for a short run, which has no time for a session timeout of 9 s."""
-    if pace.session_timeout == 9:
-        return {}
+def _broker_settings(pace: Pace, *, with_ensemble: bool) -> dict[str, str]:
+    """Defaults, but for a short run, which has no time for a session timeout of 9 s. A session with an ensemble is as
+    long as one with a controller: its default is twice that. A start waits for as long as that may be away."""
     milliseconds = int(pace.session_timeout * 1000)
-    return {"broker.session.timeout.ms": str(milliseconds), "broker.heartbeat.interval.ms": str(milliseconds // 4)}
+    store = {"zookeeper.session.timeout.ms": str(milliseconds), "zookeeper.connection.timeout.ms": "120000"}
+    settings = store if with_ensemble else {}
+    if pace.session_timeout == 9:
+        return settings
+    return settings | {
+        "broker.session.timeout.ms": str(milliseconds),
+        "broker.heartbeat.interval.ms": str(milliseconds // 4),
+    }

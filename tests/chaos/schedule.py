@@ -10,8 +10,9 @@ happens: a fault names a role, and which of several.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 
 
@@ -32,6 +33,18 @@ class Kind(Enum):
     CUT_OFF_CONTROLLER = "the controller cut off from everyone"
     DEAF = "a broker that is heard and hears nothing"
     MUTE = "a broker that hears and is not heard"
+    STORE_KILL = "kill -9 of the ensemble's leader"
+    STORE_KILL_FOLLOWER = "kill -9 of a follower of the ensemble"
+    STORE_STOP = "SIGSTOP of the ensemble's leader"
+    STORE_RESTART = "restart of a server of the ensemble"
+    STORE_DOWN = "the whole ensemble down"
+    POWER_OFF = "power cut of a host"
+    POWER_OFF_CONTROLLER = "power cut of the controller's host"
+    POWER_OFF_STORE = "power cut of the host of the ensemble's leader"
+    CUT_OFF_STORE = "the host of the ensemble's leader cut off"
+    CUT_ONE_WAY = "one direction between two hosts cut"
+    NARROW = "a link with little bandwidth"
+    LONG = "a link with a long delay"
 
     @property
     def kills(self) -> int:
@@ -46,11 +59,33 @@ class Kind(Enum):
     def of_controller(self) -> bool:
         return self in _OF_CONTROLLER
 
+    @property
+    def of_store(self) -> bool:
+        """It befalls servers of ZooKeeper."""
+        return self in _OF_STORE
+
+    @property
+    def of_host(self) -> bool:
+        """It needs hosts."""
+        return self in _OF_HOST
+
+    @property
+    def cuts_power(self) -> bool:
+        """What a broker had not flushed is gone: nothing else may take copies away meanwhile."""
+        return self in _POWER
+
 
 _KILLS = {Kind.KILL: 1, Kind.KILL_CONTROLLER: 1, Kind.KILL_TWO: 2, Kind.KILL_ALL: 3, Kind.KILL_AGAIN: 2}
 _CUTS = {Kind.CUT_PAIR, Kind.CUT_OFF, Kind.CUT_OFF_CONTROLLER, Kind.DEAF, Kind.MUTE}
 _STOPS = {Kind.STOP, Kind.STOP_CONTROLLER}
-_OF_CONTROLLER = {Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER, Kind.RESTART_CONTROLLER, Kind.CUT_OFF_CONTROLLER}
+_OF_CONTROLLER = {
+    Kind.KILL_CONTROLLER, Kind.STOP_CONTROLLER, Kind.RESTART_CONTROLLER, Kind.CUT_OFF_CONTROLLER,
+    Kind.POWER_OFF_CONTROLLER,
+}  # fmt: skip
+_OF_STORE = {Kind.STORE_KILL, Kind.STORE_KILL_FOLLOWER, Kind.STORE_STOP, Kind.STORE_RESTART, Kind.STORE_DOWN}
+_POWER = {Kind.POWER_OFF, Kind.POWER_OFF_CONTROLLER, Kind.POWER_OFF_STORE}
+_LINKS = {Kind.CUT_OFF_STORE, Kind.CUT_ONE_WAY, Kind.NARROW, Kind.LONG}
+_OF_HOST = _POWER | _LINKS
 
 DECK = {
     Kind.KILL: 4,
@@ -82,6 +117,24 @@ SHORT_DECK = dict.fromkeys(
     ),
     1,
 )
+STORE_DECK = dict.fromkeys((Kind.STORE_KILL, Kind.STORE_STOP, Kind.STORE_RESTART, Kind.STORE_DOWN), 1)
+"""Added where the metadata is in one ZooKeeper server."""
+HOSTS_DECK = {
+    Kind.POWER_OFF: 2,
+    Kind.POWER_OFF_CONTROLLER: 2,
+    Kind.POWER_OFF_STORE: 2,
+    Kind.CUT_OFF_STORE: 2,
+    Kind.CUT_ONE_WAY: 2,
+    Kind.NARROW: 2,
+    Kind.LONG: 2,
+    Kind.STORE_KILL: 2,
+    Kind.STORE_KILL_FOLLOWER: 1,
+    Kind.STORE_STOP: 1,
+    Kind.STORE_RESTART: 1,
+    Kind.STORE_DOWN: 1,
+    Kind.STOP_CONTROLLER: 2,
+}
+"""Added on hosts, which have an ensemble: 22 besides the 27."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +155,12 @@ class Pace:
     """How long a broker recovers until it is killed again: it needs half a second to serve."""
     overlap: float
     """How likely a round has two faults."""
+    store_down: float = 60
+    """How long the whole ensemble is away."""
+
+    def with_deck(self, more: Mapping[Kind, int]) -> Pace:
+        """The same with more cards."""
+        return replace(self, deck=dict(Counter(self.deck) + Counter(more)))
 
 
 FULL = Pace(
@@ -124,6 +183,7 @@ SHORT = Pace(
     cut=(1, 3),
     again=(0.2, 1),
     overlap=0.25,
+    store_down=5,
 )
 """For a test of half a minute: a session timeout of 2 s."""
 
@@ -178,7 +238,10 @@ def schedule(seed: int, seconds: float, pace: Pace) -> tuple[Round, ...]:
         first = _fault(next(kinds), rng, pace, 0.0)
         faults = (first,)
         if rng.random() < pace.overlap:
-            faults = (first, _fault(next(kinds), rng, pace, rng.uniform(0, first.lasts_s)))
+            second = _fault(next(kinds), rng, pace, rng.uniform(0, first.lasts_s))
+            faults = (second,) if second.kind.cuts_power else (first, second)
+        if first.kind.cuts_power:
+            faults = (first,)
         rounds.append(Round(at_s=at_s, faults=faults))
         at_s += rng.uniform(*pace.apart)
     return tuple(rounds)
@@ -212,7 +275,9 @@ def _kinds(rng: random.Random, deck: dict[Kind, int]) -> Iterator[Kind]:
 
 
 def _fault(kind: Kind, rng: random.Random, pace: Pace, after_s: float) -> Fault:
-    if kind.is_cut:
+    if kind is Kind.STORE_DOWN:
+        lasts_s = pace.store_down
+    elif kind.is_cut or kind.of_host or kind is Kind.STORE_STOP:
         lasts_s = rng.uniform(*pace.cut)
     elif kind in _STOPS:
         lasts_s = pace.session_timeout + rng.uniform(*pace.beyond_session)

@@ -53,19 +53,23 @@ class PassingTopics(threading.Thread):
         before = self.there.get(change.name, False)
         try:
             futures[change.name].result(ANSWER_S)
-            self.there[change.name] = wanted
+            self.there[change.name] = known(before, wanted=wanted, is_done=True)
             self.done += 1
         except KafkaException as error:
+            # The client asked again after an answer was lost.
             is_same = error.args[0].code() == same
-            # The client asked again after an answer was lost; unless an older request without an answer may be under
-            # way, and is done after this one.
-            is_same = is_same and before is not None
-            self.there[change.name] = wanted if is_same else None
+            self.there[change.name] = known(before, wanted=wanted, is_done=is_same)
             if not is_same:
                 self._recorder.trouble(f"topic {change.name}: {error.args[0].name()}")
         except TimeoutError:
             self.there[change.name] = None
             self._recorder.trouble(f"topic {change.name}: no answer")
+
+
+def known(before: bool | None, *, wanted: bool, is_done: bool) -> bool | None:
+    """Whether a topic exists after a request. Where nobody knew before, an older request without an answer may be under
+    way, and is done after this one: its client has closed the connection, and the broker reads it all the same."""
+    return wanted if is_done and before is not None else None
 
 
 def wrong_topics(there: dict[str, bool | None], seen: set[str]) -> list[str]:

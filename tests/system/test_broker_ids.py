@@ -22,7 +22,7 @@ from holdfast.testing import free_port, wait_for
 from holdfast.testing.processes import children, has_gone
 from holdfast.testing.view import ClusterView, ask
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("ids that are records of it")]
 
 TIMEOUT_S = 120.0
 COUNT = 3

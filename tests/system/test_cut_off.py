@@ -33,7 +33,7 @@ from tests.chaos.brokers import Brokers
 from tests.chaos.producers import EAGER, QUIET
 from tests.chaos.proxies import Proxies
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own, by proxies")]
 
 TIMEOUT_S = 60
 SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}

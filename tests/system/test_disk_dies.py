@@ -210,6 +210,7 @@ def test_a_broker_whose_disks_all_died_ends_K112_02_K112_30(cluster: Cluster, to
     )
 
 
+@pytest.mark.embedded_store("directories of the metadata")
 @pytest.mark.parametrize("name", ["eio", "read-only"])
 def test_H_23_both_metadata_directories_die_and_the_processes_end(name: str, topic: str) -> None:
     """One of them dies: decisions go on. Both: nothing can be decided any more; the logs are whole, and the next start

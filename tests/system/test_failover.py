@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.testing import Cluster, ClusterView, wait_for
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.either_store]
 
 PARTITIONS = 6
 TIMEOUT_S = 60

@@ -133,6 +133,7 @@ def test_a_killed_broker_starts_again_while_its_disk_hangs() -> None:
             wait_equal(cluster, "t", partition)
 
 
+@pytest.mark.embedded_store("a directory of the metadata")
 def test_the_controller_is_killed_while_a_disk_of_the_metadata_hangs(tmp_path: Path) -> None:
     hangs = FrozenDisk(tmp_path / "metadata", tmp_path)
     try:

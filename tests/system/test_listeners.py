@@ -30,7 +30,7 @@ from tests.chaos.brokers import Brokers
 from tests.chaos.network import CLIENTS
 from tests.system.test_returning_brokers import create, produce
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own")]
 
 TIMEOUT_S = 120.0
 HIGHEST_EPOCH = 2**31 - 1

@@ -11,7 +11,7 @@ import pytest
 from holdfast.testing import FAULTS, Cluster, mounts, wait_for
 from tests.system.on_disks import SETTINGS, Load, create, read_all
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("a directory of the metadata")]
 
 NAMES = ("metadata", "metadata-2")
 

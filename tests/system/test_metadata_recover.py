@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from holdfast.testing import Cluster, mounts, wait_for
 
+pytestmark = pytest.mark.embedded_store("directories of the metadata")
+
 RECORDS = 300
 
 

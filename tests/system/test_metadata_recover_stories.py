@@ -17,7 +17,7 @@ from holdfast.testing import Cluster, mounts, wait_for
 from tests.system.on_disks import log_of, read_all
 from tests.system.test_metadata_recover import config_of, everything, holdfast, holds_nothing, produce
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("directories of the metadata")]
 HOUR_MS = 3_600_000
 
 

@@ -39,6 +39,7 @@ from holdfast.controller.events import (
 from holdfast.metadata import host_records
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import (
+    FencedControllerError,
     HoldfastError,
     KafkaStorageError,
     NotControllerError,
@@ -272,7 +273,9 @@ class ControllerLoop:
         if self._closed:
             return  # everybody was refused
         if error is not None or base != self._end_offset:
-            log.error("controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
+            # That another one is the controller is nothing to look after.
+            level = logging.WARNING if isinstance(error, FencedControllerError) else logging.ERROR
+            log.log(level, "controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
             self._fail(batch)
         else:
             self._end_offset += len(batch.records)
@@ -450,9 +453,10 @@ class ControllerLoop:
     # -- ending ------------------------------------------------------------------------------------------------
 
     def lost(self, reason: str) -> None:
-        """The store says that the claim is over: the reign ends now, whatever a commit that is under way comes to."""
+        """The store says that the claim is over: the reign ends now, whatever a commit that is under way comes to. What
+        is wrong with a store it says itself; a session that ended while the broker was away is no error."""
         if not self._closed:
-            log.error("controller epoch %d ends: the claim is lost: %s", self.epoch, reason)
+            log.warning("controller epoch %d ends: the claim is lost: %s", self.epoch, reason)
             self.close()
 
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:

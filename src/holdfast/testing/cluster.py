@@ -32,10 +32,20 @@ from holdfast.testing.waiting import wait_for
 __all__ = ["Cluster", "ClusterError", "ClusterView", "DirView", "PartitionView"]
 
 READY = "ready: bootstrap.servers="
+STORE = "HOLDFAST_TEST_STORE"
 
 
 class ClusterError(Exception):
     """The cluster did not do what was asked; the message ends with what it last wrote to standard error."""
+
+
+def _for_store(settings: dict[str, str], store: str | None) -> dict[str, str]:
+    """A session with ZooKeeper is as long as one with the controller was asked to be: what it is by default there is
+    twice what it is here."""
+    session = settings.get("broker.session.timeout.ms")
+    if store in (None, "embedded") or session is None:
+        return settings
+    return {"zookeeper.session.timeout.ms": session, **settings}
 
 
 class Cluster:
@@ -44,7 +54,8 @@ class Cluster:
     * ``data_dir``: kept afterwards if given; otherwise a temporary directory that is removed.
     * ``settings``: broker settings, Kafka's keys (``{"min.insync.replicas": "2"}``).
     * ``up``: the command that starts a cluster; options as ``holdfast up`` takes them are added to it.
-    * ``store``: where the metadata is, as ``--store`` of ``holdfast up`` has it.
+    * ``store``: where the metadata is, as ``--store`` of ``holdfast up`` has it; HOLDFAST_TEST_STORE of the environment
+      if not given, and otherwise what ``up`` does by itself.
     * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
     * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
 
@@ -77,8 +88,8 @@ class Cluster:
         self.disks: dict[tuple[int, int], Disk] = {}
         self.brokers, self.log_dirs = brokers, log_dirs
         self.port = free_port(brokers, beside=BESIDE) if port is None else port
-        self.settings = dict(settings or {})
-        self.store = store
+        self.store = store or os.environ.get(STORE) or None
+        self.settings = _for_store(dict(settings or {}), self.store)
         self._command = list(up or ["-m", "holdfast.cli.main", "up"])
         self._is_python = up is None
         self._ready_timeout_s = ready_timeout_s

@@ -38,6 +38,8 @@ from holdfast.testing import mounts
 from holdfast.testing.disks import MIB, Disk, EioDisk
 from holdfast.testing.namespaces import HOST, HostsUnavailable, MountBase, Namespaces, require
 from holdfast.testing.network import COMMANDS, Network
+from holdfast.testing.processes import has_gone
+from holdfast.testing.waiting import wait_for
 
 __all__ = ["Host", "Hosts", "HostsUnavailable"]
 
@@ -46,6 +48,8 @@ INSIDE: Final = Path("/srv")
 """Where a host has its root; a directory that every Linux has."""
 SYSTEM: Final = "system"
 SYSTEM_BYTES: Final = 128 * MIB
+KILLED_S: Final = 5.0
+"""For processes to end that do not wait for a disk: a busy machine takes its time."""
 
 
 class Host:
@@ -117,7 +121,11 @@ class Host:
         spaces, self._spaces = self._spaces, None
         if spaces is None:
             return
+        running = list(spaces.processes())
         spaces.kill()
+        # None of them may see that its disk has gone, and say so; but one that hangs is waited for in vain.
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: all(has_gone(process, []) for process in running), "their end", timeout_s=KILLED_S)
         for disk in (*self.disks.values(), self.system):  # who waits for one of them can end now
             disk.lose_power()
         for process in self._processes:
@@ -247,6 +255,10 @@ class Hosts:
     def cut(self, source: int, target: int) -> None:
         """One direction between two hosts."""
         self.network.cut(source, target)
+
+    def mend(self, source: int | None, target: int | None) -> None:
+        """One direction that was cut: between two hosts, or where None is everybody. Other cuts stay."""
+        self.network.mend(source, target)
 
     def heal(self) -> None:
         """No cut is left."""

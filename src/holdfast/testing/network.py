@@ -26,8 +26,9 @@ from holdfast.testing.namespaces import NETWORK, Namespaces
 
 COMMANDS: Final = ("ip", "tc", "unshare")
 _US, _ROUTER = 253, 254
-_CUTS, _DELAYED, _DELAYS = 5, 10, 20
-"""Preferences of routing rules: cuts; what comes out of the delay line, goes on; what has to go there."""
+_CUTS, _DELAYED, _DELAYS = 10, 1000, 2000
+"""Preferences of routing rules: cuts, each one of its own from here on, as a rule that is taken away by what it says
+could be a longer one; what comes out of the delay line, goes on; what has to go there."""
 _TABLE = 77
 _LINE = "delay0"
 _BURST_S = 0.02
@@ -43,7 +44,7 @@ class Network:
             raise ValueError(f"a network of {hosts} hosts: expected 1 to {_US - 1}")
         self._router = Namespaces(NETWORK, "echo 1 > /proc/sys/net/ipv4/ip_forward")
         self._line: subprocess.Popen[bytes] | None = None
-        self._cuts: set[str] = set()
+        self._cuts: dict[str, int] = {}
         self._delayed: set[int] = set()
         self._prefix = f"10.77.{_free_subnet()}"
         interface = f"hf{os.getpid()}-{next(_numbers)}"
@@ -102,18 +103,28 @@ class Network:
 
     def cut(self, source: int | None, target: int | None) -> None:
         """Packets from ``source`` to ``target`` vanish, and no others; None is everybody."""
-        ends = (("from", source), ("to", target))
-        named = " ".join(f"{word} {self.address(host)}" for word, host in ends if host is not None)
-        if not named:
+        if not (named := self._named(source, target)):
             raise ValueError("a cut from everybody to everybody: expected a host at one end")
         if named not in self._cuts:
-            self._ip(f"rule add pref {_CUTS} {named} blackhole")
-            self._cuts.add(named)
+            taken = set(self._cuts.values())
+            self._cuts[named] = next(number for number in itertools.count(_CUTS) if number not in taken)
+            self._ip(f"rule add pref {self._cuts[named]} {named} blackhole")
+
+    def _named(self, source: int | None, target: int | None) -> str:
+        """As a routing rule has it."""
+        ends = (("from", source), ("to", target))
+        return " ".join(f"{word} {self.address(host)}" for word, host in ends if host is not None)
+
+    def mend(self, source: int | None, target: int | None) -> None:
+        """This cut is no more; others are."""
+        preference = self._cuts.pop(self._named(source, target), None)
+        if preference is not None:
+            self._ip(f"rule del pref {preference}")
 
     def heal(self) -> None:
         """No cut is left."""
-        for named in sorted(self._cuts):
-            self._ip(f"rule del pref {_CUTS} {named} blackhole")
+        for preference in self._cuts.values():
+            self._ip(f"rule del pref {preference}")
         self._cuts.clear()
 
     def limit(self, host: int, spaces: Namespaces, bytes_per_s: int | None) -> None:

@@ -208,6 +208,21 @@ def test_at_the_end_of_a_reign_everybody_who_waits_hears_of_it(end: str) -> None
     asyncio.run(check())
 
 
+def test_H_08_a_claim_that_is_lost_ends_the_reign_and_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that was frozen past its session is not the controller any more: nothing for a person to look after.
+    Found by chaos on hosts."""
+
+    async def check() -> None:
+        async with reign() as one:
+            one.loop.lost("the session has expired")
+            with pytest.raises(NotControllerError):
+                await one.loop.submit(create("a"))
+
+    asyncio.run(check())
+    said = [record for record in caplog.records if "the claim is lost: the session has expired" in record.getMessage()]
+    assert [record.levelname for record in said] == ["WARNING"]
+
+
 @pytest.mark.parametrize(("max_records", "commits"), [(None, [2, 8]), (2, [2, 2, 2, 2, 2]), (3, [2, 4, 4])])
 def test_decisions_are_committed_together_up_to_what_the_store_takes_at_once(
     max_records: int | None, commits: list[int]

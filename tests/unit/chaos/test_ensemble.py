@@ -1,0 +1,28 @@
+"""What an ensemble has decided, by the transaction logs of its servers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.ensemble import merged
+from tests.zookeeper.transaction_log import Op, Transaction
+
+
+def tx(zxid: int, path: str = "/a") -> Transaction:
+    return Transaction(zxid=zxid, session=1, at_ms=0, kind="single", ops=(Op(op="setData", path=path, version=zxid),))
+
+
+def test_what_a_majority_has_is_decided_in_the_order_of_its_numbers() -> None:
+    """A server that was away has a gap, or ends early; each transaction is there once."""
+    first, second, third = [tx(1), tx(2), tx(3), tx(4)], [tx(1), tx(4)], [tx(2), tx(3)]
+    assert merged([first, second, third]) == ([tx(1), tx(2), tx(3), tx(4)], 0)
+    assert merged([[tx(1), tx(2)]]) == ([tx(1), tx(2)], 0), "a server by itself decides"
+
+
+def test_what_a_leader_proposed_that_nobody_else_heard_of_is_left_out() -> None:
+    assert merged([[tx(1), tx(2, "/ghost"), tx(9)], [tx(1), tx(9)], [tx(1)]]) == ([tx(1), tx(9)], 1)
+
+
+def test_two_transactions_of_one_number_are_no_history() -> None:
+    with pytest.raises(AssertionError, match="one number"):
+        merged([[tx(1, "/a")], [tx(1, "/b")]])
