@@ -133,9 +133,7 @@ class ZooKeeperStore:
         while self._cluster_id is None:
             try:
                 self._cluster_id = self._prepared(self._link.client())
-            except (
-                SessionExpiredError
-            ) as e:  # a process that was stopped, or an ensemble that was: there is another one
+            except SessionExpiredError as e:  # the process was stopped, or the ensemble: there is another session
                 tries += 1
                 if tries == SESSIONS or self._errands.wait(RETRY_S):
                     raise
