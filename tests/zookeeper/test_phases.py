@@ -224,6 +224,17 @@ def test_K112_90_K112_20_K112_22_K112_23_notes_of_failed_directories_have_kafkas
     ]
 
 
+def test_K112_100_nothing_that_kip_112_struck_out_is_ever_written(replay: phases.Replay) -> None:
+    """Also not while a log directory is bad and topics with offline replicas are deleted: no node for the controller's
+    state (C14), and nothing beside Kafka's nodes and ours."""
+    written = {op.path for tx in replay.log() for op in tx.ops if op.op == "create"}
+    assert not [path for path in written if "managed_state" in path]
+    roots = {path.split("/")[1] for path in written if path}
+    assert roots <= {path.split("/")[1] for path in (*paths.BASE, *paths.OUR_BASE)} | {
+        "cluster", "controller", "controller_epoch", "feature",
+    }  # fmt: skip
+
+
 def test_H_08_one_broker_at_a_time_is_the_controller_in_the_transaction_log(replay: phases.Replay) -> None:
     """Of every epoch there is one session, and each of its writes checks the version that its claim made."""
     found = check_reigns(replay.log(), by_hand=frozenset({replay.by_hand}))
