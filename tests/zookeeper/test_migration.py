@@ -210,7 +210,7 @@ def test_a_cluster_moves_to_zookeeper_and_back_with_all_that_it_holds(
         assert consume(cluster, "g", 350) == list(range(250, 600))
         assert consume(cluster, "another", 600) == list(range(600))
     after = dumped("--data-dir", str(folder))
-    for name in ("topic ", "config ", "cluster: "):
+    for name in ("topic ", "config topic ", "config broker ", "cluster: "):  # hosts are called by their new ports
         assert lines(after, name) == lines(before, name)
     assert _numbers(after, "controller: ") > _numbers(on_zookeeper_text(on_zookeeper), "controller: ")
     assert _numbers(on_zookeeper_text(on_zookeeper), "controller: ") > _numbers(before, "controller: ")
