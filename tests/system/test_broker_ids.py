@@ -21,6 +21,7 @@ from holdfast.model.config import read_properties
 from holdfast.testing import free_port, wait_for
 from holdfast.testing.processes import children, has_gone
 from holdfast.testing.view import ClusterView, ask
+from tests.zookeeper.cluster_nodes import ClusterNodes
 
 pytestmark = [pytest.mark.system, pytest.mark.embedded_store("ids that are records of it")]
 
@@ -33,10 +34,11 @@ SAME_ID_S = 2.0
 
 class Nodes:
     """Brokers by the letters of their directories; each is a process of ``holdfast broker FILE``. All are down at
-    first, and none has a node.id."""
+    first, and none has a node.id. ``ensemble``: of the ZooKeeper store; None: it is the embedded one."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, ensemble: ClusterNodes | None) -> None:
         self.root = root
+        self.ensemble = ensemble
         self._first_port = free_port(8)
         self._settings: dict[str, dict[str, str]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -62,12 +64,24 @@ class Nodes:
             "listeners": f"PLAINTEXT://{self.host(name)}",
             "operator.listener.names": "PLAINTEXT",
             "log.dirs": ",".join(map(str, self.log_dirs(name))),
-            "metadata.log.dirs": f"{self.root / 'meta-1'},{self.root / 'meta-2'}",
+            "broker.id.host.key": "host:port",  # as is usual with the embedded store
             "broker.session.timeout.ms": "6000",
+            **self.store,
             **{key.replace("_", "."): value for key, value in settings.items()},
         }
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         return path
+
+    @property
+    def store(self) -> dict[str, str]:
+        """The properties that name the metadata store."""
+        if self.ensemble is None:
+            return {"metadata.log.dirs": f"{self.root / 'meta-1'},{self.root / 'meta-2'}"}
+        return {
+            "metadata.store": "zookeeper",
+            "zookeeper.connect": self.ensemble.server.connect + self.ensemble.chroot,
+            "zookeeper.session.timeout.ms": "18000",  # longer than a start may take here
+        }
 
     def log(self, name: str) -> str:
         return (self.root / f"{name}.log").read_text()
@@ -180,8 +194,20 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    made = Nodes(tmp_path)
+def embedded(tmp_path: Path) -> Iterator[Nodes]:
+    """Of a cluster whose brokers share a machine."""
+    made = Nodes(tmp_path, None)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["embedded", "zookeeper"])
+def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
+    """Likewise, or of one whose metadata is on a ZooKeeper server."""
+    if request.param == "embedded":
+        yield request.getfixturevalue("embedded")
+        return
+    made = Nodes(tmp_path, request.getfixturevalue("cluster_nodes"))
     yield made
     made.close()
 
@@ -376,12 +402,19 @@ def test_K426_13_operators_see_and_change_which_host_has_which_id(nodes: Nodes) 
         f"{nodes.host('a')}  {a:>10}  -",
         f"{nodes.host('c')}  {10:>10}  -",
     ]
-    assert f"{nodes.root}/meta-2: good" in nodes.metadata_check("a")
     nodes.wipe("a")
-    assert f"{nodes.root}/meta-2: good" in nodes.metadata_check("a")
     nodes.ids("set", nodes.host("d"), "20", *offline)
     assert nodes.up("d") == [20]
     assert f"{nodes.host('d')}          20  -" in nodes.ids("list", *offline)
+
+
+def test_the_metadata_is_good_behind_those_who_only_looked_for_an_id(embedded: Nodes) -> None:
+    embedded.up("a")
+    embedded.stop("a")
+    embedded.ids("list", "--config", str(embedded.file("a")))
+    assert f"{embedded.root}/meta-2: good" in embedded.metadata_check("a")
+    embedded.wipe("a")
+    assert f"{embedded.root}/meta-2: good" in embedded.metadata_check("a")
 
 
 def test_K426_14_brokers_with_ids_and_without_are_one_cluster(nodes: Nodes) -> None:
@@ -406,17 +439,18 @@ def test_K426_17_brokers_that_start_at_the_same_time_have_different_ids(nodes: N
     assert sorted(nodes.view("a").brokers) == [1001, 1002, 1003, 1004]
 
 
-def test_K426_08_ids_are_not_made_where_that_is_off(nodes: Nodes) -> None:
-    nodes.start("a", broker_id_generation_enable="false")
-    assert nodes.exit_code("a") == 1
-    assert nodes.log("a").splitlines()[-1] == (
+def test_K426_08_ids_are_not_made_where_that_is_off(embedded: Nodes) -> None:
+    embedded.start("a", broker_id_generation_enable="false")
+    assert embedded.exit_code("a") == 1
+    assert embedded.log("a").splitlines()[-1] == (
         "holdfast broker: node.id is not set and broker.id.generation.enable=false: expected a number >= 0 that no "
         "other broker has"
     )
 
 
-def test_a_broker_that_waits_for_its_id_ends_when_it_is_told(nodes: Nodes) -> None:
+def test_a_broker_that_waits_for_its_id_ends_when_it_is_told(embedded: Nodes) -> None:
     """The controller is frozen: nobody can say which id it is."""
+    nodes = embedded
     nodes.up("a")
     os.kill(nodes.processes["a"].pid, signal.SIGSTOP)
     try:

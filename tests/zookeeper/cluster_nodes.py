@@ -30,10 +30,16 @@ class Observed(KazooZooKeeper):
         self.before_get: Callable[[str], None] = lambda path: None
         self.before_write: Callable[[Sequence[Operation]], None] = lambda operations: None
         self.written: list[Sequence[Operation]] = []
+        self.gotten: list[str] = []
+        """The paths of ``get_all``."""
 
     def get(self, path: str, *, watch: Callable[[], None] | None = None) -> Node | None:
         self.before_get(path)
         return super().get(path, watch=watch)
+
+    def get_all(self, paths: Sequence[str]) -> list[Node | None]:
+        self.gotten += paths
+        return super().get_all(paths)
 
     def write(self, operations: Sequence[Operation]) -> Future[list[Done]]:
         self.before_write(operations)

@@ -19,7 +19,7 @@ from tests.zookeeper.test_election import candidate, presence
 pytestmark = pytest.mark.system
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "znodes"
-OURS = "/holdfast"
+OURS, HOSTS = "/holdfast", "/brokers/hosts"
 
 
 def golden(name: str) -> Any:
@@ -54,7 +54,7 @@ def test_R_28_the_first_broker_makes_kafkas_nodes_in_kafkas_order(cluster_nodes:
         if each["op"] != "createSession" and not each.get("failed")
     ]
     written = [
-        [ours(operation) for operation in operations if not operation.path.startswith(OURS)]
+        [ours(operation) for operation in operations if not operation.path.startswith((OURS, HOSTS))]
         for operations in cluster_nodes.clients[0].written
     ]
     assert [each for each in written if each not in ([], [("check", "/controller_epoch", False)])] == recorded

@@ -80,7 +80,7 @@ def ours(transactions: Sequence[Transaction], by_hand: int) -> list[Write]:
 
 def is_ours(path: str) -> bool:
     """What Kafka's tools do not look at, or the chroot."""
-    return path.startswith(paths.OURS) or path == ""
+    return path.startswith((paths.OURS, paths.HOSTS)) or path == ""
 
 
 def types(value: Any, at: str = "") -> Iterator[tuple[str, str]]:

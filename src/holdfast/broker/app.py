@@ -27,6 +27,7 @@ from holdfast.broker.farewell import clients_gone
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.identity import host_key
+from holdfast.broker.kept_ids import KeptIds
 from holdfast.broker.listening import when_free
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
@@ -72,6 +73,7 @@ class Broker:
 
     # Made by ``start``, in this order.
     store: MetadataStore
+    kept_ids: KeptIds | None
     reigns: Reigns
     cluster_id: str
     cordons: Cordons
@@ -130,6 +132,7 @@ class Broker:
         if warning := listening.warning():
             log.warning("%s", warning)
         self.store = open_store(config, self.platform)
+        self.kept_ids = None if self.store.host_ids is None else KeptIds(self, self.store.host_ids)
         self.reigns = Reigns(self, self.store)
         self.cluster_id = await self.reigns.cluster_id()
         await self._load_logs()
@@ -138,7 +141,13 @@ class Broker:
         self.membership = self._membership(endpoints)
         me = self.membership.identity
         self.store.enter(
-            Presence(broker_id=me.broker_id, incarnation_id=me.incarnation_id, endpoints=endpoints, rack=me.rack)
+            Presence(
+                broker_id=me.broker_id,
+                incarnation_id=me.incarnation_id,
+                endpoints=endpoints,
+                rack=me.rack,
+                host=host_key(config),
+            )
         )
         self.disks.serve()
         self.server.start()
@@ -238,7 +247,7 @@ class Broker:
                 rack=config.optional_str("broker.rack"),
                 cluster_id=self.cluster_id,
                 incarnation_id=self.platform.new_id(),
-                host=host_key(config),
+                host=host_key(config) if self.kept_ids is None else None,
             ),
             self.reigns.locate,
             on_refused=self.reigns.refused,

@@ -4,6 +4,8 @@ The steps are metadata/broker_ids.py, the records metadata/host_records.py. Ever
 brokers that ask at the same time the second one sees what the first one got (K426-17).
 """
 
+from collections.abc import Mapping
+
 from holdfast.controller.events import BrokerHost, BrokerHosts, ClaimBrokerId, Decision, ManageBrokerIds
 from holdfast.controller.state import ControllerState
 from holdfast.metadata import broker_ids, host_records
@@ -38,8 +40,7 @@ def manage(state: ControllerState, event: ManageBrokerIds, now_ms: TimestampMs) 
     if event.broker_id is None:
         records = tuple(host_records.forget(image, event.host))
         if not records:
-            kept = ", ".join(sorted(host_records.hosts(image))) or "no host"
-            return Decision(reply=ResourceNotFoundError(f"host {event.host} has no broker id: expected one of {kept}"))
+            return Decision(reply=unknown_host(event.host, host_records.hosts(image)))
     else:
         try:
             entry = HostEntry(broker_id=broker_ids.check_id(event.broker_id))
@@ -51,7 +52,18 @@ def manage(state: ControllerState, event: ManageBrokerIds, now_ms: TimestampMs) 
     return Decision(records=records, reply=_listing(after))
 
 
+def unknown_host(host: str, hosts: Mapping[str, HostEntry]) -> ResourceNotFoundError:
+    """One that is to be forgotten."""
+    kept = ", ".join(sorted(hosts)) or "no host"
+    return ResourceNotFoundError(f"host {host} has no broker id: expected one of {kept}")
+
+
 def _listing(image: ClusterImage) -> BrokerHosts:
+    return listing(image, host_records.hosts(image), host_records.sequence(image))
+
+
+def listing(image: ClusterImage, hosts: Mapping[str, HostEntry], sequence: int) -> BrokerHosts:
+    """What is kept, wherever that is, and how the brokers of these ids are."""
     return BrokerHosts(
         hosts=tuple(
             BrokerHost(
@@ -60,9 +72,9 @@ def _listing(image: ClusterImage) -> BrokerHosts:
                 is_awaited=entry.claimant is not None,
                 is_alive=_is_alive(image, entry.broker_id),
             )
-            for name, entry in sorted(host_records.hosts(image).items())
+            for name, entry in sorted(hosts.items())
         ),
-        sequence=host_records.sequence(image),
+        sequence=sequence,
     )
 
 

@@ -140,6 +140,11 @@ class EmbeddedStore:
     def enter(self, me: Presence) -> None:
         """There are no sessions: the controller hears of a broker by its connection and its heartbeats."""
 
+    @property
+    def host_ids(self) -> None:
+        """They are records (recorded_ids.py)."""
+        return None
+
     def log_dir_failed(self) -> None:
         """Heartbeats tell."""
 

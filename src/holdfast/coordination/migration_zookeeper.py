@@ -29,10 +29,12 @@ from holdfast.coordination.zookeeper_client import (
     Put,
     ZooKeeperClient,
 )
-from holdfast.metadata import moved, znode_paths, znode_values, znodes
+from holdfast.coordination.zookeeper_ids import read_ids
+from holdfast.metadata import moved, znode_hosts, znode_paths, znode_values, znodes
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.moved import Moved
 from holdfast.metadata.znode_tree import Reading
+from holdfast.metadata.znode_writes import NodeWrite, cut
 from holdfast.metadata.znodes import TreeWriter
 from holdfast.model.errors import KafkaStorageError, MetadataError
 from holdfast.model.types import ControllerEpoch
@@ -44,7 +46,7 @@ READS: Final = 5
 _EMPTIED: Final = (
     znode_paths.TOPICS, znode_paths.TOPIC_CONFIGS, znode_paths.BROKER_CONFIGS, znode_paths.CONFIG_CHANGES,
     znode_paths.DELETE_TOPICS, znode_paths.LOG_DIR_EVENTS, znode_paths.ISR_CHANGES, znode_paths.OUR_BROKERS,
-    znode_paths.OUR_CONFIGS,
+    znode_paths.OUR_CONFIGS, znode_paths.HOSTS, znode_paths.CLAIMED_IDS,
 )  # fmt: skip
 """Of these everything below goes. What others keep beside them stays."""
 _REQUESTS: Final = (znode_paths.REASSIGN_PARTITIONS, znode_paths.PREFERRED_ELECTION)
@@ -61,6 +63,8 @@ class ZooKeeperSide:
         self._mark_version = 0
         self._is_filled = False
         """By us: then it is read though its mark says that it is not whole."""
+        self._ids_version: int | None = None
+        """Of CLAIMED_IDS when it was read; None: not read, or missing."""
         self._epoch_version: int | None = None
         """Of /controller_epoch when nobody was there; None: it is missing."""
 
@@ -130,7 +134,18 @@ class ZooKeeperSide:
             raise KafkaStorageError(f"{self.name} holds no metadata of a cluster")
         reading = self._read()
         image, _ = ClusterImage.empty(standing.cluster_id).apply(reading.records, reading.base_offset)
-        return replace(image, offset=reading.end_offset - 1 if reading.end_offset else None)
+        image = replace(image, offset=reading.end_offset - 1 if reading.end_offset else None)
+        return self._with_hosts(image)
+
+    def _with_hosts(self, image: ClusterImage) -> ClusterImage:
+        """And which host has which broker id. MetadataError of a node that says nothing: it would be lost."""
+        if None in self._client.get_all([znode_paths.CLAIMED_IDS, znode_paths.BROKER_SEQUENCE]):
+            return znode_hosts.without_hosts(image)  # no broker came here that keeps them
+        kept = read_ids(self._client)
+        for error, _ in kept.unreadable.values():
+            raise error
+        self._ids_version = kept.version
+        return znode_hosts.with_hosts(image, kept.hosts, kept.sequence)
 
     def _read(self) -> Reading:
         """Of one moment: nobody wrote while it was read."""
@@ -206,6 +221,7 @@ class ZooKeeperSide:
                     self._write(gone)
                     gone.clear()
         gone += [Delete(path=path) for path in _REQUESTS if self._client.get(path) is not None]
+        gone += [Delete(path=znode_paths.BROKER_SEQUENCE), Create(path=znode_paths.BROKER_SEQUENCE)]  # version 0
         self._write(gone)
 
     def _below(self, parent: str) -> Iterator[str]:
@@ -215,16 +231,24 @@ class ZooKeeperSide:
             yield f"{parent}/{name}"
 
     def fill(self, image: ClusterImage, told: Callable[[int, int], None]) -> None:
+        hosts = list(znode_hosts.host_writes(image))
+        image = znode_hosts.without_hosts(image)
         count = sum(1 for _ in image.to_records())
         first = image.next_offset - count
         under_way: deque[Future[Any]] = deque()
+
+        def begin(writes: Sequence[NodeWrite]) -> None:
+            under_way.append(self._begin_write([tree.operation(write) for write in writes]))
+            if len(under_way) >= UNDER_WAY:
+                self._settle(under_way.popleft())
+
         done = 0
         for multi in TreeWriter().snapshot(image, tree.LIMIT_BYTES):
             told(done, count)
-            under_way.append(self._begin_write([tree.operation(write) for write in multi.writes]))
-            if len(under_way) >= UNDER_WAY:
-                self._settle(under_way.popleft())
+            begin(multi.writes)
             done = done if multi.end_offset is None else multi.end_offset - first
+        for part in cut(hosts, tree.LIMIT_BYTES):
+            begin(part)
         while under_way:
             self._settle(under_way.popleft())
         self._is_filled = True
@@ -253,6 +277,8 @@ class ZooKeeperSide:
         operations: list[Operation] = []
         if self._epoch_version is not None and found is None:
             operations.append(Check(path=znode_paths.CONTROLLER_EPOCH, version=self._epoch_version))
+        if self._ids_version is not None and found is None:
+            operations.append(Check(path=znode_paths.CLAIMED_IDS, version=self._ids_version))
         if found is None:
             operations.append(Create(path=znode_paths.MOVED, data=data))
         else:

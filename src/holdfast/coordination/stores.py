@@ -18,7 +18,7 @@ from holdfast.coordination.zookeeper import ZooKeeperStore
 from holdfast.coordination.zookeeper_client import ZooKeeperClient
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from holdfast.metadata.broker_ids import BrokerIdMapping
-from holdfast.metadata.store import Judgement, MetadataStore
+from holdfast.metadata.store import Fatal, Judgement, MetadataStore, Retry
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.storage.files import FileSystem
@@ -97,6 +97,25 @@ class _EmbeddedIds:
         self._store.close()
 
 
+class _ZooKeeperIds:
+    def __init__(self, store: ZooKeeperStore, place: str) -> None:
+        self._store = store
+        self._place = place
+        self.mapping: BrokerIdMapping = store.host_ids
+
+    def open(self, *, may_be_new: bool = True) -> None:
+        if not may_be_new and not self._store.has_cluster():
+            raise ConfigError(f"zookeeper.connect: {self._place} holds no cluster: expected one that has run")
+        self._store.cluster_id()
+
+    def judge(self) -> Judgement:
+        refused = self._store.host_ids.refused
+        return Retry() if refused is None else Fatal(reason=f"ZooKeeper refuses this broker: {refused}")
+
+    def close(self) -> None:
+        self._store.close()
+
+
 def open_broker_ids(config: BrokerConfig, machine: Machine) -> OpenIds:
     """Where the cluster keeps which host has which broker id; nothing is read or connected yet. ConfigError as of
     ``open_store``."""
@@ -107,7 +126,7 @@ def open_broker_ids(config: BrokerConfig, machine: Machine) -> OpenIds:
         return _EmbeddedIds(
             _embedded(config, machine, Witness(broker_id=None, directories=_absolute(given))), machine.files
         )
-    raise ConfigError(f"node.id: with metadata.store={name} ids of hosts are not kept yet: expected a number")
+    return _ZooKeeperIds(_zookeeper(config, machine), config.str("zookeeper.connect"))
 
 
 def _absolute(paths: Sequence[str]) -> tuple[str, ...]:

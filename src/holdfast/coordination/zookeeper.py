@@ -3,10 +3,11 @@
     cluster_id -> enter -> claim -> load -> commit, commit, ... -> resign | the session expires | another one claims
 
 Owns what one broker does with the ensemble, each part in a module: its session (zookeeper_link.py), the election
-(zookeeper_election.py), the nodes of live brokers (zookeeper_brokers.py), what is read and written of the metadata
-(zookeeper_tree.py, zookeeper_writer.py). Here is what holds them together: the present reign, which begins with
-a claim and ends once, and by whatever comes first. A session that is resumed goes on with its reign, as nobody else can
-have claimed; one that has expired never does: its claim is lost, and what it says is refused (H-08).
+(zookeeper_election.py), the nodes of live brokers (zookeeper_brokers.py) and of their hosts (zookeeper_ids.py), what is
+read and written of the metadata (zookeeper_tree.py, zookeeper_writer.py). Here is what holds them together: the present
+reign, which begins with a claim and ends once, and by whatever comes first. A session that is resumed goes on with its
+reign, as nobody else can have claimed; one that has expired never does: its claim is lost, and what it says is refused
+(H-08).
 
 Blocking: call from threads, but ``enter`` and ``controller_died``.
 """
@@ -32,6 +33,7 @@ from holdfast.coordination.zookeeper_client import (
 from holdfast.coordination.zookeeper_config_changes import ConfigChanges
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
 from holdfast.coordination.zookeeper_events import LogDirEvents
+from holdfast.coordination.zookeeper_ids import HostGarbage, ZooKeeperBrokerIds
 from holdfast.coordination.zookeeper_link import CLOSED, RETRY_S, Errands, Link
 from holdfast.coordination.zookeeper_requests import ToolRequests
 from holdfast.coordination.zookeeper_writer import Writer
@@ -110,8 +112,11 @@ class ZooKeeperStore:
         self._errands = Errands(lanes)
         self._link = Link(connect, self._errands, self._told, connect_timeout_s=connect_timeout_s)
         self._election = ControllerElection(self._link, self._errands, self._not_ours, wall_ms)
-        self._own = OwnNode(self._link, self._errands, wall_ms)
-        self._live = LiveBrokers(self._link, self._errands, self._gone)
+        self._own = OwnNode(self._link, self._errands, wall_ms, self._entered)
+        self.host_ids = ZooKeeperBrokerIds(self._link, self._errands)
+        """Which host has which broker id."""
+        self._garbage = HostGarbage(self._link, self._errands)
+        self._live = LiveBrokers(self._link, self._errands, self._gone, self._garbage.look_soon)
         self._events = LogDirEvents(self._link, self._errands, self._dir_failed)
         self._requests = ToolRequests(self._link, self._errands, self._ask)
         self._config_changes = ConfigChanges(self._link, self._errands)
@@ -140,6 +145,10 @@ class ZooKeeperStore:
                 log.warning("%s, and the id of the cluster was not known yet", e)
         return self._cluster_id
 
+    def has_cluster(self) -> bool:
+        """Whether ``cluster_id`` would make none."""
+        return self._link.client().get(znode_paths.CLUSTER_ID) is not None
+
     def _prepared(self, client: ZooKeeperClient) -> str:
         tree.refuse_moved(client)
         return tree.prepare(client, self._errands, encode_uuid(self._new_id()))
@@ -148,6 +157,11 @@ class ZooKeeperStore:
         """Make /brokers/ids/N, now and in every session to come."""
         self._broker_id = me.broker_id
         self._own.enter(me)
+
+    def _entered(self, me: Presence) -> None:
+        host = me.host
+        if host is not None:
+            self._errands.post("host of this broker", lambda: self.host_ids.keep(host, me.broker_id))
 
     def log_dir_failed(self) -> None:
         """Make a node below /log_dir_event_notification (K112-22)."""
@@ -209,7 +223,7 @@ class ZooKeeperStore:
 
     def _end(self) -> None:
         """Of a reign: nothing is watched for it any more."""
-        for part in (self._live, self._events, self._requests, self._config_changes):
+        for part in (self._live, self._garbage, self._events, self._requests, self._config_changes):
             part.end()
 
     def _check(self, fence: ControllerEpoch) -> _Reign:
@@ -294,6 +308,7 @@ class ZooKeeperStore:
         writer.write(tree.steps([*tree.repairs(reading), opening], tail.data, end_offset))
         reign.writer, reign.nodes, reign.image = writer, TreeWriter(reading.emptied), image
         self._live.begin(won, image, claim.candidate.broker_id)
+        self._garbage.begin(won)
         self._tidy_soon()
         self._events.begin(won)
         self._requests.begin(won, image)

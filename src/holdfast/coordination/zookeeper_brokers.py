@@ -71,10 +71,14 @@ def _live(path: str, node: Node) -> LiveNode:
 class OwnNode:
     """See the module's docstring."""
 
-    def __init__(self, link: Link, errands: Errands, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, link: Link, errands: Errands, wall_ms: Callable[[], int], entered: Callable[[Presence], None]
+    ) -> None:
+        """``entered``: called once, when the node is there for the first time."""
         self._link = link
         self._errands = errands
         self._wall_ms = wall_ms
+        self._entered: Callable[[Presence], None] | None = entered
         self._me: Presence | None = None
         self._watched: Watched | None = None
         self._said_taken: int | None = None
@@ -104,7 +108,7 @@ class OwnNode:
         if found is not None:
             node = _live(watched.path, found)
             if node.owner == client.session_id and node.incarnation_id == me.incarnation_id:
-                self._made.set()
+                self._is_there(me)
                 return
             if not (node.owner == client.session_id or self._is_of_the_past(node, me)):
                 if self._said_taken != node.czxid:
@@ -117,8 +121,9 @@ class OwnNode:
         if found is not None:
             replaced.append(Delete(path=watched.path, version=found.stat.version))
         said = BrokerNode(
-            endpoints=me.endpoints, timestamp_ms=self._wall_ms(), rack=me.rack, incarnation_id=me.incarnation_id
-        )
+            endpoints=me.endpoints, timestamp_ms=self._wall_ms(), rack=me.rack, incarnation_id=me.incarnation_id,
+            host=me.host,
+        )  # fmt: skip
         data = znode_values.broker_node(said)
         try:
             settled(
@@ -128,9 +133,15 @@ class OwnNode:
         except (NodeExistsError, NoNodeError, BadVersionError):
             self.look_soon()
             return
-        self._made.set()
         log.info("%s is made in session 0x%x", watched.path, client.session_id)
+        self._is_there(me)
         self._watched_again(watched, client)
+
+    def _is_there(self, me: Presence) -> None:
+        self._made.set()
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered(me)
 
     def _watched_again(self, watched: Watched, client: ZooKeeperClient) -> None:
         if watched.node(client) is None:
@@ -144,12 +155,20 @@ class OwnNode:
 
 
 class LiveBrokers:
-    """See the module's docstring. ``gone`` is called for a broker whose node has gone, with its incarnation."""
+    """See the module's docstring. ``gone`` is called for a broker whose node has gone, with its incarnation; ``looked``
+    when others live than before."""
 
-    def __init__(self, link: Link, errands: Errands, gone: Callable[[BrokerId, UUID], None]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        errands: Errands,
+        gone: Callable[[BrokerId, UUID], None],
+        looked: Callable[[], None],
+    ) -> None:
         self._link = link
         self._errands = errands
         self._gone = gone
+        self._looked = looked
         self._watched = Watched(znode_paths.BROKER_IDS, self._look_soon)
         self._mutex = threading.Lock()
         self._won: Won | None = None
@@ -184,6 +203,7 @@ class LiveBrokers:
             if self._won is not won:
                 return
             before, self._live = self._live or {}, live
+        self._looked()
         for broker_id, node in before.items():
             now = live.get(broker_id)
             if node.incarnation_id is not None and (now is None or now.incarnation_id != node.incarnation_id):

@@ -256,3 +256,11 @@ class BrokerIdMapping(Protocol):
     def forget(self, host: str) -> bool:
         """Whether something was kept of the host."""
         ...
+
+
+class OwnMapping(BrokerIdMapping, Protocol):
+    """Of a store that keeps the mapping apart from the records."""
+
+    def sequence(self) -> int:
+        """The number of the last new id, 0 before the first."""
+        ...

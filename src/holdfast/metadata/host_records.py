@@ -69,8 +69,14 @@ def taken(image: ClusterImage, applicant: Applicant, outcome: Taken) -> tuple[Me
     entry = HostEntry(broker_id=outcome.broker_id, claimant=applicant.claimant, address=applicant.address)
     records = list(put(image, applicant.host, entry))
     if outcome.sequence is not None:
-        records.insert(0, _record(_NO_HOST, _SEQUENCE, str(outcome.sequence)))
+        records = [*numbered(outcome.sequence), *records]
     return tuple(records)
+
+
+def numbered(last: int) -> Iterator[MetadataRecord]:
+    """The record after which this is the number of the last new id; none of 0, with which a cluster begins."""
+    if last:
+        yield _record(_NO_HOST, _SEQUENCE, str(last))
 
 
 def put(image: ClusterImage, name: str, entry: HostEntry) -> Iterator[MetadataRecord]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
+from holdfast.metadata.broker_ids import OwnMapping
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.pieces import pieces
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
@@ -41,6 +42,8 @@ class Presence:
     incarnation_id: UUID
     endpoints: Endpoints
     rack: str | None = None
+    host: str | None = None
+    """What its host is called, for a store that keeps which id it has (KIP-426); None: nothing is kept of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +245,12 @@ class MetadataStore(Protocol):
         """Who the controller is; None when there is none. Cheap enough to poll every few tens of ms."""
         ...
 
+    @property
+    def host_ids(self) -> OwnMapping | None:
+        """Which host has which broker id, in a store that keeps it apart from the records; None: it is among them, and
+        who decides on those decides on it too."""
+        ...
+
     def log_dir_failed(self) -> None:
         """A log directory of this broker has failed: where brokers tell that through the store, it is told there too,
         beside the heartbeat that tells it. Returns at once, raises nothing. ``enter`` comes before."""
@@ -315,6 +324,11 @@ class InMemoryStore:
 
     def enter(self, me: Presence) -> None:
         """Nobody looks."""
+
+    @property
+    def host_ids(self) -> None:
+        """Records say it."""
+        return None
 
     def log_dir_failed(self) -> None:
         """Heartbeats tell."""

@@ -20,6 +20,8 @@ BROKER_IDS: Final = "/brokers/ids"
 """A node for each broker that lives, ephemeral, of that broker."""
 BROKER_SEQUENCE: Final = "/brokers/seqid"
 """Its version counts the broker ids that were given out."""
+HOSTS: Final = "/brokers/hosts"
+"""A node for each host: which broker id it has (KIP-426). Names as in OUR_CONFIGS, but with colons and brackets."""
 TOPICS: Final = "/brokers/topics"
 TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
@@ -39,6 +41,9 @@ OUR_BROKERS: Final = "/holdfast/brokers"
 """A node for each registered broker, alive or not, written by the controller."""
 OUR_CONFIGS: Final = "/holdfast/configs"
 """Configurations of resources that Kafka has no nodes for, each as TYPE:NAME, the name with %XX as in addresses."""
+CLAIMED_IDS: Final = "/holdfast/claimed_ids"
+"""A node for each broker id that a start has taken and that has not registered since. Whoever changes anything of who
+has which id writes this node itself too, at the version from which it went."""
 METADATA_LOG: Final = "/holdfast/metadata_log"
 """Where the metadata log ends, and who wrote that."""
 UNFINISHED: Final = "/holdfast/unfinished"
@@ -52,10 +57,11 @@ BASE: Final = (
     "/config/ips",
 )  # fmt: skip
 """What every tree has, without data at first, in the order in which Kafka makes it."""
-OUR_BASE: Final = (OURS, OUR_BROKERS, OUR_CONFIGS, METADATA_LOG, UNFINISHED)
+OUR_BASE: Final = (OURS, OUR_BROKERS, OUR_CONFIGS, METADATA_LOG, UNFINISHED, CLAIMED_IDS, HOSTS)
 """Likewise, and made by us alone."""
 
 _DEFAULT: Final = "<default>"
+_HOST_SAFE: Final = ":[]@,+="
 
 
 def broker_id(broker: BrokerId) -> str:
@@ -66,6 +72,23 @@ def broker_id(broker: BrokerId) -> str:
 def our_broker(broker: BrokerId) -> str:
     """What the cluster knows of a broker."""
     return f"{OUR_BROKERS}/{broker}"
+
+
+def host(name: str) -> str:
+    """Which broker id a host has."""
+    text = quote(name, safe=_HOST_SAFE)
+    return f"{HOSTS}/{text.replace('.', '%2E') if text in ('.', '..') else text}"
+
+
+def host_of(path: str) -> str | None:
+    """The host of a node below ``HOSTS``; None: it is not written as ``host`` writes it."""
+    name = unquote(path.rpartition("/")[2])
+    return name if host(name) == path else None
+
+
+def claimed_id(broker: BrokerId) -> str:
+    """Who has taken a broker id."""
+    return f"{CLAIMED_IDS}/{broker}"
 
 
 def topic(name: str) -> str:

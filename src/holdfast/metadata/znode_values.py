@@ -28,13 +28,15 @@ _ENABLED: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
-    """What a broker that lives says of itself in /brokers/ids/N. ``incarnation_id``: None of a broker of Kafka's."""
+    """What a broker that lives says of itself in /brokers/ids/N. ``incarnation_id``: None of a broker of Kafka's.
+    ``host``: what its host is called (KIP-426), None: nothing is kept of it."""
 
     endpoints: Endpoints
     timestamp_ms: int
     rack: str | None = None
     features: tuple[tuple[str, int, int], ...] = ()
     incarnation_id: UUID | None = None
+    host: str | None = None
 
 
 def broker_node(node: BrokerNode) -> bytes:
@@ -58,6 +60,7 @@ def broker_node(node: BrokerNode) -> bytes:
             "incarnation": id_text(node.incarnation_id),
             "inter_broker": node.endpoints.inter_broker,
             "control_plane": node.endpoints.control_plane,
+            **({} if node.host is None else {"host": node.host}),
         }
     return encode(values)
 
@@ -80,6 +83,7 @@ def read_broker_node(path: str, data: bytes) -> BrokerNode:
             for name, levels in ((name, features.object(name)) for name in features.names)
         ),
         incarnation_id=ours.uuid("incarnation") if "incarnation" in ours else None,
+        host=ours.optional_text("host"),
     )
 
 

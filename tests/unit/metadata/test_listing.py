@@ -49,7 +49,7 @@ RECORDS: tuple[MetadataRecord, ...] = (
     ),
     ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
     ConfigRecord(resource_type=4, resource_name="", name="a: b", value="two\nlines = ä"),
-    ConfigRecord(resource_type=100, resource_name="", name="", value=""),
+    ConfigRecord(resource_type=101, resource_name="", name="", value=""),
     ProducerIdsRecord(broker_id=9, broker_epoch=4, next_producer_id=5000),
     ControllerClaimRecord(controller_epoch=3, broker_id=9, host="h", port=8),
 )  # fmt: skip
@@ -71,7 +71,7 @@ partition t 0: replicas=9,10 isr=9 leader=9 leader_epoch=2 partition_epoch=5 add
 last_known_elr=- recovery=recovered created=4 directories=-
 config topic t retention.ms: value=1
 config broker <default> a%3A%20b: value=two%0Alines%20=%20%C3%A4
-config 100 <default> '': value=
+config 101 <default> '': value=
 """
 
 

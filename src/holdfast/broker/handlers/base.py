@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.disks import Disks
     from holdfast.broker.exchange import Answering
+    from holdfast.broker.kept_ids import KeptIds
     from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
@@ -46,6 +47,7 @@ class HandlersHost(Protocol):
     cordons: Cordons
     disks: Disks
     groups: GroupCoordinator
+    kept_ids: KeptIds | None
     logs: LogManager
     membership: Membership
     metadata: MetadataCache

@@ -1,6 +1,8 @@
 """ClaimBrokerId, by which a broker that starts gets its id from the controller, and ManageBrokerIds, by which operators
 see and change which host has which id (ours, protocol/broker_ids.py).
 
+A store that keeps that apart from the records is asked itself (kept_ids.py), and takes claims itself.
+
 Version 0 of each. What is decided is controller/broker_ids.py's. A claim is answered by the controller alone, before
 its own broker counts as alive too: the first brokers of a cluster start like that.
 """
@@ -12,12 +14,14 @@ from typing import Any
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import at_controller
 from holdfast.controller import events
+from holdfast.controller.broker_ids import listing
 from holdfast.metadata.broker_ids import Applicant, Awaited, Nameless, Outcome, SeveralMissing, Step, Taken
 from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.errors import (
     HoldfastError,
     InconsistentClusterIdError,
     InvalidRequestError,
+    NotControllerError,
     ResourceNotFoundError,
 )
 from holdfast.protocol.broker_ids import ClaimResult, HostAction
@@ -29,6 +33,8 @@ async def handle_claim_broker_id(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
     if request.cluster_id != ctx.broker.cluster_id:
         raise InconsistentClusterIdError(f"cluster {request.cluster_id}: this one is {ctx.broker.cluster_id}")
+    if ctx.broker.kept_ids is not None:
+        raise InvalidRequestError("a claim of a broker id: this cluster's are kept apart, expected to be taken there")
     if request.claimant is None:
         raise InvalidRequestError("a claim without a claimant: expected an id of the start")
     applicant = Applicant(
@@ -59,10 +65,22 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 async def handle_manage_broker_ids(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
     try:
-        reply = await ctx.submit(_wanted(ctx, request))
+        reply = await _submit(ctx, _wanted(ctx, request))
     except (InvalidRequestError, ResourceNotFoundError) as e:
-        return _answer(ctx, await ctx.submit(events.ManageBrokerIds()), e)
+        return _answer(ctx, await _submit(ctx, events.ManageBrokerIds()), e)
     return _answer(ctx, reply, None)
+
+
+async def _submit(ctx: RequestContext, event: events.ManageBrokerIds) -> events.BrokerHosts:
+    """To the controller, or to the store where it keeps this apart; the controller knows who lives."""
+    kept = ctx.broker.kept_ids
+    if kept is None:
+        reply: events.BrokerHosts = await ctx.submit(event)
+        return reply
+    hosts, sequence = await kept.manage(event.host, event.broker_id)
+    if ctx.broker.controller is None:
+        raise NotControllerError("this broker is not the controller")
+    return listing(ctx.broker.controller.image, hosts, sequence)
 
 
 def _wanted(ctx: RequestContext, request: Any) -> events.ManageBrokerIds:

@@ -63,7 +63,7 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
             log_dirs=tuple(request.log_dirs),
             cordoned=_directories(request.cordoned_log_dirs),
             fates=_fates(request),
-            host=request.host or None,
+            host=(request.host or None) if ctx.broker.kept_ids is None else None,
         )
     )
     ctx.connection.session["broker"] = (request.broker_id, reply.broker_epoch)
