@@ -25,8 +25,10 @@ from holdfast.cli import demo_flights
 from holdfast.cli.demo_compare import compare
 from holdfast.cli.demo_ledger import Load
 from holdfast.cli.demo_pipeline import Pipeline
-from holdfast.cli.demo_report import Death, LostDisk, Outcome, differences, summary
-from holdfast.testing import Cluster, ClusterError, wait_for
+from holdfast.cli.demo_report import Death, LostDisk, LostHost, Outcome, differences, summary
+from holdfast.java.runtime import JavaNotFoundError
+from holdfast.java.zookeeper import ZooKeeperUnavailableError
+from holdfast.testing import Cluster, ClusterError, DiskFaultUnavailable, HostCluster, HostsUnavailable, wait_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,10 +37,15 @@ if TYPE_CHECKING:
 TOPIC, PARTITIONS, COPIES = "flights", 6, 3
 RATE_PER_S = 25_000
 """Slow enough that the pipeline runs meanwhile and there is something to interrupt; all of it in a quarter minute."""
+THREE = "3 brokers with 2 log directories each"
 MARK = ".holdfast-demo"
 """Says that a directory was made by the demo and may be emptied by the next one."""
 ACKS_BEFORE_RETURN = 20_000
 LIMIT_S = 120.0
+
+
+UNAVAILABLE = (HostsUnavailable, DiskFaultUnavailable, JavaNotFoundError, ZooKeeperUnavailableError)
+"""What hosts need and this machine does not have."""
 
 
 class DemoError(click.ClickException):
@@ -59,7 +66,13 @@ class DemoError(click.ClickException):
     is_flag=True,
     help="Instead of the kill -9: the disk of the leader of flights-0 dies, and is healed without a restart.",
 )
-def demo(data_dir: str, lose_a_disk: bool) -> None:
+@click.option(
+    "--hosts",
+    is_flag=True,
+    help="On three hosts, as namespaces of this machine, each with a broker and a ZooKeeper server; instead of the"
+    " kill -9 the controller's host is powered off. Needs root.",
+)
+def demo(data_dir: str, lose_a_disk: bool, hosts: bool) -> None:
     """The whole thing on real data: cluster, load, lake, a kill -9, audit.
 
     Three brokers with two log directories each take the 336,776 flights that left New York in 2013 while Spark lands
@@ -68,12 +81,16 @@ def demo(data_dir: str, lose_a_disk: bool) -> None:
     """
     from rich.console import Console
 
+    if lose_a_disk and hosts:
+        raise click.UsageError("--lose-a-disk and --hosts: expected one of them, as one thing is lost in a run")
     console = Console(highlight=False)
     directory = prepare(os.path.abspath(data_dir))
     # A stop from outside unwinds like Ctrl-C: brokers and Spark end with the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        outcome = Demo(directory, console, lose_a_disk=lose_a_disk).run()
+        outcome = Demo(directory, console, lose_a_disk=lose_a_disk, hosts=hosts).run()
+    except UNAVAILABLE as error:
+        raise DemoError(f"--hosts cannot run here: {error}") from error
     except (ClusterError, TimeoutError, demo_flights.NoFlightsError) as error:
         raise DemoError(str(error)) from error
     console.print(summary(outcome))
@@ -82,7 +99,7 @@ def demo(data_dir: str, lose_a_disk: bool) -> None:
         console.print(f"[red]differs:[/red] {line}")
     if found:
         sys.exit(1)
-    what = "Files of the lake" if lose_a_disk else "Files of the cluster and the lake"
+    what = "Files of the lake" if lose_a_disk or hosts else "Files of the cluster and the lake"
     console.print(f"Everything is equal. {what}: {directory}", soft_wrap=True)
 
 
@@ -101,8 +118,9 @@ def prepare(directory: str) -> str:
 class Demo:
     """One run."""
 
-    def __init__(self, directory: str, console: Console, *, lose_a_disk: bool = False) -> None:
-        self.directory, self.console, self.lose_a_disk = directory, console, lose_a_disk
+    def __init__(self, directory: str, console: Console, *, lose_a_disk: bool = False, hosts: bool = False) -> None:
+        self.directory, self.console = directory, console
+        self.lose_a_disk, self.hosts = lose_a_disk, hosts
         self.how = ""
         self.started_s = time.monotonic()
 
@@ -116,7 +134,8 @@ class Demo:
         file = demo_flights.path()
         with ExitStack() as ending:
             cluster = self.cluster(ending)
-            self.say(f"3 brokers with 2 log directories each: {cluster.bootstrap}")
+            where = "3 hosts, a broker with 2 disks and a ZooKeeper server on each" if self.hosts else THREE
+            self.say(f"{where}: {cluster.bootstrap}")
             create_topic(cluster)
             self.say(f"starting Spark; then {demo_flights.FLIGHTS:,} flights, at most {RATE_PER_S:,} a second")
             with Pipeline(cluster.bootstrap, self.directory, TOPIC) as pipeline:
@@ -150,8 +169,12 @@ class Demo:
                 seconds=time.monotonic() - self.started_s,
             )
 
-    def cluster(self, ending: ExitStack) -> Cluster:
+    def cluster(self, ending: ExitStack) -> Cluster | HostCluster:
         """Running; ends with ``ending``."""
+        if self.hosts:
+            from holdfast.cli.demo_hosts import host_cluster
+
+            return ending.enter_context(host_cluster())
         if not self.lose_a_disk:
             return ending.enter_context(
                 Cluster(data_dir=os.path.join(self.directory, "cluster"), brokers=3, log_dirs=2)
@@ -163,10 +186,14 @@ class Demo:
         return cluster
 
     def load_and_strike(
-        self, cluster: Cluster, pipeline: Pipeline, file: str, progress: Progress
-    ) -> tuple[Load, Death | LostDisk]:
-        """Writes everything, kills the controller or a disk half way, returns when all has landed."""
-        load = Load(cluster.bootstrap, TOPIC, demo_flights.chunks(file), rate_per_s=RATE_PER_S)
+        self, cluster: Cluster | HostCluster, pipeline: Pipeline, file: str, progress: Progress
+    ) -> tuple[Load, Death | LostDisk | LostHost]:
+        """Writes everything, kills the controller, a disk or a host half way, returns when all has landed."""
+        from holdfast.cli.demo_hosts import PATIENCE
+
+        settings = PATIENCE if self.hosts else None
+        chunks = demo_flights.chunks(file)
+        load = Load(cluster.bootstrap, TOPIC, chunks, rate_per_s=RATE_PER_S, settings=settings)
         bars = Bars(progress, load, pipeline)
         load.start()
         pipeline.start()
@@ -182,7 +209,12 @@ class Demo:
             raise DemoError(f"the load ended early: {load.error}")
         return load, blow
 
-    def strike(self, cluster: Cluster, load: Load, bars: Bars) -> Death | LostDisk:
+    def strike(self, cluster: Cluster | HostCluster, load: Load, bars: Bars) -> Death | LostDisk | LostHost:
+        if isinstance(cluster, HostCluster):
+            from holdfast.cli.demo_hosts import HostLoss
+
+            host_loss = HostLoss(cluster, TOPIC, self.say)
+            return host_loss.happen(load.ledger, demo_flights.FLIGHTS, bars.wait_until, lambda: is_in_sync(cluster))
         if not self.lose_a_disk:
             return self.kill_the_controller(cluster, load, bars)
         from holdfast.cli.demo_disk import DiskLoss
@@ -240,7 +272,7 @@ class Bars:
         look()
 
 
-def create_topic(cluster: Cluster) -> None:
+def create_topic(cluster: Cluster | HostCluster) -> None:
     from holdfast.client.blocking import BlockingClient
     from holdfast.client.views import NewTopic
 
@@ -250,7 +282,7 @@ def create_topic(cluster: Cluster) -> None:
     cluster.wait_in_sync([TOPIC])
 
 
-def is_in_sync(cluster: Cluster) -> bool:
+def is_in_sync(cluster: Cluster | HostCluster) -> bool:
     """Every live broker shows every replica of the topic in sync."""
     views = [cluster.describe([TOPIC], broker=broker) for broker in cluster.live()]
     return len(views) == cluster.brokers and not any(view.under_replicated for view in views)

@@ -75,17 +75,24 @@ class Ledger:
 class Load(threading.Thread):
     """Sends all chunks, keyed, at no more than ``rate_per_s``; ``ledger`` fills while it runs.
 
-    ``error`` is what ended it early, if anything did.
+    ``error`` is what ended it early, if anything did. ``settings`` are librdkafka's, beside those of the producer.
     """
 
     def __init__(
-        self, bootstrap: str, topic: str, chunks: Iterable[Chunk], *, rate_per_s: float, ledger: Ledger | None = None
+        self,
+        bootstrap: str,
+        topic: str,
+        chunks: Iterable[Chunk],
+        *,
+        rate_per_s: float,
+        ledger: Ledger | None = None,
+        settings: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(name="demo-load", daemon=True)
         self.ledger = Ledger() if ledger is None else ledger
         self.error: Exception | None = None
         self._topic, self._chunks, self._rate_per_s = topic, chunks, rate_per_s
-        self._servers = bootstrap
+        self._servers, self._settings = bootstrap, settings or {}
         self._stopped = threading.Event()
 
     def stop(self) -> None:
@@ -99,7 +106,7 @@ class Load(threading.Thread):
             self.error = error
 
     def _send_all(self) -> None:
-        producer = make_producer(self._servers)
+        producer = make_producer(self._servers, self._settings)
         started_s = time.monotonic()
         for chunk in self._chunks:
             for first in range(0, len(chunk.values), SLICE_ROWS):
@@ -138,7 +145,7 @@ class Load(threading.Thread):
         return report
 
 
-def make_producer(bootstrap: str) -> Producer:
+def make_producer(bootstrap: str, settings: Mapping[str, int] | None = None) -> Producer:
     """acks=all and idempotent; asks again every 10 to 50 ms, so that a pause is the cluster's and not the client's."""
     from confluent_kafka import Producer
 
@@ -156,5 +163,6 @@ def make_producer(bootstrap: str) -> Producer:
             "reconnect.backoff.max.ms": 50,
             "queue.buffering.max.messages": 100_000,
             "log_level": 0,
+            **(settings or {}),
         }
     )

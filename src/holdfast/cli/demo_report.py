@@ -48,6 +48,34 @@ class LostDisk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostHost:
+    """What came of the controller's host when it lost its power and had it again."""
+
+    host: int
+    """Its broker has the same number."""
+    led: tuple[int, ...]
+    """Partitions whose leader was on it."""
+    next_controller: int | None
+    led_ensemble: bool
+    """The leader of the ZooKeeper ensemble was on it too: its election comes before all others."""
+    session_s: float
+    tick_s: float
+    slack_s: float
+    new_client_s: float
+    """From the end of its power to the acknowledgement of a write by a client that connected then, to a partition
+    that was led there."""
+    resumed_s: float
+    """The same for the load: its first acknowledgement after that one, of the slowest partition."""
+    back_in_sync_s: float
+    """From its power on until every replica was in sync."""
+
+    @property
+    def allowed_s(self) -> float:
+        """For the new client, where the ensemble had no election."""
+        return self.session_s + self.tick_s + self.slack_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Everything that one run of the demo measured."""
 
@@ -64,7 +92,7 @@ class Outcome:
     landed_bad: int
     landed_different: int
     """Landed rows that are not, column by column, the flight that was acknowledged at that offset."""
-    blow: Death | LostDisk
+    blow: Death | LostDisk | LostHost
     """What was done to the cluster half way."""
     audited_partitions: int
     audited_replicas: int
@@ -122,7 +150,7 @@ def summary(outcome: Outcome) -> Table:
     table.add_row("bad records beside them", f"{o.landed_bad:,}")
     table.add_row(f"records audited, in {o.audited_replicas} replicas", f"{o.audited_records:,}")
     table.add_section()
-    for what, value in _death(o.blow) if isinstance(o.blow, Death) else _lost_disk(o):
+    for what, value in _blow(o):
         table.add_row(what, value)
     table.add_section()
     for name, (flights, minutes) in _worst(o.by_carrier, 3):
@@ -132,6 +160,12 @@ def summary(outcome: Outcome) -> Table:
     table.add_section()
     table.add_row("all of it", f"{o.seconds:.0f} s")
     return table
+
+
+def _blow(o: Outcome) -> list[tuple[str, str]]:
+    if isinstance(o.blow, Death):
+        return _death(o.blow)
+    return _lost_host(o.blow) if isinstance(o.blow, LostHost) else _lost_disk(o)
 
 
 def _death(death: Death) -> list[tuple[str, str]]:
@@ -157,6 +191,21 @@ def _lost_disk(o: Outcome) -> list[tuple[str, str]]:
         ("broker restarted", "no" if lost.same_process else "yes"),
         ("from log-dirs online until in sync everywhere", f"{lost.back_in_sync_s:.1f} s"),
     ]
+
+
+def _lost_host(lost: LostHost) -> list[tuple[str, str]]:
+    successor = lost.next_controller
+    election = " and its election" if lost.led_ensemble else ""
+    return [
+        ("powered off, with the controller", f"host-{lost.host}"),
+        ("the leader of the ensemble was there too", "yes" if lost.led_ensemble else "no"),
+        ("controller after it", "none" if successor is None else f"broker {successor}"),
+        ("from its last sign of life to the ack of a new client", f"{lost.new_client_s:.1f} s"),
+        (f"session {lost.session_s:g} s + tickTime {lost.tick_s:g} s + {lost.slack_s:g} s{election}",
+         f"{lost.allowed_s:.1f} s"),
+        ("to the first ack of the load by every new leader", f"{lost.resumed_s:.1f} s"),
+        ("from its power on until in sync everywhere", f"{lost.back_in_sync_s:.1f} s"),
+    ]  # fmt: skip
 
 
 def _worst(groups: Aggregates, count: int) -> list[tuple[str, tuple[int, int]]]:

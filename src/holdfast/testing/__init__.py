@@ -9,6 +9,7 @@ deadline to wait with.
 
 from holdfast.testing.cluster import Cluster, ClusterError, ClusterView, DirView, PartitionView
 from holdfast.testing.disks import FAULTS, Disk, DiskFaultUnavailable
+from holdfast.testing.host_cluster import HostCluster
 from holdfast.testing.hosts import Host, Hosts, HostsUnavailable
 from holdfast.testing.ports import free_port
 from holdfast.testing.waiting import wait_for
@@ -22,6 +23,7 @@ __all__ = [
     "Disk",
     "DiskFaultUnavailable",
     "Host",
+    "HostCluster",
     "Hosts",
     "HostsUnavailable",
     "PartitionView",

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from holdfast.cli.demo_report import Death, LostDisk, Outcome, differences, summary
+from holdfast.cli.demo_report import Death, LostDisk, LostHost, Outcome, differences, summary
 
 KILLED = Death(broker=2, was_controller=True, next_controller=3, back_in_sync_s=1.23, pause_s=0.21)
 LOST = LostDisk(
@@ -19,6 +19,18 @@ LOST = LostDisk(
     resumed_s=0.123,
     back_in_sync_s=0.87,
     same_process=True,
+)
+DARK = LostHost(
+    host=1,
+    led=(0, 3),
+    next_controller=2,
+    led_ensemble=False,
+    session_s=6.0,
+    tick_s=0.5,
+    slack_s=0.5,
+    new_client_s=6.24,
+    resumed_s=6.31,
+    back_in_sync_s=4.0,
 )
 GOOD = Outcome(
     flights=1000,
@@ -104,3 +116,21 @@ def test_the_table_shows_the_lost_disk() -> None:
     assert shown["broker restarted"] == "no"
     assert shown["from log-dirs online until in sync everywhere"] == "0.9 s"
     assert not any("kill -9" in row for row in shown)
+
+
+def test_the_table_shows_the_lost_host_and_what_its_silence_may_cost() -> None:
+    for lost, election in ((DARK, ""), (replace(DARK, led_ensemble=True), " and its election")):
+        written = io.StringIO()
+        outcome = replace(GOOD, blow=lost)
+        assert differences(outcome) == []
+        Console(width=120, file=written).print(summary(outcome))
+        lines = written.getvalue().splitlines()
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+        shown = {row[0]: row[1] for row in rows}
+        assert shown["powered off, with the controller"] == "host-1"
+        assert shown["the leader of the ensemble was there too"] == ("yes" if election else "no")
+        assert shown["controller after it"] == "broker 2"
+        assert shown["from its last sign of life to the ack of a new client"] == "6.2 s"
+        assert shown[f"session 6 s + tickTime 0.5 s + 0.5 s{election}"] == "7.0 s"
+        assert shown["to the first ack of the load by every new leader"] == "6.3 s"
+        assert shown["from its power on until in sync everywhere"] == "4.0 s"
