@@ -147,18 +147,19 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     console = Console()
     results: dict[str, dict[str, Numbers]] = {}
+    homes: list[Path] = []
     for size in args.sizes:
         for kind in (KINDS[name] for name in args.kinds.split(",")):
             console.print(f"[dim]{kind.name}, {size} partitions[/dim]")
             home = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
-            try:
-                with kind.cluster(home, 3) as cluster:
-                    results.setdefault(str(size), {})[kind.name] = measure(
-                        Running(cluster, has_quorum=kind is not PEER), size, args.signals.split(",")
-                    )
-            finally:
-                shutil.rmtree(home, ignore_errors=True)
+            homes.append(home)
+            with kind.cluster(home, 3) as cluster:
+                results.setdefault(str(size), {})[kind.name] = measure(
+                    Running(cluster, has_quorum=kind is not PEER), size, args.signals.split(",")
+                )
         _show(console, str(size), results[str(size)])
+    for home in homes:  # not before: ext4 is slow to make files for a while after many were deleted
+        shutil.rmtree(home, ignore_errors=True)
     if args.out:
         args.out.write_text(json.dumps({"machine": machine.describe(), "results": results}, indent=1))
 
