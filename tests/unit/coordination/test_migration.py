@@ -8,17 +8,20 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from holdfast.coordination import notes
 from holdfast.coordination.migration import DifferentError, MigrationError, Standing, Step, Way, decide
 from holdfast.coordination.zookeeper_client import Create, Delete, Put
-from holdfast.metadata import znode_paths
+from holdfast.metadata import host_records, znode_paths
+from holdfast.metadata.broker_ids import HostEntry
 from holdfast.metadata.listing import differences, listing
 from holdfast.metadata.moved import Moved
 from holdfast.metadata.records import ControllerClaimRecord
-from holdfast.model.errors import HoldfastError, KafkaStorageError, MetadataMovedError
+from holdfast.metadata.znode_hosts import with_hosts
+from holdfast.model.errors import HoldfastError, KafkaStorageError, MetadataError, MetadataMovedError
 from tests.checks.two_stores import TO_EMBEDDED, TO_ZOOKEEPER, TwoStores
 from tests.contracts.ensembles import ModelEnsemble
 from tests.contracts.test_metadata_store import ONE, TOPIC_RECORDS, TWO, Reign
@@ -272,6 +275,45 @@ def test_a_controller_that_came_and_went_while_its_tree_was_read_keeps_it(
 
     with pytest.raises(MigrationError, match="A broker, or another migration, came to the ZooKeeper store ENSEMBLE"):
         stores.migrate(TO_EMBEDDED, claim)
+    assert stores.usable() == [TO_ZOOKEEPER]
+
+
+@BOTH_WAYS
+def test_K426_13_which_host_has_which_id_goes_along_and_back(stores: TwoStores, to: str) -> None:
+    """Also an id that somebody has taken and not come with, and how many new ones there were."""
+    hosts = {
+        "a": HostEntry(broker_id=10),
+        "/data/d 1": HostEntry(broker_id=1003, claimant=UUID(int=3), address="h:1"),
+        "b": HostEntry(broker_id=1004, claimant=UUID(int=4)),
+    }
+    image = with_hosts(IMAGE, hosts, 4)
+    stores.put(OTHER[to], image)
+    for number, target in enumerate((to, OTHER[to], to)):
+        assert stores.migrate(target, migration_id=f"{number}")[1] == image
+        assert stores.load(target) == image
+    found = stores.load(to)
+    assert (host_records.hosts(found), host_records.sequence(found)) == (hosts, 4)
+
+
+def test_K426_13_two_hosts_that_await_one_id_are_named(stores: TwoStores) -> None:
+    hosts = {name: HostEntry(broker_id=7, claimant=UUID(int=1)) for name in ("a", "b")}
+    stores.put(TO_EMBEDDED, with_hosts(IMAGE, hosts, 0))
+    with pytest.raises(MetadataError, match="Hosts a and b both await broker id 7: expected one"):
+        stores.migrate(TO_ZOOKEEPER)
+    assert stores.usable() == [TO_EMBEDDED]
+
+
+def test_K426_17_an_id_that_was_taken_while_its_tree_was_read_is_not_left_behind(
+    stores: TwoStores, ensemble: ModelEnsemble
+) -> None:
+    stores.put(TO_ZOOKEEPER, IMAGE)
+
+    def take(step: Step, done: int, of: int) -> None:
+        if step is Step.LEAVE:
+            ensemble.client().write([Put(path=znode_paths.CLAIMED_IDS, data=b"")]).result(30)
+
+    with pytest.raises(MigrationError, match="A broker, or another migration, came to the ZooKeeper store ENSEMBLE"):
+        stores.migrate(TO_EMBEDDED, take)
     assert stores.usable() == [TO_ZOOKEEPER]
 
 
