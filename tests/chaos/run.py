@@ -310,15 +310,21 @@ class Run:
 
     def _read_everything(self) -> None:
         """Until both readers from the beginning and the group are at the ends of the logs."""
-        try:
-            ends = ends_of(self.brokers.bootstrap, PLACES, EAGER)()
-        except KafkaException as error:
-            self.recorder.found("stuck", f"asking for the ends of the logs: {error}")
-            return
+        ask = ends_of(self.brokers.bootstrap, PLACES, EAGER)
+        ends: dict[Place, int] = {}
+
+        def are_told() -> bool:
+            try:
+                ends.update(ask())
+            except KafkaException as error:  # this client, too, may have to learn who leads
+                self.recorder.trouble(f"asking for the ends of the logs: {error.args[0].name()}")
+            return bool(ends)
 
         def all_read() -> bool:
             return not self.recorder.behind(ends, (1, 2)) and not self.recorder.undelivered()
 
+        if not self._wait(are_told, "the ends of the logs", READ_S):
+            return
         if not self._wait(all_read, "everything to be read", READ_S):
             self._say(f"behind: {self.recorder.behind(ends, (1, 2))}; group: {self.recorder.undelivered()}")
 

@@ -109,6 +109,7 @@ def test_K112_07_a_replica_whose_directory_is_gone_is_made_again_and_filled(
     assert_equal_replicas(cluster, topic)
 
 
+@pytest.mark.either_store
 def test_K112_40_an_empty_disk_is_filled_again(own_cluster: Callable[..., Cluster], topic: str) -> None:
     cluster = own_cluster()
     create(cluster, topic, [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2]])
@@ -157,6 +158,7 @@ def test_R_19_R_27_acks_1_may_lose_at_a_kill_but_never_diverges(
     assert_equal_replicas(cluster, topic)
 
 
+@pytest.mark.either_store
 def test_R_39_a_replica_outside_the_isr_does_not_lead(own_cluster: Callable[..., Cluster], topic: str) -> None:
     cluster = own_cluster()
     create(cluster, topic, [[1, 2]])
