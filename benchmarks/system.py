@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import machine, wire
-from holdfast.testing import Cluster, wait_for
+from holdfast.testing import Cluster, HostCluster, wait_for
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ KAFKA = Kind(name="kafka 4.3.0", up=(sys.executable, str(ROOT / "benchmarks/peer
 class Running:
     """A started cluster, with names for topics that no earlier case has used."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster | HostCluster) -> None:
         self.cluster = cluster
         self._topics = 0
 
