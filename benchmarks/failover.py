@@ -106,7 +106,7 @@ def leader_goes(running: Running, rounds: int, *, is_controller: bool, how: sign
     topic = running.new_topic(PARTITIONS, 3)
     pauses, errors, missing = [], 0, 0
     for _ in range(rounds):
-        partition, leader = _victim(running, topic, is_controller)
+        partition, leader = victim(running, topic, is_controller)
         with Writer(running.cluster.bootstrap, topic, partition) as writer:
             time.sleep(1)
             pid = running.cluster.pids()[leader]
@@ -122,7 +122,7 @@ def leader_goes(running: Running, rounds: int, *, is_controller: bool, how: sign
     return _milliseconds("pause", pauses) | {"errors": errors, "acked but lost": missing, "rounds": rounds}
 
 
-def _victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int]:
+def victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int]:
     """A partition and its leader, once leaderships are back with the preferred replicas."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": running.cluster.bootstrap, "log_level": 0})
     admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, None).result(30)

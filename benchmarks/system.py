@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import machine, wire
-from holdfast.testing import Cluster, wait_for
+from holdfast.testing import Cluster, HostCluster, wait_for
 
 ROOT = Path(__file__).parent.parent
 
@@ -35,7 +35,7 @@ KAFKA = Kind(name="kafka 4.3.0", up=(sys.executable, str(ROOT / "benchmarks/peer
 class Running:
     """A started cluster, with names for topics that no earlier case has used."""
 
-    def __init__(self, cluster: Cluster, *, has_quorum: bool = True) -> None:
+    def __init__(self, cluster: Cluster | HostCluster, *, has_quorum: bool = True) -> None:
         """``has_quorum``: brokers answer DescribeQuorum; otherwise Metadata names the active controller."""
         self.cluster = cluster
         self._has_quorum = has_quorum

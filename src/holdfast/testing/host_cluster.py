@@ -31,6 +31,8 @@ from holdfast.testing.zookeeper import TICK_MS, ZooKeeperEnsemble
 CLIENT_PORT, BROKER_PORT = 9092, 9292
 SESSION_MS: Final = 6000
 """zookeeper.session.timeout.ms: what a host that is silent costs."""
+CONNECT_MS: Final = 60_000
+"""Of a start, where all servers of all hosts start at once."""
 CHROOT: Final = "/holdfast"
 ASK_S: Final = 2.0
 START_S: Final = 120.0
@@ -111,6 +113,7 @@ class HostCluster:
             "metadata.store": "zookeeper",
             "zookeeper.connect": self.ensemble.connect + CHROOT,
             "zookeeper.session.timeout.ms": str(SESSION_MS),
+            "zookeeper.connection.timeout.ms": str(CONNECT_MS),
             "default.replication.factor": str(min(3, self.brokers)),
             "offsets.topic.replication.factor": str(min(3, self.brokers)),
             **self.settings,
@@ -130,7 +133,8 @@ class HostCluster:
 
     def revive(self, *, timeout_s: float = START_S) -> None:
         """Hosts without power have it again, servers and brokers that do not run are started; returns when the ensemble
-        serves and every broker knows all."""
+        serves and every broker knows all. A broker that ends meanwhile is started again, as its unit of systemd does
+        it. ClusterError."""
         for host in self.hosts:
             self.hosts.power_on(host.number)
         self.ensemble.start()
@@ -138,16 +142,22 @@ class HostCluster:
             if host.number not in self.live():
                 self.begin(host.number)
 
+        ended: list[str] = []
+
         def all_there() -> bool:
             for number, process in self._processes.items():
                 if process.poll() is not None:
-                    raise ClusterError(f"broker {number} has ended with {process.returncode}\n{self.log_tail(number)}")
+                    ended.append(f"broker {number} has ended with {process.returncode}\n{self.log_tail(number)}")
+                    self.begin(number)
             try:
                 return all(len(ask(*address, []).brokers) == self.brokers for address in self.addresses())
             except OSError:
                 return False
 
-        wait_for(all_there, "all brokers to know each other", timeout_s=timeout_s)
+        try:
+            wait_for(all_there, "all brokers to know each other", timeout_s=timeout_s, interval_s=0.1)
+        except TimeoutError as e:
+            raise ClusterError("\n".join((str(e), *ended[-self.brokers :]))) from e
 
     def power_off(self, number: int) -> None:
         """Of a host: silence, and what its disks had not synced is gone."""
