@@ -60,13 +60,3 @@ def test_R_22_the_same_where_the_network_is_cut_by_proxies(directory: Path) -> N
     report = run(directory, "--minutes", "0.12", "--seed", "3", "--network", "proxy")
     assert "proxy" in str(report["network"])
     assert report["verdict"]["totals"]["acked"] > 300  # type: ignore[index]
-
-
-def test_R_22_the_same_on_hosts_that_lose_power_with_an_ensemble(directory: Path) -> None:
-    """The transaction logs of the ensemble are judged: one controller at a time."""
-    report = run(directory, "--hosts", "--minutes", "0.4", "--seed", "9")
-    assert "hosts" in str(report["network"])
-    assert any("host" in fault or "ensemble" in fault for fault in report["faults"])  # type: ignore[attr-defined]
-    assert report["verdict"]["totals"]["acked"] > 500  # type: ignore[index]
-    [note] = report["notes"]  # type: ignore[misc]
-    assert "one at a time" in note and not note.startswith("0 ")

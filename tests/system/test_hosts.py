@@ -214,19 +214,6 @@ def test_one_direction_is_one_direction(hosts: Hosts) -> None:
     assert datagrams(hosts[1], hosts[2]) == 3
 
 
-def test_one_cut_of_several_is_mended(hosts: Hosts) -> None:
-    """The shorter one is made last and mended first: the longer one stays, and is mended after it."""
-    hosts.cut(1, 2)
-    hosts.cut_off(1)
-    hosts.mend(1, None)
-    hosts.mend(None, 1)
-    assert datagrams(hosts[1], hosts[2]) == 0
-    assert datagrams(hosts[2], hosts[1]) == datagrams(hosts[1], hosts[3]) == 3
-    hosts.cut(1, None)
-    hosts.heal()
-    assert datagrams(hosts[1], hosts[2]) == 3
-
-
 def megabytes(source: Host, target: Host, count: float) -> float:
     """Seconds that they take from the one to the other; the content is compared."""
     data = os.urandom(int(count * 1e6))
