@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import click
 
-from holdfast.cli.metadata_moves import diff, dump, migrate
+from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
 from holdfast.coordination.inspect import Report
@@ -30,7 +30,7 @@ def metadata() -> None:
     """The cluster's metadata: its copies, what is in it, and its move to another store."""
 
 
-for _command in (migrate, dump, diff):
+for _command in (migrate, dump, tree, diff):
     metadata.add_command(_command)
 
 

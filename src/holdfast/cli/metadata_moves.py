@@ -1,7 +1,8 @@
-"""``holdfast metadata migrate``, ``dump`` and ``diff``: what is in a store, whether two have the same, and the move of
-a stopped cluster from one to the other.
+"""``holdfast metadata migrate``, ``dump``, ``tree`` and ``diff``: what is in a store, whether two have the same, and
+the move of a stopped cluster from one to the other.
 
-Owns the options and the lines. The steps are coordination/migration.py, the form of a dump metadata/listing.py.
+Owns the options and the lines. The steps are coordination/migration.py, the form of a dump metadata/listing.py, that of
+a tree metadata/znode_layouts.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.coordination.migration_embedded import Directories, EmbeddedSide
 from holdfast.coordination.migration_zookeeper import ZooKeeperSide
 from holdfast.coordination.stores import ensemble_clients
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
-from holdfast.metadata import listing
+from holdfast.metadata import listing, znode_layouts
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.listing import Listing
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
@@ -115,6 +116,26 @@ def dump(data_dir: str | None, configs: tuple[str, ...], store: str | None, conn
         raise click.ClickException(str(e)) from e
     click.echo(listing.to_json(found) if as_json else listing.to_text(found), nl=as_json)
     sys.stdout.flush()
+
+
+@click.command()
+@place_options
+@click.option("--store", type=click.Choice(STORES), help="Which store to read.  [default: that of the properties]")
+@_CONNECT
+@click.option("--layout", type=click.Choice([znode_layouts.KAFKA, znode_layouts.DESIGN]), default=znode_layouts.KAFKA,
+              show_default=True, help="Kafka 3.9's nodes, or those of Kafka's replication design.")  # fmt: skip
+def tree(data_dir: str | None, configs: tuple[str, ...], store: str | None, connect: str | None, layout: str) -> None:
+    """Print the metadata as a tree of znodes: a path and its data a line. Works beside a running cluster.
+
+    The embedded store has no znodes: then it is what `holdfast metadata migrate --to zookeeper` would write.
+    """
+    shown = znode_layouts.kafka if layout == znode_layouts.KAFKA else znode_layouts.design
+    try:
+        found = shown(_image(place_of(data_dir, configs), store, connect))
+    except (OSError, HoldfastError) as e:
+        raise click.ClickException(str(e)) from e
+    for path, data in found.items():
+        click.echo(f"{path} {data}" if data else path)
 
 
 @click.command()
