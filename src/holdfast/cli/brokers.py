@@ -131,7 +131,7 @@ def list_ids(bootstrap: str | None, config: str | None, wants_json: bool) -> Non
 
 @ids.command(name="set")
 @click.argument("host")
-@click.argument("broker_id", type=int)
+@click.argument("broker_id", type=click.IntRange(0, 2**31 - 1))
 @_where
 def set_id(host: str, broker_id: int, bootstrap: str | None, config: str | None) -> None:
     """Have HOST have BROKER_ID: the next broker that starts there without an id and with empty disks takes it."""

@@ -61,6 +61,8 @@ def place_of(data_dir: str | None, configs: Sequence[str]) -> Place:
             files |= {layout.properties_path(home, number): p for number, p in sorted(layout.kept(home).items())}
     except OSError as e:
         raise click.ClickException(f"{e.filename}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise click.ClickException(f"{path}: {e}: expected a text in UTF-8") from e
     except (ConfigError, layout.LayoutError) as e:
         raise click.ClickException(str(e)) from e
     if not files:

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.model.listeners import ANY_ADDRESS, is_loopback
+from holdfast.model.listeners import is_loopback, is_unspecified
 
 HOST: Final = "127.0.0.1"
 PORT_WAIT_S: Final = 1.0
@@ -33,7 +33,7 @@ class Address:
     host: str = HOST
 
     def __post_init__(self) -> None:
-        if self.host in ANY_ADDRESS:
+        if is_unspecified(self.host):
             raise ValueError(f"{self.host}: expected an address by which clients reach this machine")
         if not self._is_literal and not _NAME.fullmatch(self.host):
             raise ValueError(f"{self.host!r}: expected an address or a name of this machine, without port")

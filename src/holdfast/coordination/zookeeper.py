@@ -256,7 +256,7 @@ class ZooKeeperStore:
             if reign is None or reign.won is not won:
                 return
             self._reign = None
-        self._end()
+            self._end()  # here, as the next reign may begin at once
         log.warning("controller epoch %d is over: %s", won.epoch, why)
         if reign.news is not None:
             reign.news.lost(why)
@@ -345,7 +345,7 @@ class ZooKeeperStore:
         self._news_left = NEWS_BETWEEN
         reign = self._reign
         if reign is not None:
-            self._errands.post("old news", lambda: tree.tidy(reign.won, self._errands))
+            self._errands.post(f"old news, epoch {reign.won.epoch}", lambda: tree.tidy(reign.won, self._errands))
 
     def _or_end(self, reign: _Reign, work: Callable[[], T]) -> T:
         """An error ends the claim: nobody knows what was written."""

@@ -182,7 +182,9 @@ class LiveBrokers:
         self._look_soon()
         expected = {b.id: b.incarnation_id for b in image.brokers.values() if not b.fenced and b.id != own_id}
         if expected:
-            self._errands.post_later(ABSENT_S, "brokers that are absent", lambda: self._miss(won, expected))
+            self._errands.post_later(
+                ABSENT_S, f"brokers that are absent, epoch {won.epoch}", lambda: self._miss(won, expected)
+            )
 
     def end(self) -> None:
         """The reign is over."""
@@ -222,6 +224,10 @@ class LiveBrokers:
             if node is not None
         }
 
+    def _miss_soon(self, won: Won, expected: dict[BrokerId, UUID]) -> None:
+        name = f"brokers that are absent, epoch {won.epoch}"
+        self._errands.post_later(ABSENT_S, name, lambda: self._miss(won, expected))
+
     def _miss(self, won: Won, expected: dict[BrokerId, UUID]) -> None:
         """Those that the metadata says live, and that have no node."""
         with self._mutex:
@@ -229,7 +235,9 @@ class LiveBrokers:
                 return
             live = self._live
         if live is None:
-            self._errands.post_later(ABSENT_S, "brokers that are absent", lambda: self._miss(won, expected))
+            self._errands.post_later(
+                ABSENT_S, f"brokers that are absent, epoch {won.epoch}", lambda: self._miss(won, expected)
+            )
             return
         for broker_id, incarnation_id in expected.items():
             node = live.get(broker_id)

@@ -57,6 +57,7 @@ class ConfigChanges:
         won = self._won
         if won is None or won.client is not self._link.client():
             return
+        won.client.sync()  # a write before that had no answer is settled by it; until then no other is sent
         surplus = surplus_changes(won.client.children(znode_paths.CONFIG_CHANGES) or [])
         for first in range(0, len(surplus), _AT_ONCE):
             part = [operation(write) for write in surplus[first : first + _AT_ONCE]]

@@ -386,6 +386,7 @@ class HostGarbage:
         won, client = self._won, self._link.client()
         if won is None or won.client is not client:
             return
+        client.sync()  # a write before that had no answer is settled by it; until then no other is sent
         mapped, _ = read_hosts(client)
         for name in _garbage(mapped, _hosts_of_live(client)):
             path = znode_paths.host(name)

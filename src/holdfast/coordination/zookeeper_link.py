@@ -69,6 +69,10 @@ class Errands:
 
         self._lanes.begin("zookeeper-later", wait)
 
+    def aside(self, work: Callable[[], None]) -> None:
+        """Do it once, beside all others: it may take long. Returns at once."""
+        self._lanes.begin("zookeeper-aside", work)
+
     def _do(self, name: str, work: Callable[[], None]) -> None:
         with self._mutex:
             self._waiting.discard(name)
@@ -187,6 +191,8 @@ class Link:
             if state is SessionState.EXPIRED:
                 self._client = None
             self._changed.notify_all()
+        if state is SessionState.EXPIRED:
+            self._errands.aside(client.close)  # not here, in a thread of its own, which it ends
         log.log(logging.INFO if state is SessionState.CONNECTED else logging.WARNING, "ZooKeeper: %s", state.value)
         self._told(client, state)
 

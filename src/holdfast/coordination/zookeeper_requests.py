@@ -179,6 +179,7 @@ class ToolRequests:
             self._wanted = left
 
     def _write(self, won: Won, operation: Operation) -> None:
+        won.client.sync()  # a write before that had no answer is settled by it; until then no other is sent
         try:
             settled(won.client.write([won.check, operation]), self._errands)
         except NoNodeError:

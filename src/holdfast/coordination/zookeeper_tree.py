@@ -139,6 +139,7 @@ def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[Step
 
 def tidy(won: Won, errands: Errands) -> None:
     """Remove the oldest news of changed configurations, which nobody else does."""
+    won.client.sync()  # a write before that had no answer is settled by it; until then no other is sent
     names = won.client.children(znode_paths.CONFIG_CHANGES) or []
     for part in cut(znode_notices.surplus_changes(names), LIMIT_BYTES):
         try:

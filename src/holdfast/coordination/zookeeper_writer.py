@@ -19,6 +19,7 @@ from holdfast.coordination.zookeeper_client import (
     BadVersionError,
     ConnectionLostError,
     Done,
+    Node,
     Operation,
     Put,
     SessionExpiredError,
@@ -112,11 +113,14 @@ class Writer:
             try:
                 client.sync()
                 tail = client.get(METADATA_LOG)
+                epoch = client.get(CONTROLLER_EPOCH)  # after the tail: whoever wrote that has claimed before
             except ConnectionLostError:
                 if self._errands.wait(0.05):
                     raise FencedControllerError("The metadata store is closed") from None
                 continue
             break
+        if epoch is None or epoch.stat.version != self._won.epoch_version:
+            raise self._is_over(epoch)
         if tail is None or not self._tail_version <= tail.stat.version <= first + len(steps):
             raise KafkaStorageError(f"{METADATA_LOG} was written by another one than controller {self._won.epoch}")
         for step in steps[self._tail_version - first : tail.stat.version - first]:
@@ -134,6 +138,9 @@ class Writer:
             except ZooKeeperError as e:
                 return KafkaStorageError(f"{error}; {e}")
             if node is None or node.stat.version != self._won.epoch_version:
-                now = "gone" if node is None else node.data.decode(errors="replace")
-                return FencedControllerError(f"Controller epoch {self._won.epoch} is over: {CONTROLLER_EPOCH} is {now}")
+                return self._is_over(node)
         return KafkaStorageError(f"ZooKeeper: {error}")
+
+    def _is_over(self, node: Node | None) -> FencedControllerError:
+        now = "gone" if node is None else node.data.decode(errors="replace")
+        return FencedControllerError(f"Controller epoch {self._won.epoch} is over: {CONTROLLER_EPOCH} is {now}")

@@ -31,6 +31,7 @@ ID_KEYS: Final[tuple[ConfigKey, ...]] = (
         1000,
         "New ids are above it. A node.id above it may meet one of those: a broker says so at its start.",
         0,
+        high=2_000_000_000,
     ),
     make_key(
         HOST_KEY,

@@ -15,7 +15,8 @@ _B, _S, _I, _LIST, _PASSWORD = (
     ConfigType.LIST,
     ConfigType.PASSWORD,
 )
-_SERVER = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+_PORT = r"(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5]?[0-9]{1,4})"
+_SERVER = rf"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):{_PORT}"
 _ENSEMBLE = Form(pattern=rf"{_SERVER}(?:,{_SERVER})*(?:/[^/,\s]+)*", words="HOST:PORT[,HOST:PORT]...[/CHROOT]")
 _TLS_IS_PYTHONS: Final = "the newest protocol and the strongest cipher that both sides speak are used"
 

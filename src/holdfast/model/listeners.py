@@ -11,6 +11,7 @@ whatever the others have chosen for themselves: so they may change one after the
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -26,8 +27,8 @@ INTER_BROKER_PROTOCOL: Final = "security.inter.broker.protocol"
 CONTROL_PLANE: Final = "control.plane.listener.name"
 OPERATORS: Final = "operator.listener.names"
 DEFAULT_PROTOCOL_MAP: Final = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
-ANY_ADDRESS: Final = frozenset(("0.0.0.0", "::"))
-"""Every address of the machine: to listen on, not to be reached at."""
+_ZEROS: Final = re.compile(r"(0x0+|0+)(\.(0x0+|0+)){0,3}", re.IGNORECASE)
+"""What the C library takes for 0.0.0.0, too: every address of the machine, to listen on, not to be reached at."""
 
 
 class SecurityProtocol(IntEnum):
@@ -213,6 +214,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_unspecified(host: str) -> bool:
+    """Whether it is every address of a machine, in whichever spelling: nobody is reached by it."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return _ZEROS.fullmatch(host) is not None
+
+
 def listening(
     *,
     listeners: Sequence[str],
@@ -237,7 +246,7 @@ def listening(
                 f"Invalid value {str(endpoint)!r} of {ADVERTISED}: expected a listener of {LISTENERS}, "
                 f"{', '.join(names)}"
             )
-        if endpoint.host in ANY_ADDRESS:
+        if is_unspecified(endpoint.host):
             raise ConfigError(_not_reachable(endpoint, bound))
     names = [endpoint.name for endpoint in told]
     brokers = _inter_broker(inter_broker, inter_broker_protocol, names)

@@ -118,7 +118,17 @@ def test_configuration_page_is_made_from_the_table() -> None:
         ("metadata.store", "etcd", "String must be one of: embedded, zookeeper"),
         *(
             ("zookeeper.connect", text, "Value must be HOST:PORT[,HOST:PORT]...[/CHROOT]")
-            for text in ("", "one", "one:", ":2181", "one:2181,", "one:2181/a,two:2181/a", "one:2181/", "one:2181//a")
+            for text in (
+                "",
+                "one",
+                "one:",
+                ":2181",
+                "one:2181,",
+                "one:2181/a,two:2181/a",
+                "one:2181/",
+                "one:2181//a",
+                "one:65536",
+            )
         ),
     ],
 )

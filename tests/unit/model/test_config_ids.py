@@ -34,7 +34,15 @@ def test_a_port_that_changes_is_no_key() -> None:
         BrokerConfig.parse({"listeners": "PLAINTEXT://127.0.0.1:0", "broker.id.host.key": "host:port"})
 
 
-@pytest.mark.parametrize(("key", "value"), [("reserved.broker.max.id", "-1"), ("broker.id", "-2"), ("node.id", "-1")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("reserved.broker.max.id", "-1"),
+        ("reserved.broker.max.id", "2000000001"),
+        ("broker.id", "-2"),
+        ("node.id", "-1"),
+    ],
+)
 def test_numbers_that_no_broker_has_are_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{value} .*{key}"):
         BrokerConfig.parse({key: value})

@@ -4,7 +4,15 @@ import pytest
 
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
-from holdfast.model.listeners import Endpoint, Endpoints, ListenerUse, Listening, SecurityProtocol, is_loopback
+from holdfast.model.listeners import (
+    Endpoint,
+    Endpoints,
+    ListenerUse,
+    Listening,
+    SecurityProtocol,
+    is_loopback,
+    is_unspecified,
+)
 
 MAP = "listener.security.protocol.map"
 BETWEEN = "inter.broker.listener.name"
@@ -113,6 +121,8 @@ def test_addresses_that_cannot_be(text: str) -> None:
         ),
         ({"advertised.listeners": "A://h:1,A://h:2"}, r"of advertised\.listeners: Each listener must have a differ"),
         ({"advertised.listeners": "A://0.0.0.0:1"}, r"of advertised\.listeners: expected an address that clients can"),
+        ({"advertised.listeners": "A://0:1"}, r"of advertised\.listeners: expected an address that clients can"),
+        ({"advertised.listeners": "A://[::0]:1"}, r"of advertised\.listeners: expected an address that clients can"),
         ({BETWEEN: "C"}, rf"'C' of {BETWEEN}: expected one of A, B"),
         ({BETWEEN: "B", "advertised.listeners": "A://h:1"}, rf"'B' of {BETWEEN}: expected one of A$"),
         ({BETWEEN: ""}, rf"{BETWEEN} is not set, and no listener .* PLAINTEXT: set {BETWEEN} to one of A, B"),
@@ -171,6 +181,11 @@ def test_on_loopback_one_listener_for_all_is_only_told() -> None:
 def test_B8_an_empty_host_is_nobodys_address() -> None:
     with pytest.raises(ConfigError, match=r"'PLAINTEXT://:9092' of advertised\.listeners: expected an address that"):
         BrokerConfig.parse({"listeners": "PLAINTEXT://:9092", BETWEEN: "PLAINTEXT"}).listening.refuse()
+
+
+def test_every_address_is_known_in_each_spelling() -> None:
+    assert [is_unspecified(h) for h in ("0.0.0.0", "::", "0", "0.0", "00.0x0.0", "::0", "0:0::")] == [True] * 7
+    assert [is_unspecified(h) for h in ("", "0.0.0.1", "::1", "0.example", "0.0.0.0.0")] == [False] * 5
 
 
 def test_loopback() -> None:
