@@ -31,8 +31,8 @@ def test_the_same_seed_is_the_same_run_with_an_ensemble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bug", "first", "seeds"), [("zk-epoch-check", 4, 3), ("zk-session-resumed", 1, 3), ("zk-stale-ephemeral", 8, 3)]
+    ("bug", "first", "seeds"), [("zk-epoch-check", 4, 3), ("zk-session-resumed", 1, 3), ("zk-stale-ephemeral", 10, 6)]
 )
 def test_bugs_of_the_store_that_are_put_back_are_found(bug: str, first: int, seeds: int) -> None:
-    code, text = simulate("--planted", bug, "--seeds", str(seeds), "--first", str(first))
+    code, text = simulate("--whole", "--planted", bug, "--seeds", str(seeds), "--first", str(first))
     assert code == 0, text
