@@ -1,0 +1,98 @@
+"""``holdfast reassign rebalance``: a plan that gives every broker its share again, and its beginning (R-08, R-09).
+
+What moves is decided in controller/rebalance.py; how a plan is begun is reassign_execute.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.log_dirs import fail, run
+from holdfast.cli.reassign_execute import Limits, begin, known_topics
+from holdfast.cli.reassign_lines import Plan, PlanError, parse_brokers, plan_json, refuse_unknown_brokers
+from holdfast.client.admin import AdminClient
+from holdfast.controller.placement import Place
+from holdfast.controller.rebalance import Assignment, counts, full, minimal, moved
+from holdfast.model.errors import InvalidReplicationFactorError
+from holdfast.model.types import BrokerId, TopicPartition
+
+TIMEOUT_S = 60.0
+
+
+@click.command()
+@bootstrap_option
+@click.option("--minimal", "way", flag_value="minimal", default="minimal",
+              help="Copy as little as makes the brokers even.  [default]")  # fmt: skip
+@click.option("--full", "way", flag_value="full", help="Place everything anew, as if it were made today.")
+@click.option("--broker-list", metavar="ID,...", help="The brokers that shall have it all.  [default: all that live]")
+@click.option("--topics", "names", metavar="TOPIC,...", help="Only these topics.  [default: all]")
+@click.option("--plan", "path", required=True, metavar="FILE", type=click.Path(dir_okay=False, writable=True),
+              help="A new file for the plan; `reassign verify` and `reassign cancel` take it.")  # fmt: skip
+@click.option("--execute", "begins", is_flag=True, help="Begin it; otherwise it is only written down.")
+@click.option("--throttle", type=click.IntRange(1), metavar="BYTES/S",
+              help="With --execute: as of `reassign execute`.")  # fmt: skip
+def rebalance(
+    bootstrap: str, way: str, broker_list: str | None, names: str | None, path: str, begins: bool, throttle: int | None
+) -> None:
+    """Make the brokers even, after some were added or before some go."""
+    if throttle is not None and not begins:
+        raise click.UsageError("--throttle: expected --execute beside it")
+
+    async def work(client: AdminClient) -> None:
+        there = (await client.metadata(())).brokers
+        try:
+            brokers = sorted(there) if broker_list is None else parse_brokers(broker_list)
+            refuse_unknown_brokers(brokers, there)
+        except PlanError as e:
+            fail(f"Error: {e}")
+        view = await known_topics(client, names.split(",")) if names else await client.metadata()
+        now = {
+            TopicPartition(name, partition.partition): tuple(partition.replicas)
+            for name, topic in view.topics.items()
+            for partition in topic.partitions
+        }
+        places = [Place(id=broker, rack=there[broker].rack) for broker in brokers]
+        try:
+            wanted = (full if way == "full" else minimal)(now, places)
+        except InvalidReplicationFactorError as e:
+            fail(f"Error: {e}")
+        _show(now, wanted, brokers)
+        if not wanted:
+            click.echo("The brokers are even: there is no plan to write.")
+            return
+        _write(Path(path), plan_json(wanted))
+        if begins:
+            limits = Limits(replication=throttle)
+            await begin(client, Plan(wanted, {}), additional=False, limits=limits, timeout_s=0)
+
+    run(bootstrap, work, timeout_s=TIMEOUT_S)
+
+
+def _write(path: Path, plan: str) -> None:
+    try:
+        with path.open("x") as file:
+            file.write(plan + "\n")
+    except OSError as e:
+        fail(f"Error: {path}: {e.strerror}: expected a new file")
+    click.echo(f"The plan is in {path}.")
+
+
+def _show(now: Mapping[TopicPartition, Sequence[BrokerId]], wanted: Assignment, brokers: Sequence[BrokerId]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    after = {**now, **wanted}
+    (held, led), (held_then, led_then) = counts(now.values()), counts(after.values())
+    table = Table()
+    for name in ("broker", "replicas", "then", "preferred leader of", "then"):
+        table.add_column(name, justify="right")
+    for broker in sorted({*brokers, *held}):
+        row = (broker, held[broker], held_then[broker], led[broker], led_then[broker])
+        table.add_row(*map(str, row))
+    Console().print(table)
+    copied = moved(now, wanted)
+    click.echo(
+        f"{copied} of {sum(held.values())} replicas are copied to another broker; {len(wanted)} partitions change."
+    )
