@@ -13,12 +13,14 @@ from holdfast.cli.log_dirs import fail, run
 from holdfast.cli.reassign_execute import Limits, begin, known_topics
 from holdfast.cli.reassign_lines import Plan, PlanError, parse_brokers, plan_json, refuse_unknown_brokers
 from holdfast.client.admin import AdminClient
+from holdfast.client.reassignments import list_reassignments
 from holdfast.controller.placement import Place
 from holdfast.controller.rebalance import Assignment, counts, full, minimal, moved
 from holdfast.model.errors import InvalidReplicationFactorError
 from holdfast.model.types import BrokerId, TopicPartition
 
 TIMEOUT_S = 60.0
+MAX_NAMED = 5
 
 
 @click.command()
@@ -53,6 +55,9 @@ def rebalance(
             for name, topic in view.topics.items()
             for partition in topic.partitions
         }
+        if running := await list_reassignments(client):  # a list of replicas has those that come and go in it
+            names_of = ", ".join(sorted(map(str, running))[:MAX_NAMED])
+            fail(f"Error: {len(running)} reassignments are under way ({names_of}): expected none")
         places = [Place(id=broker, rack=there[broker].rack) for broker in brokers]
         try:
             wanted = (full if way == "full" else minimal)(now, places)
