@@ -55,5 +55,5 @@ def test_the_same_seed_is_the_same_run() -> None:
     ],
 )
 def test_bugs_that_are_put_back_are_found(bug: str, first: int, seeds: int) -> None:
-    code, text = simulate("--planted", bug, "--seeds", str(seeds), "--first", str(first))
+    code, text = simulate("--whole", "--planted", bug, "--seeds", str(seeds), "--first", str(first))
     assert code == 0, text
