@@ -70,6 +70,8 @@ def test_R_08_R_09_brokers_that_are_added_get_their_share(tmp_path: Path, topic:
         # Everything anew, slowly: what is still under way is taken back.
         before, full = replicas(cluster), tmp_path / "full.json"
         rebalance(cluster, "--full", "--plan", str(full), "--execute", "--throttle", "1")
+        assert "reassignments are under way" in rebalance(cluster, "--plan", str(again), code=1)
+        assert not again.exists()
         said = run(cluster, "cancel", "--reassignment-json-file", str(full))
         [names] = re.findall(r"Successfully cancelled partition reassignments? for: (\S+)", said)
         for name in names.split(","):

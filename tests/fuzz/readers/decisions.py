@@ -4,6 +4,7 @@ An input is up to eight requests in a row (an archive whose kinds are APIs), for
 time. The handlers are the broker's own; around them is just enough of a broker for them to run without waiting.
 """
 
+import asyncio
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +43,7 @@ class _Controller:
         self.core = Controller(image, ControllerSettings(max_partitions_per_request=200), random.Random(1))
         self.core.begin(0)
         self.written: list[bytes] = []
+        self.ended = asyncio.Event()
 
     async def submit(self, event: Any) -> Any:
         from holdfast.controller import broadcast
