@@ -89,6 +89,14 @@ def test_with_racks_no_partition_spans_fewer_than_before(partitions: int, copies
         assert len({racks[b] for b in replicas}) >= len({racks[b] for b in now[tp]})
 
 
+def test_with_racks_new_brokers_take_over_from_their_own_rack() -> None:
+    racks = dict(zip(range(1, 7), "abcabc", strict=True))
+    now = placed([(12, 3)], brokers(1, 2, 3, racks=racks))
+    held, led = counts((now | minimal(now, brokers(*racks, racks=racks))).values())
+    assert held == dict.fromkeys(racks, 6)
+    assert led == dict.fromkeys(racks, 2)
+
+
 def test_what_is_even_stays_as_it_is() -> None:
     now = placed([(12, 3)], brokers(1, 2, 3, 4))
     now |= minimal(now, brokers(1, 2, 3, 4))
