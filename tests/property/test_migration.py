@@ -9,6 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.metadata import host_records
+from holdfast.metadata.broker_ids import HostEntry
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.listing import difference_lines, differences, listing, parse, to_json, to_text
 from holdfast.metadata.records import ControllerClaimRecord
@@ -26,8 +28,28 @@ def claimed(image: ClusterImage) -> ClusterImage:
     return replace(image, cluster_id=CLUSTER_ID).apply([claim], image.next_offset)[0]
 
 
+@st.composite
+def entries(draw: st.DrawFn, broker_id: int) -> HostEntry:
+    """An id that is awaited has who took it, and perhaps where it will listen."""
+    if draw(st.booleans()):
+        return HostEntry(broker_id=broker_id)
+    address = draw(st.none() | st.just("10.0.0.1:9092"))
+    return HostEntry(broker_id=broker_id, claimant=draw(st.uuids(version=4)), address=address)
+
+
+@st.composite
+def with_hosts(draw: st.DrawFn) -> ClusterImage:
+    """A claimed image that also knows which host has which broker id."""
+    image = claimed(draw(images()))
+    names = draw(st.lists(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,8}", fullmatch=True), unique=True, max_size=4))
+    records = list(host_records.numbered(draw(st.integers(0, 5))))
+    for broker_id, name in enumerate(names, start=1001):
+        records += host_records.put(image, name, draw(entries(broker_id)))
+    return image.apply(records, image.next_offset)[0] if records else image
+
+
 @settings(max_examples=15, deadline=None)
-@given(image=images().map(claimed))
+@given(image=with_hosts())
 def test_an_image_comes_back_from_zookeeper_as_it_went(image: ClusterImage) -> None:
     ensemble = ModelEnsemble()
     with tempfile.TemporaryDirectory() as folder:

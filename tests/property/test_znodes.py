@@ -111,7 +111,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
     resources: list[tuple[int, str]] = [
         (4, name) for name in draw(st.lists(BROKERS.map(str) | st.just(""), unique=True))
     ]
-    resources += draw(st.lists(st.tuples(st.sampled_from((32, 100)), TEXTS), unique=True, max_size=3))
+    resources += draw(st.lists(st.tuples(st.sampled_from((32, 101)), TEXTS), unique=True, max_size=3))
     for name in draw(st.lists(TOPIC_NAMES, max_size=3, unique=True)):
         topic_id = draw(IDS)
         records.append(TopicRecord(name=name, topic_id=topic_id))

@@ -301,8 +301,10 @@ class LocalCluster:
         pipes = {c.pipe: c for c in self._children.values() if c.pipe is not None}
         if time.monotonic() < self._doubtful_until_s:
             timeout_s = DOUBT_STEP_S if timeout_s is None else min(timeout_s, DOUBT_STEP_S)
-        readable, _, _ = select.select([self._wake_fd, *pipes], [], [], timeout_s)
-        for fd in readable:
+        poll = select.poll()  # select(2) knows the first 1,024 descriptors only
+        for fd in (self._wake_fd, *pipes):
+            poll.register(fd, select.POLLIN)
+        for fd, _ in poll.poll(None if timeout_s is None else timeout_s * 1000):
             if fd == self._wake_fd:
                 self._signals += drain(fd)
             elif os.read(fd, 1):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -27,7 +26,7 @@ from holdfast.testing.ports import BESIDE, free_port
 from holdfast.testing.processes import children, has_gone, lives
 from holdfast.testing.users import Reachable
 from holdfast.testing.view import ClusterView, DirView, PartitionView, ask, ask_log_dirs
-from holdfast.testing.waiting import wait_for
+from holdfast.testing.waiting import has_news, wait_for
 
 __all__ = ["Cluster", "ClusterError", "ClusterView", "DirView", "PartitionView"]
 
@@ -311,7 +310,7 @@ class Cluster:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise ClusterError(f"not ready after {self._ready_timeout_s:g} s\n{self.log_tail()}")
-            if select.select([pipe], [], [], left)[0]:
+            if has_news(pipe, left):
                 chunk = os.read(pipe.fileno(), 4096)
                 if not chunk:
                     raise ClusterError(f"up ended with code {self._process.wait()}\n{self.log_tail()}")

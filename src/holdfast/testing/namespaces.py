@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import shutil
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ from typing import Final, TypeVar
 
 from holdfast.testing.mounts import mount_points
 from holdfast.testing.processes import children
-from holdfast.testing.waiting import wait_for
+from holdfast.testing.waiting import has_news, wait_for
 
 T = TypeVar("T")
 
@@ -127,7 +126,7 @@ class Namespaces:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
         assert self._outer.stdout is not None and self._outer.stderr is not None
-        if not select.select([self._outer.stdout], [], [], _READY_S)[0] or self._outer.stdout.readline() != _READY:
+        if not has_news(self._outer.stdout, _READY_S) or self._outer.stdout.readline() != _READY:
             self._outer.kill()
             said = self._outer.stderr.read().decode(errors="replace").strip()
             raise HostsUnavailable(f"{' '.join(command[:-2])}: {said or self._outer.wait()}")

@@ -1,8 +1,9 @@
 """Waiting for a condition with a deadline: what a test does instead of sleeping."""
 
+import select
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import IO, TypeVar
 
 T = TypeVar("T")
 
@@ -26,3 +27,10 @@ def wait_for(condition: Callable[[], T], what: str, *, timeout_s: float = 30.0, 
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:g} s for {what}") from trouble
         time.sleep(interval_s)
+
+
+def has_news(pipe: IO[bytes], timeout_s: float) -> bool:
+    """Whether there is something to read, or the end, within the time. Unlike select(2), also for the 1,024th file."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
