@@ -199,6 +199,42 @@ def test_H_10_the_node_of_another_address_is_waited_for(cluster_nodes: ClusterNo
     wait_for(lambda: cluster_nodes.says("/brokers/ids/1", "port") == 1, "the node of the one that waited")
 
 
+def test_H_10_of_two_processes_with_one_address_the_later_one_stays(cluster_nodes: ClusterNodes) -> None:
+    """Somebody has copied a broker's files to another host: the two do not replace each other's nodes for ever, and the
+    first is there again when the second has gone."""
+    one, other = cluster_nodes.store(), cluster_nodes.store()
+    one.cluster_id()
+    one.enter(presence(1))
+    wait_for(lambda: cluster_nodes.node("/brokers/ids/1"), "its node")
+    assert one.claim(candidate(1)).epoch == 1
+    other.cluster_id()
+    other.enter(presence(1, 2))
+
+    def is_of(client: int) -> bool:
+        nodes = [cluster_nodes.node(path) for path in ("/brokers/ids/1", "/controller")]
+        return all(node is not None and node.stat.ephemeral_owner == client for node in nodes)
+
+    second = cluster_nodes.clients[1]
+    assert other.claim(candidate(1)).epoch == 2
+    wait_for(lambda: is_of(second.session_id), "both nodes to be the later one's")
+    heard = wait_for(lambda: (at := one.active()) and at.epoch == 2 and at, "the news")
+    assert heard.broker_id == 1
+    waiting = Claiming(one, candidate(1))
+    turns = [len(client.written) for client in cluster_nodes.clients[:2]]
+    marker = cluster_nodes.connect()
+    marker.start(15)
+    for turn in range(5):  # what the first one was told of is before these, in its session as in every other
+        marker.write([Create(path=f"/marker{turn}", data=b"")]).result(15)
+        cluster_nodes.clients[0].sync()
+        cluster_nodes.clients[1].sync()
+    assert is_of(second.session_id) and waiting.claim is None
+    assert [len(client.written) for client in cluster_nodes.clients[:2]] == turns
+    marker.close()
+    other.close()
+    assert waiting.wait().epoch == 3
+    wait_for(lambda: is_of(cluster_nodes.clients[0].session_id), "both nodes to be the first one's again")
+
+
 def test_H_11_of_many_that_wait_for_a_claim_one_tries(
     cluster_nodes: ClusterNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from holdfast.coordination import zookeeper_tree as tree
 from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode
 from holdfast.coordination.zookeeper_client import (
     AccessError,
+    ConnectionLostError,
     SessionExpiredError,
     SessionState,
     ZooKeeperClient,
@@ -34,7 +35,7 @@ from holdfast.coordination.zookeeper_config_changes import ConfigChanges
 from holdfast.coordination.zookeeper_election import ControllerElection, Won
 from holdfast.coordination.zookeeper_events import LogDirEvents
 from holdfast.coordination.zookeeper_ids import HostGarbage, ZooKeeperBrokerIds
-from holdfast.coordination.zookeeper_link import CLOSED, RETRY_S, Errands, Link
+from holdfast.coordination.zookeeper_link import CLOSED, MAX_RETRY_S, Errands, Link
 from holdfast.coordination.zookeeper_requests import ToolRequests
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths, znodes
@@ -68,8 +69,8 @@ OWN_NODE_S: Final = 1.0
 """Whoever cannot have a node, as another has its id, may still have what nobody else takes."""
 NEWS_BETWEEN: Final = 500
 """Configurations that are changed until old news of them are removed."""
-SESSIONS: Final = 10
-"""That may expire before the id of the cluster is known."""
+TRIES: Final = 15
+"""Answers and sessions that may be lost before the id of the cluster is known, some seconds apart."""
 MAX_RECORDS: Final = 5_000
 """Of a commit: some 2 MB of znodes."""
 
@@ -136,11 +137,12 @@ class ZooKeeperStore:
         when no server answers in time."""
         tries = 0
         while self._cluster_id is None:
+            client = self._link.client()
             try:
-                self._cluster_id = self._prepared(self._link.client())
-            except SessionExpiredError as e:  # the process was stopped, or the ensemble: there is another session
+                self._cluster_id = self._prepared(client)
+            except (ConnectionLostError, SessionExpiredError) as e:  # this process was stopped, or a server
                 tries += 1
-                if tries == SESSIONS or self._errands.wait(RETRY_S):
+                if tries == TRIES or self._errands.wait(MAX_RETRY_S):
                     raise
                 log.warning("%s, and the id of the cluster was not known yet", e)
         return self._cluster_id

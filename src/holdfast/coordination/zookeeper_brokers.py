@@ -4,6 +4,7 @@
 after one has expired, and when somebody deletes it. A node of an earlier session of this process, or of an earlier
 process of this broker (it was at an address at which this one listens), is replaced (H-10). One of another address is
 waited for: a live broker with the same id is the controller's to refuse, which also removes the node of one that died.
+So is one of our address that came after ours: two processes with one address would replace each other without end.
 
 ``LiveBrokers`` is the controller's: it watches which nodes come and go, and tells whose session has ended.
 """
@@ -29,7 +30,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperClient,
 )
 from holdfast.coordination.zookeeper_election import Won
-from holdfast.coordination.zookeeper_link import Errands, Link, Watched, settled
+from holdfast.coordination.zookeeper_link import RETRY_S, Errands, Link, Watched, settled
 from holdfast.metadata import znode_paths, znode_values
 from holdfast.metadata.image import BrokerImage, ClusterImage
 from holdfast.metadata.store import Presence
@@ -110,7 +111,7 @@ class OwnNode:
             if node.owner == client.session_id and node.incarnation_id == me.incarnation_id:
                 self._is_there(me)
                 return
-            if not (node.owner == client.session_id or self._is_of_the_past(node, me)):
+            if not (node.owner == client.session_id or self._is_replaced(node, me)):
                 if self._said_taken != node.czxid:
                     where = "an unknown address" if node.said is None else node.said.endpoints
                     log.warning("%s is there, of a broker at %s: waiting until it goes", watched.path, where)
@@ -130,8 +131,9 @@ class OwnNode:
                 client.write([*replaced, Create(path=watched.path, ephemeral=True), Put(path=watched.path, data=data)]),
                 self._errands,
             )
-        except (NodeExistsError, NoNodeError, BadVersionError):
-            self.look_soon()
+        except (NodeExistsError, NoNodeError, BadVersionError) as e:
+            log.info("%s is not made: %s", watched.path, e)
+            self._errands.post_later(RETRY_S, "own node", self._keep)
             return
         log.info("%s is made in session 0x%x", watched.path, client.session_id)
         self._is_there(me)
@@ -147,11 +149,12 @@ class OwnNode:
         if watched.node(client) is None:
             self.look_soon()
 
-    @staticmethod
-    def _is_of_the_past(node: LiveNode, me: Presence) -> bool:
-        if node.said is None or node.incarnation_id == me.incarnation_id:
-            return node.said is not None
-        return me.endpoints.shares_address_with(node.said.endpoints)
+    def _is_replaced(self, node: LiveNode, me: Presence) -> bool:
+        if node.said is None:
+            return False
+        if node.incarnation_id == me.incarnation_id:
+            return True
+        return not self._made.is_set() and me.endpoints.shares_address_with(node.said.endpoints)
 
 
 class LiveBrokers:
@@ -182,9 +185,7 @@ class LiveBrokers:
         self._look_soon()
         expected = {b.id: b.incarnation_id for b in image.brokers.values() if not b.fenced and b.id != own_id}
         if expected:
-            self._errands.post_later(
-                ABSENT_S, f"brokers that are absent, epoch {won.epoch}", lambda: self._miss(won, expected)
-            )
+            self._miss_soon(won, expected)
 
     def end(self) -> None:
         """The reign is over."""
@@ -235,9 +236,7 @@ class LiveBrokers:
                 return
             live = self._live
         if live is None:
-            self._errands.post_later(
-                ABSENT_S, f"brokers that are absent, epoch {won.epoch}", lambda: self._miss(won, expected)
-            )
+            self._miss_soon(won, expected)
             return
         for broker_id, incarnation_id in expected.items():
             node = live.get(broker_id)

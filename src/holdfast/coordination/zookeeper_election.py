@@ -113,6 +113,7 @@ class ControllerElection:
         self._node: FoundController | None = None
         self._has_looked = False
         self._won: Won | None = None
+        self._highest_won: ControllerEpoch = 0
         self._last_id: int | None = None
         """Who was the controller before, as far as this broker knows."""
         self._dead: int | None = None
@@ -200,11 +201,9 @@ class ControllerElection:
         if node.owner == client.session_id or self._is_dead(node):
             return True
         at = node.location
-        return at is not None and (at.broker_id, at.host, at.port) == (
-            candidate.broker_id,
-            candidate.host,
-            candidate.port,
-        )
+        if at is None or (self._highest_won and at.epoch > self._highest_won):
+            return False  # of a newer process with our address, which is not to be answered in kind
+        return (at.broker_id, at.host, at.port) == (candidate.broker_id, candidate.host, candidate.port)
 
     def _is_dead(self, node: FoundController) -> bool:
         return node.location is not None and node.location.epoch == self._dead
@@ -268,6 +267,7 @@ class ControllerElection:
             log.info("another broker was quicker to become the controller: %s", e)
             return None
         self._won = Won(client=client, epoch=epoch, epoch_version=version + 1)
+        self._highest_won = epoch
         self._look(client)
         return self._won
 

@@ -33,6 +33,8 @@ T = TypeVar("T")
 PATIENCE_S: Final = 0.5
 RETRY_S: Final = 0.1
 MAX_RETRY_S: Final = 1.0
+REFUSED_S: Final = 5.0
+"""Until what the ensemble refused is asked for again."""
 CLOSED: Final = "The metadata store is closed"
 
 
@@ -53,7 +55,7 @@ class Errands:
         self._ended = threading.Event()
 
     def post(self, name: str, work: Callable[[], None]) -> None:
-        """Do it soon, and again until it did not fail for want of an answer. Returns at once."""
+        """Do it soon, and again until the ensemble has not failed it. Returns at once."""
         with self._mutex:
             if self._ended.is_set() or name in self._waiting:
                 return
@@ -86,6 +88,9 @@ class Errands:
                 self.post(name, work)
         except FencedControllerError:
             return  # closed meanwhile
+        except ZooKeeperError as e:  # an ACL, a quota, a node that somebody removed by hand: may be put right
+            log.warning("ZooKeeper: %s: %s; again in %g s", name, e, REFUSED_S)
+            self.post_later(REFUSED_S, name, work)
         except Exception:
             log.exception("ZooKeeper: %s failed", name)
 
