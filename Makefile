@@ -10,10 +10,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c const
 DEMO := .venv/installed-demo
 DEV := .venv/installed-dev
 
-# Longest waits first: two workers take whole files in this order, and what is left at the end is short.
+# Longest waits first: workers take whole files in this order, and what is left at the end is short.
 SUITES := system zookeeper spark compat simulation property contracts scenarios unit
-# Tests mostly wait for brokers; more than two at a time would measure each other.
-WORKERS ?= 2
+# Tests mostly wait for brokers and servers, some two thirds of their time.
+WORKERS ?= 3
 
 .PHONY: help
 help:

@@ -27,9 +27,7 @@ from tests.zookeeper.server import ZooKeeperServer
 _numbers = itertools.count(1)
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
-    "simulation/test_simulation.py", "simulation/test_group_stories.py",
-    "property/test_controller.py", "property/test_groups.py", "property/test_protocol_codecs.py",
-    "property/test_protocol_robustness.py", "property/test_records.py",
+    "simulation", "property",
 )  # fmt: skip
 """Tests that do not count for the coverage of the deciding floors: unit tests alone reach the limit for theirs, and the
 same code thousands of times takes two and a half times as long when it is traced."""

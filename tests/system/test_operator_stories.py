@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 
+import confluent_kafka
 import pytest
 
 from holdfast.testing import Cluster, ClusterError, wait_for
@@ -38,9 +39,27 @@ def produce(cluster: Cluster, topic: str, lines: Iterable[object]) -> None:
 
 
 def records(cluster: Cluster, topic: str, expected: int) -> list[str]:
-    """All of the topic, sorted; reads on for a while to find more than ``expected``."""
-    args = ["consume", topic, "--from-beginning", "--max-messages", str(expected + 1), "--timeout-ms", "3000"]
-    return sorted(ok(cluster, *args).splitlines())
+    """All of the topic up to its end offsets, sorted; ``expected`` of them are waited for."""
+    found: list[str] = []
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        numbers = consumer.list_topics(topic, 60).topics[topic].partitions
+        places = [confluent_kafka.TopicPartition(topic, number, 0) for number in numbers]
+        ends = sum(end - begin for begin, end in (consumer.get_watermark_offsets(place, 60) for place in places))
+        consumer.assign(places)
+
+        def all_read() -> bool:
+            for message in consumer.consume(1000, 0.2):
+                assert message.error() is None, message.error()
+                found.append((message.value() or b"").decode())
+            return len(found) >= max(ends, expected)
+
+        wait_for(all_read, f"{expected} records of {topic}, to its end offsets {ends}")
+    finally:
+        consumer.close()
+    return sorted(found)
 
 
 def numbers(count: int) -> list[str]:

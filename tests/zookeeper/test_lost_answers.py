@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast.coordination import zookeeper_tree
 from holdfast.coordination.zookeeper_client import Operation
 from holdfast.testing import wait_for
 from tests.contracts.test_metadata_store import ONE, TWO, Reign, feature
@@ -15,6 +16,9 @@ from tests.zookeeper.link import Link
 from tests.zookeeper.test_commits import topic
 
 pytestmark = pytest.mark.system
+
+PARTITIONS = 190
+"""Some multis of them, below the limit that is set here."""
 
 
 class LostOnce:
@@ -46,9 +50,12 @@ class LostOnce:
 
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["answer lost", "write lost"])
-def test_a_write_that_had_no_answer_is_done_once(cluster_nodes: ClusterNodes, is_done: bool) -> None:
+def test_a_write_that_had_no_answer_is_done_once(
+    cluster_nodes: ClusterNodes, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
     """Whichever it is, of a claim or of a commit of several multis: the claim is had, and nothing is there twice or
     missing."""
+    monkeypatch.setattr(zookeeper_tree, "LIMIT_BYTES", 64 << 10)
     first = cluster_nodes.store()
     first.cluster_id()
     first.close()
@@ -62,9 +69,11 @@ def test_a_write_that_had_no_answer_is_done_once(cluster_nodes: ClusterNodes, is
             cluster_nodes.clients[-1].before_write = lost
             reign = Reign(store, ONE)
             base_offset = reign.image.next_offset
-            assert reign.commit(*topic(2 * number, 1500), *topic(2 * number + 1, 3), feature(number)) == base_offset
+            assert (
+                reign.commit(*topic(2 * number, PARTITIONS), *topic(2 * number + 1, 3), feature(number)) == base_offset
+            )
             topics += 2
-            assert reign.commit(feature(number + 100)) == base_offset + 1500 + 3 + 3
+            assert reign.commit(feature(number + 100)) == base_offset + PARTITIONS + 3 + 3
             assert reign.heard.lost_by == []
             store.close()
         finally:
