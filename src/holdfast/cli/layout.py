@@ -156,6 +156,10 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         store = store_of(data_dir, found, options.store, port)
     except StoreError as e:
         raise LayoutError(f"--store {e}" if options.store is not None else str(e)) from e
+    if options.metadata_dirs and store.connect is not None:
+        raise LayoutError(
+            f"--metadata-dir {options.metadata_dirs[0]}: expected none: the metadata of {data_dir} is in {store}"
+        )
     nodes = []
     for i in range(brokers):
         kept = found.get(i + 1, {})

@@ -260,12 +260,13 @@ def ineffective(config: BrokerConfig) -> list[str]:
     """What a person should hear when a broker starts: given keys without effect, one line each."""
     lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
     given = [(KEYS[name], "[hidden]" if KEYS[name].sensitive else text) for name, text in sorted(config.static.items())]
-    if config.str("metadata.store") == STORE_EMBEDDED:
-        lines += [
-            f"{key.name}={text} has no effect: metadata.store is {STORE_EMBEDDED}"
-            for key, text in given
-            if key.name.startswith("zookeeper.") and key.inert is None
-        ]
+    store = config.str("metadata.store")
+    others = ("zookeeper.",) if store == STORE_EMBEDDED else ("metadata.log.dir", "metadata.witness.dirs")
+    lines += [
+        f"{key.name}={text} has no effect: metadata.store is {store}"
+        for key, text in given
+        if key.name.startswith(others) and key.inert is None
+    ]
     if not config.protocol_is_newest and config.optional_str(HOST_KEY) is not None:
         lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
     lines += _about_ids(config)

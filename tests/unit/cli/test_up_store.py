@@ -84,3 +84,9 @@ def test_all_log_directories_empty_is_told_with_a_server_of_its_own_too(tmp_path
     (logs / "log.100000001").touch()
     with pytest.raises(LayoutError, match="holds the metadata of a cluster, and no log directory of its brokers"):
         nodes(tmp_path)
+
+
+def test_directories_of_the_embedded_store_are_not_taken_with_another(tmp_path: Path) -> None:
+    given = Options(brokers=1, log_dirs=1, port=9092, settings={}, store="a:2181", metadata_dirs=("/elsewhere",))
+    with pytest.raises(LayoutError, match=r"--metadata-dir /elsewhere: expected none.*in a:2181"):
+        plan(str(tmp_path / "y"), given)

@@ -492,6 +492,21 @@ def test_B1_keys_without_effect_are_told_with_the_nearest_name() -> None:
     assert ineffective(BrokerConfig.parse({"log.retention.ms": "5", "log.cleanup.policy": "compact,delete"})) == []
 
 
+def test_B1_keys_of_the_other_metadata_store_are_told() -> None:
+    of_one = {"metadata.log.dirs": "/a,/b", "metadata.witness.dirs": "/c", "metadata.log.dir.timeout.ms": "300"}
+    of_other = {"zookeeper.connect": "one:2181"}
+    assert ineffective(BrokerConfig.parse(of_one)) == []
+    assert ineffective(BrokerConfig.parse({**of_other, "metadata.store": "zookeeper"})) == []
+    assert ineffective(BrokerConfig.parse({**of_one, **of_other})) == [
+        "zookeeper.connect=one:2181 has no effect: metadata.store is embedded"
+    ]
+    assert ineffective(BrokerConfig.parse({**of_one, **of_other, "metadata.store": "zookeeper"})) == [
+        "metadata.log.dir.timeout.ms=300 has no effect: metadata.store is zookeeper",
+        "metadata.log.dirs=/a,/b has no effect: metadata.store is zookeeper",
+        "metadata.witness.dirs=/c has no effect: metadata.store is zookeeper",
+    ]
+
+
 def test_dead_keys_are_refused_or_not_dynamic() -> None:
     with pytest.raises(ConfigError, match=r"metadata\.store=zookeeper without zookeeper\.connect: expected HOST:PORT"):
         BrokerConfig.parse({"metadata.store": "zookeeper"})
