@@ -206,6 +206,8 @@ def migrate(to: str, data_dir: str | None, configs: tuple[str, ...], connect: st
     """
     place = place_of(data_dir, configs)
     settings = _settings(place, connect)
+    wanted = _wanted(to, settings)
+    _refuse_unusable(place, wanted)
     try:
         with ExitStack() as open_now:
             embedded = _embedded(place)
@@ -224,7 +226,7 @@ def migrate(to: str, data_dir: str | None, configs: tuple[str, ...], connect: st
         raise click.ClickException(str(e)) from e
     for line in _moved_lines(way, image, source.name, target.name):
         click.echo(line)
-    _change_properties(place, data_dir, to, settings)
+    _change_properties(place, data_dir, to, wanted)
     for broker_id in sorted(set(image.brokers) - set(place.log_dirs)):
         click.echo(f"NOTE broker {broker_id} is registered, and none of the files is of it: change its properties too")
 
@@ -266,9 +268,23 @@ def _moved_lines(way: Way, image: ClusterImage, source: str, target: str) -> Ite
     yield f"Read back and compared: equal. No broker can use {source} any more."
 
 
-def _change_properties(place: Place, data_dir: str | None, to: str, settings: ZooKeeperSettings) -> None:
+def _wanted(to: str, settings: ZooKeeperSettings) -> dict[str, str | None]:
+    """What properties have afterwards; None: not the key."""
     connect = settings.servers + settings.chroot
-    wanted: dict[str, str | None] = {"metadata.store": to, "zookeeper.connect": connect if to == ZOOKEEPER else None}
+    return {"metadata.store": to, "zookeeper.connect": connect if to == ZOOKEEPER else None}
+
+
+def _refuse_unusable(place: Place, wanted: Mapping[str, str | None]) -> None:
+    """Before anything is marked: with the other store each broker could start."""
+    for path, properties in place.properties.items():
+        after = {**properties, **wanted}
+        try:
+            BrokerConfig.parse({key: value for key, value in after.items() if value is not None})
+        except ConfigError as e:
+            raise click.ClickException(f"nothing was moved: {path} would be refused: {e}") from e
+
+
+def _change_properties(place: Place, data_dir: str | None, to: str, wanted: Mapping[str, str | None]) -> None:
     if data_dir is not None:
         try:
             for path in layout.change(os.path.abspath(data_dir), wanted):
