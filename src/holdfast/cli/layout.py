@@ -156,6 +156,9 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
         store = store_of(data_dir, found, options.store, port)
     except StoreError as e:
         raise LayoutError(f"--store {e}" if options.store is not None else str(e)) from e
+    taken = (port, between, *((metrics,) if metrics else ()))
+    if store.port is not None and any(first <= store.port < first + brokers for first in taken):
+        raise LayoutError(f"port {store.port} of the ZooKeeper server is that of a broker: expected another --port")
     if options.metadata_dirs and store.connect is not None:
         raise LayoutError(
             f"--metadata-dir {options.metadata_dirs[0]}: expected none: the metadata of {data_dir} is in {store}"

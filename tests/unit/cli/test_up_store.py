@@ -86,6 +86,15 @@ def test_all_log_directories_empty_is_told_with_a_server_of_its_own_too(tmp_path
         nodes(tmp_path)
 
 
+def test_no_broker_is_at_the_port_of_the_server(tmp_path: Path) -> None:
+    for metrics, brokers in ((9492, 1), (9491, 2)):
+        given = Options(
+            brokers=brokers, log_dirs=1, port=9092, settings={}, store="zookeeper", metrics_port=metrics
+        )  # fmt: skip
+        with pytest.raises(LayoutError, match="port 9492 of the ZooKeeper server is that of a broker"):
+            plan(str(tmp_path / "x"), given)
+
+
 def test_directories_of_the_embedded_store_are_not_taken_with_another(tmp_path: Path) -> None:
     given = Options(brokers=1, log_dirs=1, port=9092, settings={}, store="a:2181", metadata_dirs=("/elsewhere",))
     with pytest.raises(LayoutError, match=r"--metadata-dir /elsewhere: expected none.*in a:2181"):
