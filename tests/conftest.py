@@ -6,6 +6,8 @@ Apache Kafka: where a client test fails there too, the test is wrong.
 ``pytest --store zookeeper`` (or HOLDFAST_TEST_STORE=zookeeper) runs every cluster of ``holdfast.testing`` with its
 metadata in a real ZooKeeper server beside it; what is marked ``embedded_store`` is left out. Without it the modules
 that are marked ``either_store`` run with both.
+
+``pytest --long`` also runs what is marked ``long``: proofs of minutes of which `make test` has a shorter one.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ ONE_COPY = {"default.replication.factor": "1"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="also what is marked `long`, and left out of `make test`")
     parser.addoption(
         "--store", choices=(EMBEDDED, ZOOKEEPER), default=None, help="where clusters of tests have their metadata"
     )
@@ -70,6 +73,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("embedded_store") is not None]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item.get_closest_marker("embedded_store") is None]
+    if not config.getoption("--long"):
+        long = [item for item in items if item.get_closest_marker("long") is not None]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(UNTRACED):
             item.add_marker("no_cover")

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 FIXED, FRESH = 12, 8
+LONG = pytest.mark.long("five others that are put back show that the checkers look")
 
 
 def simulate(*options: str) -> tuple[int, str]:
@@ -47,11 +48,11 @@ def test_the_same_seed_is_the_same_run() -> None:
         ("D6", 1, 3),
         ("early-ack", 1, 3),
         ("H-01", 1, 40),
-        ("H-06", 34, 120),
-        ("H-19", 1, 3),
+        pytest.param("H-06", 34, 120, marks=LONG),
+        pytest.param("H-19", 1, 3, marks=LONG),
         ("H-20", 1, 15),
-        ("H-28", 64, 10),
-        ("K1066-04", 10, 30),
+        pytest.param("H-28", 64, 10, marks=LONG),
+        pytest.param("K1066-04", 10, 30, marks=LONG),
     ],
 )
 def test_bugs_that_are_put_back_are_found(bug: str, first: int, seeds: int) -> None:

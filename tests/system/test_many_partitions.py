@@ -43,6 +43,7 @@ def open_files(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
+@pytest.mark.long("a figure, which changes with nothing but the way in which followers fetch")
 def test_a_follower_of_ten_thousand_idle_partitions_costs_little(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster(brokers=2)
     follower = cluster.pids()[FOLLOWER]

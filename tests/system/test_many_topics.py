@@ -41,6 +41,7 @@ def last_record(cluster: Cluster, topic: str, partition: int) -> bytes:
         consumer.close()
 
 
+@pytest.mark.long("restarts of clusters with fewer topics are in every run")
 def test_a_hundred_topics_survive_a_restart(own_cluster: Callable[..., Cluster]) -> None:
     cluster = own_cluster()
     names = [f"many-{number:03}" for number in range(TOPICS)]

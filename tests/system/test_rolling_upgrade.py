@@ -215,6 +215,7 @@ def test_K112_97_two_rolling_bounces_from_the_software_before_to_the_new_protoco
         brokers.stop(broker)
 
 
+@pytest.mark.long("the two bounces are in every run")
 def test_K112_97_a_broker_with_the_old_protocol_can_go_back_to_the_software_before(
     brokers: Bounced, topic: str
 ) -> None:

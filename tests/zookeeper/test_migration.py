@@ -41,7 +41,13 @@ def stores(tmp_path: Path, cluster_nodes: ClusterNodes) -> TwoStores:
     return TwoStores(tmp_path, cluster_nodes.connect)
 
 
-@pytest.mark.parametrize("to", [TO_ZOOKEEPER, TO_EMBEDDED])
+@pytest.mark.parametrize(
+    "to",
+    [
+        TO_ZOOKEEPER,
+        pytest.param(TO_EMBEDDED, marks=pytest.mark.long("the other way, and tests/property/test_migration.py")),
+    ],
+)
 def test_killed_9_at_every_step_never_both_can_be_used_and_the_next_run_ends_it(
     stores: TwoStores, cluster_nodes: ClusterNodes, tmp_path: Path, to: str
 ) -> None:
