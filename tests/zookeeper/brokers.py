@@ -171,8 +171,8 @@ class Brokers:
         """Another one has claimed."""
 
         def found() -> int | None:
-            node = self.nodes.node("/controller")
-            return None if node is None or self.controller == other_than else self.controller
+            now = self.nodes.says("/controller", "brokerid")
+            return None if now is None or int(now) == other_than else int(now)
 
         return wait_for(found, f"another controller than {other_than}", timeout_s=TIMEOUT_S) or 0
 

@@ -137,12 +137,15 @@ class ZooKeeperStore:
         when no server answers in time."""
         tries = 0
         while self._cluster_id is None:
-            client = self._link.client()
+            has_session = False
             try:
+                client = self._link.client()
+                has_session = True
                 self._cluster_id = self._prepared(client)
             except (ConnectionLostError, SessionExpiredError) as e:  # this process was stopped, or a server
+                nobody_answers = isinstance(e, ConnectionLostError) and not has_session
                 tries += 1
-                if tries == TRIES or self._errands.wait(MAX_RETRY_S):
+                if nobody_answers or tries == TRIES or self._errands.wait(MAX_RETRY_S):
                     raise
                 log.warning("%s, and the id of the cluster was not known yet", e)
         return self._cluster_id
