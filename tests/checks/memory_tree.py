@@ -77,7 +77,7 @@ class MemoryTree:
     def asked(self) -> dict[str, TreeNode]:
         """What a new controller gets of it: nothing but what it asks for."""
         found = self._get(znode_tree.first_paths({parent: self.children(parent) for parent in znode_tree.LISTED}))
-        return found | self._get(znode_tree.second_paths(found))
+        return found | self._get(znode_tree.second_paths(found, znode_tree.topics_of(found)))
 
     def _get(self, paths: Sequence[str]) -> dict[str, TreeNode]:
         return {path: self.nodes[path] for path in paths if path in self.nodes}

@@ -122,7 +122,7 @@ class ControllerLoop:
         self._max_records = store.max_records
         self._thread = thread
         self.epoch = claim.epoch
-        image, _ = ClusterImage.empty(store.cluster_id()).apply(loaded.records, loaded.base_offset)
+        image = loaded.applied(store.cluster_id())
         self.controller = Controller(image, broker.controller_settings(), broker.platform.rng)
         self._durable = image
         """The image that brokers may be told: without the decisions of a commit that is under way."""

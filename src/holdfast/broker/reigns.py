@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -152,9 +153,14 @@ class Reigns:
             if failed:
                 await asyncio.sleep(CLAIM_RETRY_S)
 
+    def _load(self, claim: Claim) -> Loaded:
+        """With the image, so that the loop need not stand still for it."""
+        loaded = self._store.load(claim)
+        return replace(loaded, image=loaded.applied(self._store.cluster_id()))
+
     async def _reign(self, claim: Claim, news: News) -> None:
         broker = self._broker
-        loaded: Loaded = await in_thread(self._thread, lambda: self._store.load(claim))
+        loaded: Loaded = await in_thread(self._thread, partial(self._load, claim))
         loop = ControllerLoop(broker, self._store, self._thread, claim, loaded)
         broker.controller = loop
         try:

@@ -318,7 +318,7 @@ class ZooKeeperStore:
         self._events.begin(won)
         self._requests.begin(won, image)
         self._config_changes.begin(won)
-        return Loaded(records=tuple(records), end_offset=end_offset + 1)
+        return Loaded(records=tuple(records), end_offset=end_offset + 1, image=image)
 
     def commit(
         self, records: Sequence[MetadataRecord], fence: ControllerEpoch, *, before: ClusterImage, after: ClusterImage

