@@ -20,8 +20,7 @@ WORKERS ?= 3
 .PHONY: help
 help:
 	@echo "make demo    run the whole thing on real data: 3 brokers, 336,776 flights, Spark, a kill -9, an audit"
-	@echo "make test    the tests, with the coverage of the deciding floors (ARGS='-k name' for some)"
-	@echo "make long    the tests of minutes that make test leaves out"
+	@echo "make test    the tests, with the coverage of the deciding floors (ARGS='-k name' for some, ARGS=--long for all)"
 	@echo "make check   ruff, mypy --strict, import-linter: seconds"
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
@@ -40,10 +39,6 @@ test: $(DEV)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-report= \
 	  $(wildcard $(addprefix tests/,$(SUITES))) $(ARGS)
 	$(BIN)/python tools/coverage_floors.py
-
-.PHONY: long
-long: $(DEV)
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --long -m long tests $(ARGS)
 
 .PHONY: check
 check: $(DEV)

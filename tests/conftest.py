@@ -29,7 +29,14 @@ from tests.zookeeper.server import ZooKeeperServer
 _numbers = itertools.count(1)
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
-    "simulation", "property",
+    "simulation",
+    *(
+        f"property/test_{name}.py"
+        for name in (
+            "controller", "cut_commits", "ensemble_model", "fuzz_readers", "groups", "metadata_copies", "migration",
+            "protocol_codecs", "protocol_robustness", "records", "znodes",
+        )
+    ),
 )  # fmt: skip
 """Tests that do not count for the coverage of the deciding floors: unit tests alone reach the limit for theirs, and the
 same code thousands of times takes two and a half times as long when it is traced."""

@@ -156,6 +156,8 @@ class CheckpointWriter:
         written = self._written.get(directory.path, {})
         with directory.guard(CheckpointError):
             names = [name for name, offsets in values.items() if written.get(name) != offsets]
+            if names:
+                directory.refuse_beneath()
             for name in names:
                 checkpoints.stage_offsets(directory.files, f"{directory.path}/{name}", values[name])
             self._space[directory.path] = directory.files.statvfs(directory.path)
@@ -214,10 +216,12 @@ class CheckpointWriter:
     def _put(self, directory: LogDir, values: Values) -> None:
         written = self._written.setdefault(directory.path, {})
         with directory.guard(CheckpointError):
-            for name, offsets in values.items():
-                if written.get(name) != offsets:
-                    checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)
-                    written[name] = offsets
+            changed = {name: offsets for name, offsets in values.items() if written.get(name) != offsets}
+            if changed:
+                directory.refuse_beneath()
+            for name, offsets in changed.items():
+                checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", offsets)
+                written[name] = offsets
             self._space[directory.path] = directory.files.statvfs(directory.path)
 
     def note_starts(self, directory: LogDir) -> None:
@@ -249,6 +253,7 @@ class CheckpointWriter:
         with directory.guard(CheckpointError):
             for name, offsets in self._written.get(directory.path, {}).items():
                 if not gone.keys().isdisjoint(offsets):
+                    directory.refuse_beneath()
                     left = {tp: offset for tp, offset in offsets.items() if tp not in gone}
                     checkpoints.write_offsets(directory.files, f"{directory.path}/{name}", left)
                     self._written[directory.path][name] = left
@@ -261,4 +266,5 @@ def _sync_names(directory: LogDir) -> None:
 
 def _write_note(directory: LogDir, note: Note) -> None:
     with directory.guard(CheckpointError):
+        directory.refuse_beneath()
         directory.files.write_atomic(f"{directory.path}/{remembered.FILE_NAME}", note.encode(), durable=False)

@@ -17,6 +17,7 @@ again: every guard refuses at once.
 import errno
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -338,6 +339,13 @@ class LogDir:
             self._probe()
             if self._no_room is not None:
                 self._look_for_room()
+
+    def refuse_beneath(self) -> None:
+        """Inside ``guard``, before a file is made that is not a log's: FileNotFoundError when the path is no formatted
+        directory now. It leads to what lies beneath a disk that was unmounted, which is to get nothing."""
+        path = f"{self.path}/{META_PROPERTIES}"
+        if not self.files.exists(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def knock(self) -> None:
         """Does the disk do anything at all? Whatever the answer is, it is one. Of a directory that may not be ours.
