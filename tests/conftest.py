@@ -29,7 +29,7 @@ from tests.zookeeper.server import ZooKeeperServer
 _numbers = itertools.count(1)
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
-    "simulation",
+    "simulation/test_simulation.py", "simulation/test_group_stories.py", "simulation/test_ensemble",
     *(
         f"property/test_{name}.py"
         for name in (
