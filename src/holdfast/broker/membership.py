@@ -57,6 +57,9 @@ LOCATE_INTERVAL_S = 0.02
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
 UNEXPECTED_RETRY_S = 1.0
+SAID_AGAIN_S = 10.0
+"""Why a link ended is logged once in this time for each reason: a broker that nobody takes tries fifty times a second."""
+MAX_REASONS = 100
 NOTE_TIMEOUT_S = 2.0
 """How long a log directory that hangs may hold up the first heartbeat."""
 REGISTRATION_VERSION = 4
@@ -135,7 +138,11 @@ class Membership:
         self._directories = directories
         self._hearing: list[tuple[int, asyncio.Future[None]]] = []
         self._is_registered = False
+        self._quiet_until_s: dict[str, float] = {}
+        """Lines of the log by the loop's clock."""
         self._connection: BrokerConnection | None = None
+        self._has_taken_us = False
+        """Whether this connection's controller has taken a heartbeat."""
         self._connected = asyncio.Event()
         self._lost = asyncio.Event()
         self._controller: ControllerLocation | None = None
@@ -173,13 +180,22 @@ class Membership:
                 await self._connect()
                 await self._stay()
             except (HoldfastError, OSError) as e:
-                log.info("controller link: %s: %s", type(e).__name__, e)
+                self._say(f"controller link: {type(e).__name__}: {e}")
             except Exception:
                 log.exception("controller link: unexpected error")
                 await asyncio.sleep(UNEXPECTED_RETRY_S)
             finally:
                 self._close_links()
             await asyncio.sleep(LOCATE_INTERVAL_S)
+
+    def _say(self, line: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._quiet_until_s.get(line, 0.0):
+            return
+        if len(self._quiet_until_s) >= MAX_REASONS:
+            self._quiet_until_s.clear()
+        self._quiet_until_s[line] = now_s + SAID_AGAIN_S
+        log.info("%s", line)
 
     def _close_links(self) -> None:
         self._connected.clear()
@@ -209,6 +225,7 @@ class Membership:
                     await asyncio.sleep(LOCATE_INTERVAL_S)
                     continue
                 self._connection = connection
+                self._has_taken_us = False
                 self._controller = location
                 self._ended = None
                 return
@@ -293,8 +310,12 @@ class Membership:
             await self._register()
             self._beat_now.set()
             return True
+        if isinstance(error, NotControllerError) and self._has_taken_us:
+            # It reigned and does not any more: whoever reigns now may have given away what we lead.
+            self._current_until_s = 0.0
         if error is not None:
             raise error
+        self._has_taken_us = True
         if response.is_caught_up:  # else it took nothing of this heartbeat but that we live
             self.reported_dirs = frozenset(offline_dirs)
             self._heard(number)

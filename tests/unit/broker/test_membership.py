@@ -1,6 +1,7 @@
 """The link to the controller: registration, heartbeats, lanes, and the next controller."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -251,6 +252,52 @@ def test_H_13_a_fenced_broker_knows_that_another_may_lead_what_it_led() -> None:
             await until(lambda: one.membership.is_current)
 
     asyncio.run(check())
+
+
+def test_H_13_a_broker_whose_controller_is_none_any_more_knows_that_another_may_lead_what_it_led() -> None:
+    """The controller's own session is over: who was elected in its place may count us as gone."""
+
+    async def check() -> None:
+        async with member() as (one, controller):
+            assert one.membership.is_current
+            controller.special[ApiKey.BROKER_HEARTBEAT] = {"error_code": NotControllerError("not any more")}
+            await until(lambda: not one.membership.is_current)
+            assert one.membership.unfenced.is_set(), "nobody has given it up, as far as it knows"
+            del controller.special[ApiKey.BROKER_HEARTBEAT]
+            await until(lambda: one.membership.is_current)
+
+    asyncio.run(check())
+
+
+def test_H_13_a_broker_that_is_not_the_controller_yet_says_nothing_of_our_session() -> None:
+    """It was found by a note of the store, and answers before it reigns."""
+
+    async def check() -> None:
+        async with member() as (one, old):
+            new = ControllerPort()
+            new.special[ApiKey.BROKER_HEARTBEAT] = {"error_code": NotControllerError("not yet")}
+            one.elect(3, new)
+            old.close()
+            await until(lambda: new.heartbeats >= 2)
+            assert one.membership.is_current
+            new.close()
+
+    asyncio.run(check())
+
+
+def test_why_a_link_ended_is_logged_once_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker that no controller takes tries again at once, and again."""
+    caplog.set_level(logging.INFO, "holdfast.broker.membership")
+
+    async def check() -> None:
+        async with member() as (_, controller):
+            controller.special[ApiKey.BROKER_HEARTBEAT] = {"error_code": NotControllerError("not any more")}
+            before = controller.heartbeats
+            await until(lambda: controller.heartbeats >= before + 5)
+
+    asyncio.run(check())
+    said = [record.getMessage() for record in caplog.records if "NotControllerError" in record.getMessage()]
+    assert len(said) == 1, said
 
 
 def test_D14_what_a_heartbeat_tells_is_told_only_if_the_controller_took_it() -> None:

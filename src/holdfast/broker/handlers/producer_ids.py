@@ -2,6 +2,7 @@
 
 InitProducerId 0-5: a fresh producer id with epoch 0, from a block that the controller gave this broker. A
 producer that names its id and epoch gets the epoch raised (KIP-360). Transactional ids are refused (coordinator.py).
+A broker that is out of its cluster and has no id left closes the connection: an error would keep the client here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,18 @@ async def handle_init_producer_id(ctx: RequestContext, request: Any) -> Any:
     producer_id, epoch = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
     if producer_id >= 0 and 0 <= epoch < MAX_EPOCH - 1:
         return respond(ctx, producer_id=producer_id, producer_epoch=epoch + 1)
-    return respond(ctx, producer_id=await ctx.broker.producer_ids.next(), producer_epoch=0)
+    return respond(ctx, producer_id=await _fresh_id(ctx), producer_epoch=0)
+
+
+async def _fresh_id(ctx: RequestContext) -> int:
+    """An id that nobody else has. librdkafka asks the broker that it asked last again, for ever, on each error that it
+    takes for one that passes, and all that name no cause do; where the connection ends it asks any other broker."""
+    try:
+        return await ctx.broker.producer_ids.next()
+    except HoldfastError as error:
+        if not ctx.broker.membership.is_current:
+            ctx.connection.close(f"no producer id is left, and this broker is out of its cluster: {error}")
+        raise
 
 
 def _refusal(request: Any) -> HoldfastError:
