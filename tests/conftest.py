@@ -40,6 +40,8 @@ UNTRACED = (
 )  # fmt: skip
 """Tests that do not count for the coverage of the deciding floors: unit tests alone reach the limit for theirs, and the
 same code thousands of times takes two and a half times as long when it is traced."""
+WAITING = ("system", "zookeeper", "spark", "compat")
+"""Tests that mostly wait for other processes; the others compute."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
 ONE_COPY = {"default.replication.factor": "1"}
 """Topics say themselves how many replicas they have, and one is enough for a write: what most tests count on."""
@@ -84,9 +86,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long") is not None]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
+    items[:] = mixed(items, here)
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(UNTRACED):
             item.add_marker("no_cover")
+
+
+def mixed(items: list[pytest.Item], here: Path) -> list[pytest.Item]:
+    """Whole files, those that wait and those that compute in turn, each kind in its order: workers take one file after
+    the other, and cores that wait at the beginning would be too few at the end."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting = [path for path in files if path.relative_to(here).as_posix().startswith(WAITING)]
+    computing = [path for path in files if not path.relative_to(here).as_posix().startswith(WAITING)]
+    order = {path: number / len(kind) for kind in (waiting, computing) for number, path in enumerate(kind)}
+    return [item for path in sorted(files, key=order.__getitem__) for item in files[path]]
 
 
 def up_command() -> list[str] | None:

@@ -58,7 +58,7 @@ CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
 UNEXPECTED_RETRY_S = 1.0
 SAID_AGAIN_S = 10.0
-"""Why a link ended is logged once in this time for each reason: a broker that nobody takes tries fifty times a second."""
+"""Why a link ended is logged once in this time for each reason: who is taken by nobody tries fifty times a second."""
 MAX_REASONS = 100
 NOTE_TIMEOUT_S = 2.0
 """How long a log directory that hangs may hold up the first heartbeat."""
