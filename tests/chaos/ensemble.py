@@ -146,22 +146,8 @@ class Ensemble:
     # -- the end -----------------------------------------------------------------------------------------------
 
     def judge(self, found: Found) -> str:
-        """Whether one broker at a time was the controller: what is wrong goes to ``found``. In words what was read."""
-        logs = [transaction_log.read(server.folder / "data") for server in self.servers.values()]
-        transactions, alone = merged(logs)
-        own = transaction_log.below(CHROOT, transactions)
-        try:
-            epochs = check_reigns(own)
-        except AssertionError as error:
-            found("controllers", str(error))
-            epochs = []
-        if not epochs:
-            found("controllers", f"no controller in {len(transactions)} transactions of ZooKeeper")
-        refused = sum(tx.failed for tx in own)
-        return (
-            f"{len(own):,} transactions of the ensemble: {len(epochs)} controllers, one at a time; {refused} multis "
-            f"refused; {alone} transactions left out that one server alone had logged"
-        )
+        """See ``judged``."""
+        return judged([server.folder for server in self.servers.values()], found)
 
     def save(self, directory: Path) -> None:
         """Their folders, for a person."""
@@ -169,6 +155,25 @@ class Ensemble:
             target = directory / f"zookeeper-{number}"
             if server.folder != target:
                 copied(server.folder, target)
+
+
+def judged(folders: list[Path], found: Found) -> str:
+    """Whether one broker at a time was the controller, by what the servers of these folders have logged: what is wrong
+    goes to ``found``. In words what was read."""
+    try:
+        transactions, alone = merged([transaction_log.read(folder / "data") for folder in folders])
+        own = transaction_log.below(CHROOT, transactions)
+        epochs = check_reigns(own)
+    except AssertionError as error:
+        found("controllers", str(error))
+        return "the ensemble's transactions were not understood"
+    if not epochs:
+        found("controllers", f"no controller in {len(transactions)} transactions of ZooKeeper")
+    refused = sum(tx.failed for tx in own)
+    return (
+        f"{len(own):,} transactions of the ensemble: {len(epochs)} controllers, one at a time; {refused} multis "
+        f"refused; {alone} transactions left out that one server alone had logged"
+    )
 
 
 def merged(logs: list[list[Transaction]]) -> tuple[list[Transaction], int]:
@@ -184,12 +189,22 @@ def merged(logs: list[list[Transaction]]) -> tuple[list[Transaction], int]:
         counts.update({tx.zxid for tx in log})
         for tx in log:
             same = by_id.setdefault(tx.zxid, tx)
-            if same != tx:
+            if same != tx and not _is_refused_twice(same, tx):
                 raise AssertionError(f"two transactions have one number: {same} and {tx}")
     majority = len(logs) // 2 + 1
     decided = [by_id[zxid] for zxid in sorted(by_id) if counts[zxid] >= majority]
     assert all(a.zxid < b.zxid for a, b in itertools.pairwise(decided))
     return decided, len(by_id) - len(decided)
+
+
+def _is_refused_twice(one: Transaction, other: Transaction) -> bool:
+    """Whether both are the same multi that wrote nothing: a server may log other codes for its operations than the one
+    that refused it."""
+    return (
+        one.failed
+        and other.failed
+        and (one.zxid, one.session, one.at_ms, one.kind) == (other.zxid, other.session, other.at_ms, other.kind)
+    )
 
 
 def copied(source: Path, target: Path) -> None:

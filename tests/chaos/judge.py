@@ -1,7 +1,8 @@
 """``python -m tests.chaos.judge DIR [PARTITION OFFSET]``: look again at what a run left.
 
-Judges the ledger of DIR once more against the logs of its cluster, or, with a partition and an offset, prints every
-event within three offsets of it, with the wall clock of the brokers' logs.
+Judges the ledger of DIR once more against the logs of its cluster, whether the replicas are equal, and, where the run
+had ZooKeeper servers, who their logs say was the controller; or, with a partition and an offset, prints every event
+within three offsets of it, with the wall clock of the brokers' logs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos import replicas
+from tests.chaos.ensemble import judged
 from tests.chaos.recorder import EVENT, place_name, replay
 from tests.checks.ledger import unpack
 
+BROKERS = (1, 2, 3)
 NEAR = 3
 WORDS = {
     "A": "producer {who} was told {offset}",
@@ -38,8 +41,12 @@ def main() -> int:
         place_name(place): replicas.records_of(replicas.log_bytes(directory / "cluster", 1, place), place, wrong)
         for place in places
     }
+    wrong += replicas.unequal(directory / "cluster", BROKERS, places)
+    servers = sorted(directory.glob("zookeeper-*"))
+    said = judged(servers, lambda kind, text: wrong.append(f"{kind}: {text}")) if servers else "no ZooKeeper server"
     verdict = replay(directory).verdict(logs, more=wrong)
     print(verdict.totals)
+    print(said)
     for violation in verdict.violations:
         print(f"{violation.kind}: {violation.text}")
     return 1 if verdict.violations else 0
