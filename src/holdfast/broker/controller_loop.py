@@ -135,6 +135,8 @@ class ControllerLoop:
         """What is being committed."""
         self._closed = False
         self._channels: dict[int, ControllerChannel] = {}
+        self._full_states: broadcast.FullStates | None = None
+        """Made when a reign begins and every broker is to be told everything; kept until the next decision."""
         self._said_offline: dict[int, set[TopicPartition]] = {}
         """What each broker's channel has answered 56 for, and not 0 since."""
         self._probes: dict[int, asyncio.Task[bool]] = {}
@@ -283,7 +285,8 @@ class ControllerLoop:
 
     def _settle(self, batch: _Batch) -> None:
         """What was decided is durable: tell the brokers, then whoever asked."""
-        self._durable = self.image
+        if self._durable is not self.image:
+            self._durable, self._full_states = self.image, None
         try:
             for delta in batch.deltas:
                 self._tell(delta)
@@ -350,9 +353,11 @@ class ControllerLoop:
         )
 
     def _full_state(self, broker_id: int) -> list[Any]:
-        return broadcast.full_state_requests(
-            self._durable, broker_id, self.controller.offline_replicas(), self._broker.broker_id, self.epoch
-        )
+        states, offline = self._full_states, self.controller.offline_replicas()
+        if states is None or states.image is not self._durable or offline:
+            states = broadcast.FullStates(self._durable, offline, self._broker.broker_id, self.epoch)
+            self._full_states = None if offline else states  # that is a live view
+        return states.requests(broker_id)
 
     def _answered(self, broker_id: int, request: Any, response: Any) -> None:
         if request.__api_key__ == ApiKey.UPDATE_METADATA and not int(response.error_code):

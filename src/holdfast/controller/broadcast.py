@@ -191,6 +191,39 @@ def build_requests(
     return result
 
 
+class FullStates:
+    """Everything that brokers must know, as of one image: what is the same for all of them is made once."""
+
+    def __init__(
+        self, image: ClusterImage, offline: Offline, controller_id: BrokerId, controller_epoch: ControllerEpoch
+    ) -> None:
+        self.image = image
+        metadata = Metadata(
+            partitions={topic.name: frozenset(topic.partitions) for topic in image.sorted_topics()},
+            topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
+            broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
+            offline=offline,
+        )
+        self._builder = _Builder(image, controller_id, controller_epoch)
+        self._ahead = self._builder.update_metadata(replace(metadata, partitions={}))
+        self._update = self._builder.update_metadata(metadata, kind=TYPE_FULL)
+
+    def requests(self, broker_id: BrokerId) -> list[Any]:
+        """Those of one broker."""
+        broker = self.image.brokers[broker_id]
+        roles = [
+            (topic, number, partition, _may_be_new(self.image, broker_id, partition))
+            for topic in self.image.sorted_topics()
+            for number, partition in topic.numbered()
+            if broker_id in partition.replicas
+        ]
+        return [
+            replace(self._ahead, broker_epoch=broker.epoch),
+            self._builder.leader_and_isr(broker, roles, TYPE_FULL),
+            replace(self._update, broker_epoch=broker.epoch),
+        ]
+
+
 def full_state_requests(
     image: ClusterImage,
     broker_id: BrokerId,
@@ -199,27 +232,7 @@ def full_state_requests(
     controller_epoch: ControllerEpoch,
 ) -> list[Any]:
     """Everything a broker must know."""
-    broker = image.brokers[broker_id]
-    builder = _Builder(image, controller_id, controller_epoch)
-    metadata = Metadata(
-        partitions={topic.name: frozenset(topic.partitions) for topic in image.sorted_topics()},
-        topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
-        broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
-        offline=offline,
-    )
-    roles = [
-        (topic, number, partition, _may_be_new(image, broker_id, partition))
-        for topic in image.sorted_topics()
-        for number, partition in topic.numbered()
-        if broker_id in partition.replicas
-    ]
-    ahead = builder.update_metadata(replace(metadata, partitions={}))
-    update = builder.update_metadata(metadata, kind=TYPE_FULL)
-    return [
-        replace(ahead, broker_epoch=broker.epoch),
-        builder.leader_and_isr(broker, roles, TYPE_FULL),
-        replace(update, broker_epoch=broker.epoch),
-    ]
+    return FullStates(image, offline, controller_id, controller_epoch).requests(broker_id)
 
 
 class _Builder:

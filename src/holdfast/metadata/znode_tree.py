@@ -158,7 +158,7 @@ def _topics(tree: Tree, unfinished: values.UnfinishedNode | None) -> Iterator[tu
 class _Reader:
     """One reading; the records in the order of ClusterImage.to_records."""
 
-    __slots__ = ("_is_ours", "_records", "_repairs", "_topics", "_tree", "_unfinished")
+    __slots__ = ("_is_ours", "_records", "_repairs", "_states", "_topics", "_tree", "_unfinished")
 
     def __init__(self, tree: Tree, topics: Topics) -> None:
         self._tree = tree
@@ -167,6 +167,7 @@ class _Reader:
         self._unfinished = _unfinished(tree)
         self._records: list[MetadataRecord] = []
         self._repairs: list[NodeWrite] = []
+        self._states = values.StateNodes()
 
     def read(self) -> Reading:
         self._features()
@@ -247,7 +248,7 @@ class _Reader:
             path = paths.state(name, number)
             node = self._tree.get(path)
             if node is not None:
-                record = values.read_state_node(path, node.data, node.version, topic, number)
+                record = self._states.read(path, node.data, node.version, topic, number)
             elif self._is_ours:
                 raise wrong(path, "is missing", f"a node, as topic {name} has {len(topic.replicas)} partitions")
             else:

@@ -386,6 +386,25 @@ def test_a_broker_that_dies_is_noticed_by_its_closed_connection() -> None:
     asyncio.run(check())
 
 
+def test_a_broker_that_comes_back_is_told_what_was_decided_since_another_one_did() -> None:
+    """What is the same for all brokers is made once for each decision."""
+
+    async def check() -> None:
+        async with reign() as one:
+
+            async def comes_back(broker_id: int) -> list[str]:
+                before = len(one.topics_told(broker_id))
+                one.brokers[broker_id].hang_up()
+                await until(lambda: len(one.topics_told(broker_id)) >= before + 2)
+                return one.topics_told(broker_id)[-1]
+
+            assert (await comes_back(1), await comes_back(2)) == ([], [])
+            await one.loop.submit(create("t"))
+            assert (await comes_back(1), await comes_back(2)) == (["t"], ["t"])
+
+    asyncio.run(check())
+
+
 def test_a_new_incarnation_gets_a_channel_of_its_own() -> None:
     async def check() -> None:
         async with reign() as one:

@@ -223,6 +223,18 @@ def test_K112_61_the_full_state_names_all_and_what_may_be_new(cluster: Cluster) 
     assert [(p.partition_index, p.is_new) for p in states] == [(0, False), (1, False), (2, True)]
 
 
+def test_K112_61_the_full_states_of_one_image_are_made_once_and_are_each_brokers_own(cluster: Cluster) -> None:
+    cluster.create("t", (1, 2), (2, 3), (3, 1))
+    states = broadcast.FullStates(cluster.image, {}, 1, 5)
+    for broker in (1, 2, 3):
+        assert states.requests(broker) == broadcast.full_state_requests(cluster.image, broker, {}, 1, 5)
+    numbers = [[p.partition_index for p in states.requests(n)[1].topic_states[0].partition_states] for n in (1, 2, 3)]
+    assert numbers == [[0, 2], [0, 1], [1, 2]]
+    assert [states.requests(n)[2].broker_epoch for n in (1, 2, 3)] == [
+        cluster.image.brokers[n].epoch for n in (1, 2, 3)
+    ]
+
+
 def test_settings_come_from_the_configuration() -> None:
     config = BrokerConfig.parse({"node.id": "1", "num.partitions": "4", "broker.session.timeout.ms": "5000"})
     settings = ControllerSettings.of(config)

@@ -258,6 +258,42 @@ def test_a_partitions_epoch_is_its_nodes_version_where_none_is_written() -> None
     assert found is not None and found.partition_epoch == 2
 
 
+def test_state_nodes_that_say_the_same_are_read_once_and_are_each_partitions_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever else the record depends on makes it another text: where the replicas are, the node's version."""
+    ours = json.dumps(
+        json.loads(STATE)
+        | {"holdfast": {"partition_epoch": 3, "created": 9, "elr": [2], "directories": ["AAAAAAAAAAAAAAAAAAAABw"] * 2}}
+    ).encode()
+    first = values.TopicNode(topic_id=T, replicas=((1, 2), (1, 2), (2, 1)), adding={1: (2,)}, removing={})
+    second = values.TopicNode(topic_id=UUID(int=99), replicas=((1, 2),), adding={}, removing={})
+    asked = [
+        (data, version, topic, number)
+        for data in (STATE, ours)
+        for version in (0, 7)
+        for topic, number in ((first, 0), (first, 1), (first, 2), (second, 0))
+    ]
+    expected = [values.read_state_node("/p", *each) for each in asked]
+    reads: list[object] = []
+    monkeypatch.setattr(values, "read_state_node", _counting(values.read_state_node, reads))
+    states = values.StateNodes()
+    assert [states.read("/p", *each) for each in asked] == expected
+    assert len(reads) == 12, "the fourth says what the first says, of another topic"
+    assert [states.read("/p", *each) for each in asked] == expected
+    assert len(reads) == 12
+    monkeypatch.setattr(values, "MAX_ALIKE", 1)
+    assert [states.read("/p", *each) for each in asked] == expected, "what is kept has a limit"
+
+
+def _counting(of: Callable[..., Any], calls: list[object]) -> Callable[..., Any]:
+    def counted(*arguments: object) -> Any:
+        calls.append(arguments)
+        return of(*arguments)
+
+    return counted
+
+
 def test_a_topics_assignment_is_written_once_in_each_multi() -> None:
     image, _ = START.apply(topic("t", 2000), START.next_offset)
     moves = [PartitionChangeRecord(partition=n, topic_id=T, replicas=(1, 2, 3, 4), adding=(4,)) for n in range(2000)]
