@@ -257,6 +257,27 @@ def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[.
     assert [p.kind for p in alone.problems] == [ProblemKind.UNKNOWN]
 
 
+def test_D20_an_audit_that_compared_nothing_says_so_and_does_not_end_well(
+    own_cluster: Callable[..., Cluster], spark: Any
+) -> None:
+    """As on a machine that has one of the brokers: a replica that is sound agrees with nobody."""
+    cluster = own_cluster(brokers=2)
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="two", partitions=1, replication_factor=2))
+        client.produce("two", 0, batch_of(0))
+    command = ["audit", "--bootstrap-server", cluster.bootstrap, "--topic", "two"]
+    assert audit.run(cluster.bootstrap, ["two"], spark=spark).ok
+    cluster.kill(2)
+    result = audit.run(cluster.bootstrap, ["two"], spark=spark)
+    assert (result.ok, result.is_sound, result.compared_nothing, result.records) == (False, True, True, PER_BATCH)
+    shown = CliRunner().invoke(main, command)
+    assert (shown.exit_code, "compared with nothing" in shown.stdout) == (3, True), shown.output
+    assert "agree" not in shown.stdout
+    as_json = CliRunner().invoke(main, [*command, "--json"])
+    verdict = json.loads(as_json.stdout.splitlines()[-1])
+    assert (as_json.exit_code, verdict["ok"], verdict["compared_nothing"], verdict["problems"]) == (3, False, True, 0)
+
+
 def test_a_topic_that_is_not_there(cluster: Cluster, spark: Any) -> None:
     with pytest.raises(AuditError, match="no-such-topic"):
         audit.run(cluster.bootstrap, ["no-such-topic"], spark=spark)

@@ -1,7 +1,8 @@
 """``holdfast audit``: thin over holdfast.spark.audit.
 
 Says per partition what was compared, as a table or as JSON lines; ends with 1 when replicas disagree or something is
-corrupt or missing, with 0 otherwise. Progress and complaints go to standard error.
+corrupt or missing, with 3 when nothing was compared with anything, with 0 otherwise. Progress and complaints go to
+standard error.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from holdfast.spark.audit import AuditResult, PartitionAudit, Progress
 
 
+COMPARED_NOTHING = 3
+"""Exit code."""
+NOTHING = "compared with nothing: of no partition two replicas could be read here"
+
+
 @click.command(short_help="Compare all replicas on disk, batch by batch.")
 @bootstrap_option
 @click.option("--topic", "topics", multiple=True, help="Topic to audit; repeatable. All without it, internal ones too.")
@@ -36,7 +42,8 @@ def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory:
 
     Reads the segment files of every replica up to the high watermark: contiguous offsets, right CRCs, equal bytes on
     all replicas. Runs on the machine that has the brokers' log directories; a directory that is offline or cannot be
-    read here is named and not compared. Exit code 1 if replicas disagree or anything is corrupt or missing.
+    read here is named and not compared. Exit code 1 if replicas disagree or anything is corrupt or missing, 3 if of no
+    partition two replicas could be read here: then nothing was compared.
     """
     from rich.console import Console
 
@@ -55,7 +62,14 @@ def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory:
             click.echo(line)
     else:
         show(result, console)
-    sys.exit(0 if result.ok else 1)
+    sys.exit(exit_code(result))
+
+
+def exit_code(result: AuditResult) -> int:
+    """0: replicas agree; 1: something is wrong; 3: nothing was compared."""
+    if not result.is_sound:
+        return 1
+    return COMPARED_NOTHING if result.compared_nothing else 0
 
 
 @contextmanager
@@ -88,7 +102,9 @@ def show(result: AuditResult, console: Console) -> None:
         console.print(line, style="red", markup=False, soft_wrap=True)
     count = result.problem_count
     skipped = f", {result.replicas_not_compared} not compared" if result.replicas_not_compared else ""
-    verdict = "replicas agree" if result.ok else f"{count:,} problem{'s' * (count != 1)}"
+    verdict = f"{count:,} problem{'s' * (count != 1)}"
+    if result.is_sound:
+        verdict = NOTHING if result.compared_nothing else "replicas agree"
     console.print(
         f"{len(result.partitions):,} partitions, {result.replicas:,} replicas{skipped}, {result.records:,} records, "
         f"{result.bytes_read / 1e6:,.1f} MB read in {result.seconds:.1f} s: {verdict}",
@@ -132,6 +148,7 @@ def json_lines(result: AuditResult) -> Iterator[str]:
             "partitions": len(result.partitions),
             "replicas": result.replicas,
             "replicas_not_compared": result.replicas_not_compared,
+            "compared_nothing": result.compared_nothing,
             "batches": result.batches,
             "records": result.records,
             "bytes": result.bytes,
