@@ -127,16 +127,19 @@ def victim(running: Running, topic: str, is_controller: bool) -> tuple[int, int]
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": running.cluster.bootstrap, "log_level": 0})
     admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, None).result(30)
 
-    def found() -> tuple[int, int] | None:
-        controller, view = running.active_controller(), running.cluster.describe([topic])
-        for (_, partition), seen in sorted(view.partitions.items()):
-            if seen.leader is not None and (seen.leader == controller) == is_controller:
-                return partition, seen.leader
-        return None
-
-    answer = wait_for(found, "a leader to kill", timeout_s=LIMIT_S)
+    answer = wait_for(lambda: leaders(running, topic, is_controller), "a leader to kill", timeout_s=LIMIT_S)
     assert answer is not None
-    return answer
+    return answer[0]
+
+
+def leaders(running: Running, topic: str, is_controller: bool) -> list[tuple[int, int]]:
+    """Partitions and their leaders, as far as they are, or are not, the controller."""
+    controller, view = running.active_controller(), running.cluster.describe([topic])
+    return [
+        (partition, seen.leader)
+        for (_, partition), seen in sorted(view.partitions.items())
+        if seen.leader is not None and (seen.leader == controller) == is_controller
+    ]
 
 
 def lost(bootstrap: str, topic: str, partition: int, writer: Writer) -> int:

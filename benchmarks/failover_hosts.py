@@ -187,13 +187,14 @@ def placed(
     """A partition and its leader, on a host as it is asked for: servers lead elsewhere after they were killed."""
 
     def found() -> tuple[int, int] | None:
-        partition, leader = failover.victim(running, topic, is_controller)
-        if (cluster.ensemble.leader() == leader) == leads_ensemble:
-            return partition, leader
-        if leads_ensemble or is_controller:
-            cluster.ensemble.servers[cluster.ensemble.leader()].kill()
-            cluster.revive()
-            cluster.wait_in_sync([topic])
+        failover.victim(running, topic, is_controller)  # leaderships are back
+        of_ensemble = cluster.ensemble.leader()
+        for partition, leader in failover.leaders(running, topic, is_controller):
+            if (leader == of_ensemble) == leads_ensemble:
+                return partition, leader
+        cluster.ensemble.servers[of_ensemble].kill()
+        cluster.revive()
+        cluster.wait_in_sync([topic])
         return None
 
     answer = wait_for(found, "a host with what is asked for", timeout_s=10 * LIMIT_S)

@@ -20,7 +20,7 @@ from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.coordination.lanes import InlineLanes
 from holdfast.coordination.metadata_copy import refuse_network_file_system
 from holdfast.metadata.image import ClusterImage
-from holdfast.metadata.records import FeatureLevelRecord, NoOpRecord
+from holdfast.metadata.records import FeatureLevelRecord, MetadataRecord, NoOpRecord, TopicRecord
 from holdfast.metadata.store import Candidate
 from holdfast.model.errors import (
     ConfigError,
@@ -163,6 +163,35 @@ def test_a_snapshot_replaces_the_log(directory: str) -> None:
     assert rebuilt.features == image.features
     assert rebuilt.controller_epoch == 2
     store.close()
+
+
+def test_a_log_is_replaced_before_it_is_much_longer_than_what_it_says(directory: str, store: EmbeddedStore) -> None:
+    """Whoever reigns next reads it: seconds of it would be seconds without a controller. After a large snapshot it may
+    be as long as that one, or snapshots would cost more than commits."""
+    claim = store.claim(ONE)
+    image, _ = ClusterImage.empty("c").apply(store.load(claim).records, 0)
+    topics = [TopicRecord(name=f"{n:0200d}", topic_id=UUID(int=n + 1)) for n in range(1_000)]
+
+    def commit(records: list[MetadataRecord]) -> None:
+        nonlocal image
+        image, _ = image.apply(records, store.commit(records, claim.epoch))
+
+    written = 0
+    while not store.wants_snapshot:
+        commit([NoOpRecord()] * 50)
+        written += 50
+    assert 1_000 < written < 20_000, "some thousands of small records"
+    commit([*topics])
+    store.snapshot(image, claim.epoch)
+    (snapshot,) = log_file(directory).parent.glob("*.checkpoint")
+    again = 0
+    while not store.wants_snapshot:
+        commit([NoOpRecord()] * 50)
+        again += 50
+    assert snapshot.stat().st_size > 200_000 and again > written
+    store.resign()
+    store.load(store.claim(ONE))
+    assert store.wants_snapshot, "the next reign knows how long both are"
 
 
 def test_a_snapshot_that_did_not_get_whole_is_not_used(directory: str, store: EmbeddedStore) -> None:

@@ -110,9 +110,12 @@ class Copies:
 
     @property
     def wants_snapshot(self) -> Callable[[int], bool]:
-        """Whether a log is longer than so many bytes, or in too many files."""
+        """Whether a log is longer than so many bytes and than the snapshot before it, or in too many files. So a reign
+        begins by reading at most twice what it must, and all snapshots together cost as much as all commits."""
         logs = [copy.log for copy in self._good.values()]
-        return lambda limit: any(each.tail_bytes > limit or each.has_many_segments for each in logs)
+        return lambda limit: any(
+            each.tail_bytes > max(limit, each.snapshot_bytes) or each.has_many_segments for each in logs
+        )
 
     # -- beginning a reign ---------------------------------------------------------------------------------------------
 

@@ -140,6 +140,8 @@ class MetadataLog:
         self._position = 0
         self._tail = 0
         self._segments = 0
+        self.snapshot_bytes = 0
+        """Of the last snapshot."""
         self._failure: KafkaStorageError | None = None
         self._parsed: dict[str, _Segment] = {}
         """What the last reading found, for the next one."""
@@ -273,6 +275,7 @@ class MetadataLog:
             raise KafkaStorageError(f"Metadata log {self._directory} cannot be written: {e}") from e
         self.end_offset = contents.end_offset
         self._tail = sum(len(batch.data) for batch in contents.batches)
+        self.snapshot_bytes = len(contents.snapshot)
         self._failure = None
 
     def replace(self, contents: Contents, epoch: ControllerEpoch) -> None:
@@ -292,6 +295,7 @@ class MetadataLog:
         self.end_offset = contents.end_offset
         self._segments = 1
         self._tail = self._position
+        self.snapshot_bytes = len(contents.snapshot)
         self._failure = None
 
     def _open_segment(self, base: Offset, data: bytes) -> None:
@@ -348,7 +352,7 @@ class MetadataLog:
             self._files.write_atomic(f"{self._directory}/{base:020d}-{epoch:010d}.checkpoint", data)
             if confirm is not None:
                 confirm()  # also where nothing is removed: else this snapshot is not one of that claim
-            self._tail = 0
+            self._tail, self.snapshot_bytes = 0, len(data)
             names = self._files.listdir(self._directory)
             self._remove_useless(names, base, Contents(base=base, snapshot_epoch=epoch), confirm)
         except OSError as e:
