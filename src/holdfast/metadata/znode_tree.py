@@ -155,6 +155,46 @@ def _topics(tree: Tree, unfinished: values.UnfinishedNode | None) -> Iterator[tu
             yield name, values.read_topic_node(path, tree[path].data)
 
 
+class StateNodes:
+    """Reads state nodes of many partitions, most of which say the same of themselves: each text is read once."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[object, ...], PartitionRecord] = {}
+
+    def read(self, path: str, data: bytes, version: int, topic: values.TopicNode, number: int) -> PartitionRecord:
+        """As ``read_state_node``."""
+        moves = topic.adding.get(number), topic.removing.get(number)
+        key = (data, version, topic.replicas[number], *moves)
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MAX_ALIKE:
+                self._known.clear()
+            known = self._known[key] = values.read_state_node(path, data, version, topic, number)
+            return known
+        return PartitionRecord(
+            partition=number,
+            topic_id=topic.topic_id,
+            replicas=known.replicas,
+            isr=known.isr,
+            leader=known.leader,
+            leader_epoch=known.leader_epoch,
+            partition_epoch=known.partition_epoch,
+            removing=known.removing,
+            adding=known.adding,
+            directories=known.directories,
+            recovery_state=known.recovery_state,
+            elr=known.elr,
+            last_known_elr=known.last_known_elr,
+            created=known.created,
+        )
+
+
+MAX_ALIKE: Final = 10_000
+"""Texts that are kept."""
+
+
 class _Reader:
     """One reading; the records in the order of ClusterImage.to_records."""
 
@@ -167,7 +207,7 @@ class _Reader:
         self._unfinished = _unfinished(tree)
         self._records: list[MetadataRecord] = []
         self._repairs: list[NodeWrite] = []
-        self._states = values.StateNodes()
+        self._states = StateNodes()
 
     def read(self) -> Reading:
         self._features()

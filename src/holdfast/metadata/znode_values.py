@@ -270,46 +270,6 @@ def read_state_node(path: str, data: bytes, version: int, topic: TopicNode, numb
     )
 
 
-class StateNodes:
-    """Reads state nodes of many partitions, most of which say the same of themselves: each text is read once."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], PartitionRecord] = {}
-
-    def read(self, path: str, data: bytes, version: int, topic: TopicNode, number: int) -> PartitionRecord:
-        """As ``read_state_node``."""
-        moves = topic.adding.get(number), topic.removing.get(number)
-        key = (data, version, topic.replicas[number], *moves)
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= MAX_ALIKE:
-                self._known.clear()
-            known = self._known[key] = read_state_node(path, data, version, topic, number)
-            return known
-        return PartitionRecord(
-            partition=number,
-            topic_id=topic.topic_id,
-            replicas=known.replicas,
-            isr=known.isr,
-            leader=known.leader,
-            leader_epoch=known.leader_epoch,
-            partition_epoch=known.partition_epoch,
-            removing=known.removing,
-            adding=known.adding,
-            directories=known.directories,
-            recovery_state=known.recovery_state,
-            elr=known.elr,
-            last_known_elr=known.last_known_elr,
-            created=known.created,
-        )
-
-
-MAX_ALIKE: Final = 10_000
-"""Texts that are kept."""
-
-
 def stateless(topic: TopicNode, number: int) -> PartitionRecord:
     """A partition that Kafka's controller has not made yet: nobody leads it, and nobody has anything of it."""
     return PartitionRecord(

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.metadata import znode_notices as notices
 from holdfast.metadata import znode_paths as paths
+from holdfast.metadata import znode_tree
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from holdfast.metadata.records import (
@@ -23,7 +24,7 @@ from holdfast.metadata.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from holdfast.metadata.znode_tree import TreeNode, image_of, read_tree
+from holdfast.metadata.znode_tree import StateNodes, TreeNode, image_of, read_tree
 from holdfast.metadata.znode_writes import DeleteNode, Multi, cut, weight
 from holdfast.metadata.znodes import TreeWriter, log_end, registration
 from holdfast.model.errors import MetadataError
@@ -277,12 +278,12 @@ def test_state_nodes_that_say_the_same_are_read_once_and_are_each_partitions_own
     expected = [values.read_state_node("/p", *each) for each in asked]
     reads: list[object] = []
     monkeypatch.setattr(values, "read_state_node", _counting(values.read_state_node, reads))
-    states = values.StateNodes()
+    states = StateNodes()
     assert [states.read("/p", *each) for each in asked] == expected
     assert len(reads) == 12, "the fourth says what the first says, of another topic"
     assert [states.read("/p", *each) for each in asked] == expected
     assert len(reads) == 12
-    monkeypatch.setattr(values, "MAX_ALIKE", 1)
+    monkeypatch.setattr(znode_tree, "MAX_ALIKE", 1)
     assert [states.read("/p", *each) for each in asked] == expected, "what is kept has a limit"
 
 
