@@ -18,16 +18,19 @@ from kio.schema.fetch.v4.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v4.response import FetchResponse
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
+from kio.schema.offset_fetch.v5.request import OffsetFetchRequest, OffsetFetchRequestTopic
+from kio.schema.offset_fetch.v5.response import OffsetFetchResponse
 from kio.schema.offset_for_leader_epoch.v3.request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
 from kio.schema.offset_for_leader_epoch.v3.response import OffsetForLeaderEpochResponse
-from kio.schema.types import BrokerId, TopicName
+from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
+from holdfast.groups.partitioning import partition_for
 from holdfast.testing import ClusterView, wait_for
 from tests.chaos.brokers import Brokers
 from tests.chaos.producers import EAGER, QUIET
@@ -37,7 +40,8 @@ pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own
 
 TIMEOUT_S = 60
 SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
-NOT_LEADER, OUT_OF_RANGE = 6, 1
+NOT_LEADER, OUT_OF_RANGE, NOT_COORDINATOR = 6, 1, 16
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @pytest.fixture
@@ -206,4 +210,62 @@ def test_H_13_a_leader_that_was_given_up_does_not_say_that_a_later_epoch_never_w
     give_up(brokers, topic, partition, controller, old)
     assert write(brokers, others, topic, partition) == [0, 1, 2, 3, 4]
     assert end_of_epoch(where, topic, partition, 1000) == (NOT_LEADER, -1)
+    brokers.network.heal(controller, old)
+
+
+def committed(address: tuple[str, int], group: str, topic: str) -> tuple[int, int]:
+    """What this broker says of partition 0: error code and offset."""
+    asked = OffsetFetchRequestTopic(name=TopicName(topic), partition_indexes=(i32(0),))
+    request = OffsetFetchRequest(group_id=GroupId(group), topics=(asked,))
+    body = io.BytesIO()
+    body.write(struct.pack(">hhih", 9, request.__version__, 1, 4) + b"test")
+    entity_writer(OffsetFetchRequest)(body, request)
+    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as file:
+        connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
+        (size,) = struct.unpack(">i", file.read(4))
+        answer, _ = entity_reader(OffsetFetchResponse)(file.read(size), 4)
+    if answer.error_code:
+        return int(answer.error_code), -1
+    [topic_answer] = answer.topics
+    return 0, int(topic_answer.partitions[0].committed_offset)
+
+
+def commit(brokers: Brokers, by: tuple[int, ...], group: str, topic: str, offset: int) -> None:
+    servers = ",".join("{}:{}".format(*brokers.network.advertised(broker)) for broker in by)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, **EAGER, **QUIET})
+    at = confluent_kafka.TopicPartition(topic, 0, offset)
+    try:
+        wait_for(lambda: _is_committed(consumer, at), f"{group} to commit {offset}", timeout_s=TIMEOUT_S)
+    finally:
+        consumer.close()
+
+
+def _is_committed(consumer: confluent_kafka.Consumer, at: confluent_kafka.TopicPartition) -> bool:
+    try:
+        consumer.commit(offsets=[at], asynchronous=False)
+    except confluent_kafka.KafkaException:
+        return False
+    return True
+
+
+def test_H_13_a_coordinator_that_was_given_up_tells_no_old_commit(brokers: Brokers, topic: str) -> None:
+    """A consumer that joins there would read again what its group has behind it. One that only cannot reach its
+    controller, and that the others still follow, goes on."""
+    _, _, controller, _ = led(brokers, topic)
+    commit(brokers, brokers.ids, "first", topic, 1)
+    count = len(in_sync(brokers, OFFSETS_TOPIC).partitions)
+    view = in_sync(brokers, OFFSETS_TOPIC).partitions
+    group, partition, old = next(
+        (name, number, leader)
+        for name in (f"group-{n}" for n in range(100))
+        if (leader := view[OFFSETS_TOPIC, (number := partition_for(name, count))].leader) not in (controller, None)
+    )
+    assert old is not None
+    where = brokers.network.advertised(old)
+    commit(brokers, brokers.ids, group, topic, 17)
+    assert committed(where, group, topic) == (0, 17)
+
+    give_up(brokers, OFFSETS_TOPIC, partition, controller, old)
+    commit(brokers, tuple(broker for broker in brokers.ids if broker != old), group, topic, 28)
+    assert committed(where, group, topic) == (NOT_COORDINATOR, -1)
     brokers.network.heal(controller, old)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import confluent_kafka
 import pytest
 
 from holdfast.client.connection import BrokerConnection
 from holdfast.testing import wait_for
 from tests.system.test_between_brokers import LATER, STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH, order
-from tests.zookeeper.brokers import Brokers
+from tests.zookeeper.brokers import TIMEOUT_S, Brokers
 from tests.zookeeper.cluster_nodes import ClusterNodes
 from tests.zookeeper.late_requests import Creation, said_in
 from tests.zookeeper.reigns import check_reigns
@@ -207,6 +208,9 @@ def test_brokers_serve_what_they_lead_while_the_ensemble_is_away(tmp_path: Path,
             leaders = {at: p.leader for at, p in brokers.describe([topic]).partitions.items()}
             writer, written = brokers.producer(), 100
             brokers.produce(topic, 0, 100, 3, writer)  # a new one asks the controller who it is
+            reader = confluent_kafka.Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "readers"})
+            place = confluent_kafka.TopicPartition(topic, 0)
+            reader.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 50)], asynchronous=False)
             for go, come in (
                 (server.kill, server.start),
                 (lambda: server.signal(signal.SIGSTOP), lambda: server.signal(signal.SIGCONT)),
@@ -217,11 +221,14 @@ def test_brokers_serve_what_they_lead_while_the_ensemble_is_away(tmp_path: Path,
                     brokers.produce(topic, written, 100, 3, writer)
                     written += 100
                     assert brokers.consume(topic)[-1] == written - 1
+                # Longer than any session: the coordinator knows by its followers that it is one still.
+                assert reader.committed([place], timeout=TIMEOUT_S)[0].offset == 50
                 come()
                 wait_for(lambda at=written: brokers.has(f"{topic}-{at}", [[3, 2, 1]]), "a new topic")  # type: ignore[misc]
                 brokers.wait_in_sync([topic, f"{topic}-{written}"])
                 if come == server.start:
                     assert {at: p.leader for at, p in brokers.describe([topic]).partitions.items()} == leaders
+            reader.close()
             brokers.produce(topic, written, 100, 3)
             for partition in range(3):
                 assert brokers.consume(topic, partition) == list(range(written + 100))

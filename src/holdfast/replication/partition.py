@@ -59,6 +59,10 @@ class ConsumerWait(Protocol):
 class FollowerEntry(OfLog, Protocol):
     """The partition in a follower's fetch session."""
 
+    @property
+    def asked_ms(self) -> int:
+        """When its follower asked last."""
+
     def on_append(self, end_offset: Offset, now_ms: int) -> None:
         """The log has grown."""
 
@@ -111,6 +115,13 @@ class Partition(HostedReplica):
         """What was read again last, because somebody could not take it (question.py)."""
 
     # -- roles ---------------------------------------------------------------------------------------------------
+
+    def is_followed_since(self, moment_ms: int) -> bool:
+        """Whether it leads, and every other in-sync replica has asked it for more later than that: nobody else led it
+        then, since whoever is elected has been in sync, and follows nobody."""
+        own = self.around.broker_id
+        others = [self.entries.get(broker) for broker in self.isr.committed if broker != own]
+        return self.is_open and all(entry is not None and entry.asked_ms > moment_ms for entry in others)
 
     def become_leader(self, state: PartitionState, now_ms: int, opened: Callable[[], None]) -> None:
         """Lead from now on; ``opened`` is called when the partition can serve."""

@@ -71,6 +71,11 @@ class SessionEntry:
         self._told_mark: Offset | None = None
         self._told_start: Offset | None = None
 
+    @property
+    def asked_ms(self) -> int:
+        """When its follower asked last, for this partition or, having it still, for others."""
+        return self.session.asked_ms
+
     def on_append(self, end_offset: Offset, now_ms: int) -> None:
         """The log has grown."""
         if self.armed and self.query.offset < end_offset and not self.reading:
@@ -185,6 +190,7 @@ class FollowerSession:
         "_release",
         "_replica_id",
         "_unknown",
+        "asked_ms",
         "broker_epoch",
         "id",
         "news",
@@ -212,6 +218,8 @@ class FollowerSession:
         """Entries whose high watermark or log start may have moved."""
         self._parked: _Parked | None = None
         self._collecting = False
+        self.asked_ms = 0
+        """When the last fetch came."""
         self._release: _Release | None = None
         """When the throttle lets something through again that is ready."""
 
@@ -229,6 +237,7 @@ class FollowerSession:
         """One fetch: only changed partitions come in, only those with news go out. Any data is enough to answer,
         whatever ``min_bytes``, unless that is 0: then it is answered at once."""
         self.flush()
+        self.asked_ms = now_ms
         for tp in forgotten:
             entry = self._entries.get(tp)
             if entry is not None:

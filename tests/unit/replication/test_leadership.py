@@ -39,6 +39,28 @@ def list_offset(cluster: Any, broker: int, what: OffsetSpec | int, epoch: int | 
     return answer
 
 
+def test_H_13_the_in_sync_replicas_that_go_on_asking_say_that_nobody_else_leads(cluster: Any) -> None:
+    """One of them would ask nobody if it led, and another leader if it had been told of one."""
+    cluster.create(1, 2, 3)
+    led, moment_ms = cluster[1].replicas.partitions[TP], cluster.now_ms
+    assert not led.is_followed_since(moment_ms), "they wait for news, and have been for a while"
+    cluster.wait(600)
+    assert led.is_followed_since(moment_ms)
+    assert not cluster[2].replicas.partitions[TP].is_followed_since(0), "it does not lead"
+    cluster.change(leader=2, isr=(2, 3))  # the first is cut off, and not told
+    cluster.broadcast(to=(2, 3))
+    moment_ms = cluster.now_ms
+    cluster.wait(2_000)
+    assert led.is_open and not led.is_followed_since(moment_ms)
+    assert cluster[2].replicas.partitions[TP].is_followed_since(moment_ms)
+
+
+def test_H_13_one_that_is_in_sync_alone_needs_nobody_to_say_so(cluster: Any) -> None:
+    cluster.create(1, 2, isr=(1,), settle=False)
+    led = cluster[1].replicas.partitions[TP]
+    assert led.is_followed_since(cluster.now_ms) is led.is_open
+
+
 # -- leader changes ----------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.broker.handlers.leaders import is_led_here
+from holdfast.groups.partitioning import partition_for
 from holdfast.groups.types import (
     CommitRequest,
     CommitResult,
@@ -34,7 +36,7 @@ from holdfast.groups.types import (
     SyncResult,
 )
 from holdfast.model.errors import HoldfastError, UnknownTopicIdError, UnknownTopicOrPartitionError
-from holdfast.model.group_errors import GroupIdNotFoundError
+from holdfast.model.group_errors import GroupIdNotFoundError, NotCoordinatorError
 from holdfast.model.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -234,8 +236,8 @@ def _per_partition(ctx: RequestContext, topics: Iterable[Any], result: CommitRes
 async def handle_offset_fetch(ctx: RequestContext, request: Any) -> Any:
     """One group before version 8, several from then on."""
     if ctx.version >= _FETCH_MANY:
-        return respond(ctx, groups=[_fetch_group(ctx, group) for group in request.groups])
-    answer = _fetch_group(ctx, request)
+        return respond(ctx, groups=await asyncio.gather(*(_fetch_group(ctx, group) for group in request.groups)))
+    answer = await _fetch_group(ctx, request)
     if ctx.version < _FETCH_ERROR and answer["error_code"] is not None:
         answer["topics"] = [
             {
@@ -249,8 +251,13 @@ async def handle_offset_fetch(ctx: RequestContext, request: Any) -> Any:
     return respond(ctx, topics=answer["topics"], error_code=answer["error_code"])
 
 
-def _fetch_group(ctx: RequestContext, group: Any) -> dict[str, Any]:
+async def _fetch_group(ctx: RequestContext, group: Any) -> dict[str, Any]:
     coordinator = _coordinator(ctx)
+    of_group = TopicPartition(OFFSETS_TOPIC, partition_for(group.group_id, coordinator.partition_count))
+    if not await is_led_here(ctx.broker, of_group):
+        # The next coordinator may have taken a commit: what is known here would send a consumer back.
+        error = NotCoordinatorError("the session is over: another broker may coordinate the group")
+        return {"group_id": group.group_id, "topics": [], "error_code": error}
     if group.topics is None:
         found = coordinator.fetch_offsets(group.group_id, None, ctx.now_ms)
         return {"group_id": group.group_id, "topics": _all_topics(ctx, found), "error_code": found.error}

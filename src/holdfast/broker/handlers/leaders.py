@@ -7,14 +7,48 @@ told so believes it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
 
 if TYPE_CHECKING:
+    from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.model.config import BrokerConfig
     from holdfast.replication.local_replicas import LocalReplicas
+
+
+CONFIRM_SLACK_MS = 500
+"""Beyond the time for which a leader holds a follower's fetch."""
+CONFIRM_INTERVAL_S = 0.02
+
+
+class KnowsSession(Protocol):
+    """A broker that knows whether its session with the controller lasts."""
+
+    config: BrokerConfig
+    membership: Membership
+    replicas: LocalReplicas
+
+    def now_ms(self) -> int: ...
+
+
+async def is_led_here(broker: KnowsSession, tp: TopicPartition) -> bool:
+    """Whether this broker leads the partition for sure, and did when it was asked (H-13). While its session lasts it
+    does; after that another one may have been elected, so the in-sync replicas are waited for: they fetch from whoever
+    leads. So a broker that only has no controller goes on, and one that was cut off and given up does not."""
+    began_ms = broker.now_ms()
+    limit_ms = began_ms + broker.config.int("replica.fetch.wait.max.ms") + CONFIRM_SLACK_MS
+    while not broker.membership.is_current:
+        replica = broker.replicas.partitions.get(tp)
+        if replica is None or not replica.is_open or broker.now_ms() >= limit_ms:
+            return False
+        if replica.is_followed_since(began_ms):
+            return True
+        await asyncio.sleep(CONFIRM_INTERVAL_S)
+    return True
 
 
 class KnowsLeaders(Protocol):
