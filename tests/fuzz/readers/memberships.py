@@ -87,7 +87,10 @@ def _make() -> Run:
                 except HoldfastError:
                     continue
                 time_ms = now_ms
-                broker: Any = SimpleNamespace(groups=coordinator, metadata=metadata, now_ms=lambda t=time_ms: t)
+                broker: Any = SimpleNamespace(
+                    groups=coordinator, metadata=metadata, now_ms=lambda t=time_ms: t,
+                    membership=SimpleNamespace(is_current=True),
+                )  # fmt: skip
                 connection: Any = SimpleNamespace(peer=("127.0.0.1", 1))
                 ctx = RequestContext(
                     broker=broker, connection=connection, api_key=key, version=version, correlation_id=1,

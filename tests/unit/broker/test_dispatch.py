@@ -170,7 +170,8 @@ async def test_an_error_of_a_handler_is_the_answers_error() -> None:
     async def none_left() -> int:
         raise CoordinatorLoadInProgressError("no block of ids")
 
-    async with served(producer_ids=SimpleNamespace(next=none_left)) as client:
+    shell, membership = SimpleNamespace(next=none_left), SimpleNamespace(is_current=True)
+    async with served(producer_ids=shell, membership=membership) as client:
         answer = await client.ask(22, 4, {"transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1})
         assert int(answer.error_code) == 14
         assert await client.ask(18, 0, {}), "the connection stays"

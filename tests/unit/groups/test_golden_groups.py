@@ -56,7 +56,12 @@ class Recorded:
         frame = memoryview(bytes.fromhex(case["request_hex"]))
         header = parse_request_header(frame)
         body = bytes(frame[header.body_offset :])
-        broker = SimpleNamespace(groups=world.coordinator, metadata=self.metadata, now_ms=lambda: world.now_ms)
+        broker = SimpleNamespace(
+            groups=world.coordinator,
+            metadata=self.metadata,
+            now_ms=lambda: world.now_ms,
+            membership=SimpleNamespace(is_current=True),
+        )
         ctx = RequestContext(
             broker=broker,  # type: ignore[arg-type]
             connection=SimpleNamespace(peer=("127.0.0.1", 1)),  # type: ignore[arg-type]

@@ -38,7 +38,10 @@ class Wire:
         world = self.world
         ctx = RequestContext(
             broker=SimpleNamespace(  # type: ignore[arg-type]
-                groups=world.coordinator, metadata=self.metadata, now_ms=lambda: world.now_ms
+                groups=world.coordinator,
+                metadata=self.metadata,
+                now_ms=lambda: world.now_ms,
+                membership=SimpleNamespace(is_current=True),
             ),
             connection=SimpleNamespace(peer=("127.0.0.1", 1)),  # type: ignore[arg-type]
             api_key=key,

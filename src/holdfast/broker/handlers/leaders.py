@@ -39,6 +39,8 @@ async def is_led_here(broker: KnowsSession, tp: TopicPartition) -> bool:
     """Whether this broker leads the partition for sure, and did when it was asked (H-13). While its session lasts it
     does; after that another one may have been elected, so the in-sync replicas are waited for: they fetch from whoever
     leads. So a broker that only has no controller goes on, and one that was cut off and given up does not."""
+    if broker.membership.is_current:
+        return True
     began_ms = broker.now_ms()
     limit_ms = began_ms + broker.config.int("replica.fetch.wait.max.ms") + CONFIRM_SLACK_MS
     while not broker.membership.is_current:
