@@ -128,6 +128,8 @@ class ReadOptions:
     request_timeout_s: float
     check_crc: bool
     client_id: str
+    offset_retries: int | None
+    offset_retry_pause_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +244,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     minimum, maximum = options.number("minOffsetsPerTrigger", None), options.number("maxOffsetsPerTrigger", None)
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(f"option minOffsetsPerTrigger={minimum} is more than maxOffsetsPerTrigger={maximum}")
+    pause_ms = options.number("fetchOffset.retryIntervalMs", None, least=0)
     return ReadOptions(
         bootstrap=options.bootstrap(),
         subscription=_subscription(options),
@@ -262,6 +265,8 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         request_timeout_s=options.required_number("kafka.request.timeout.ms", 30_000) / 1000,
         check_crc=options.flag("kafka.check.crcs", True),
         client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
+        offset_retries=options.number("fetchOffset.numRetries", None, least=0),
+        offset_retry_pause_s=None if pause_ms is None else pause_ms / 1000,
     )
 
 

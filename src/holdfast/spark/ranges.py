@@ -6,9 +6,9 @@ partitions, and how ranges become tasks.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.model.types import Offset, TopicPartition
+from holdfast.model.types import LeaderEpoch, Offset, TopicPartition
 
 OffsetJson: TypeAlias = dict[str, dict[str, int]]
 Positions: TypeAlias = dict[TopicPartition, Offset]
@@ -19,6 +19,22 @@ WORTH_A_TASK: Final = 20_000
 """Fewer records than this are not worth another task: one costs about as long as reading them."""
 
 
+class Leader(NamedTuple):
+    """Where the leader of a partition listens, and in which epoch it leads: a broker that leads in another one refuses
+    a fetch (KIP-320)."""
+
+    host: str
+    port: int
+    epoch: LeaderEpoch | None = None
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends, and in which leader epoch."""
+
+    offset: Offset
+    epoch: LeaderEpoch | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """Offsets ``start <= offset < end`` of one partition, and where its leader was seen."""
@@ -26,7 +42,7 @@ class Range:
     tp: TopicPartition
     start: Offset
     end: Offset
-    leader: tuple[str, int] | None = None
+    leader: Leader | None = None
 
     @property
     def size(self) -> int:

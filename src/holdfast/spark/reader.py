@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 
 from holdfast.model.types import TopicPartition
 from holdfast.spark.options import EARLIEST, AtOffsets, OptionError, ReadOptions
-from holdfast.spark.ranges import OffsetJson, Positions, Range, from_json, limited, tasks_of, to_json
+from holdfast.spark.ranges import Leader, OffsetJson, Positions, Range, from_json, limited, tasks_of, to_json
 
 PARALLELISM = "HOLDFAST_SPARK_PARALLELISM"
 """Environment variable that sessions made by holdfast.spark.session set: the source cannot see defaultParallelism."""
@@ -94,8 +94,8 @@ class _Guide:
             self._topics = Topics(self._options)
         return self._topics
 
-    def leader(self, tp: TopicPartition) -> tuple[str, int]:
-        found: tuple[str, int] = self._asked().leader(tp)
+    def leader(self, tp: TopicPartition) -> Leader:
+        found: Leader = self._asked().leader(tp)
         return found
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, positions: Positions) -> Positions:
         topics = self._topics()
-        found: Positions = topics.latest(topics.partitions())
+        found: Positions = topics.latest(topics.partitions(positions))
         return found
 
     def _with_new(self, positions: Positions, latest: Positions) -> Positions:

@@ -1,0 +1,101 @@
+"""What a task does when a fetch is not answered with records: which of it is a loss, and which passes by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import TopicPartition
+from holdfast.spark.options import parse_read
+from holdfast.spark.ranges import Range
+from holdfast.spark.reader import read_ranges
+from holdfast.spark.topics import DataLossError, Topics
+from tests.unit.spark.log_cluster import LogCluster, failed
+
+TP = TopicPartition("t", 0)
+OFFSETS = StructType([StructField("offset", LongType())])
+OUT_OF_RANGE = failed(1)
+EMPTY = failed(0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LogCluster]:
+    with LogCluster(2) as running:
+        yield running
+
+
+def read(cluster: LogCluster, start: int, end: int, **options: str) -> list[int]:
+    """The offsets that a task gets from the range."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "kafka.fetch.max.wait.ms": "0"}
+    parsed = parse_read(given | {name.replace("__", "."): text for name, text in options.items()}, streaming=True)
+    ranges = (Range(tp=TP, start=start, end=end, leader=Topics(parsed).leaders([TP])[TP]),)
+    return [offset for batch in read_ranges(ranges, OFFSETS, parsed) for offset in batch.column("offset").to_pylist()]
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+def test_spark_D5_an_out_of_range_that_has_passed_when_bounds_are_asked_is_asked_again(
+    cluster: LogCluster, strict: str
+) -> None:
+    cluster.topic("t")[0].append(500)
+    cluster.fetch_script = [OUT_OF_RANGE, OUT_OF_RANGE]
+    assert read(cluster, 100, 400, failOnDataLoss=strict) == list(range(100, 400))
+
+
+def test_spark_D5_only_what_is_outside_of_the_log_is_skipped(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    for _ in range(5):
+        log.append(100)
+    log.start, log.batches = 200, log.batches[2:]
+    assert read(cluster, 100, 400, failOnDataLoss="false") == list(range(200, 400))
+    with pytest.raises(DataLossError, match="t-0: offset 100 is gone, the log starts at 200"):
+        read(cluster, 100, 400)
+
+
+def test_spark_D5_an_out_of_range_that_does_not_pass_ends_with_the_poll_timeout(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(500)
+    cluster.fetch_script = [lambda *_: OUT_OF_RANGE] * 10_000
+    with pytest.raises(HoldfastError, match=r"no records at offset 100 .* within 0.3 s"):
+        read(cluster, 100, 400, kafkaConsumer__pollTimeoutMs="300")
+
+
+def test_spark_D6_a_planned_end_beyond_the_log_is_a_loss_at_once(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(50)
+    began_s = time.monotonic()
+    with pytest.raises(DataLossError, match=r"t-0: the log ends at 50, .* read up to 400"):
+        read(cluster, 0, 400)
+    with pytest.raises(DataLossError, match=r"t-0: the log ends at 50, offset 300 .* read up to 400"):
+        read(cluster, 300, 400)
+    assert read(cluster, 0, 400, failOnDataLoss="false") == list(range(50))
+    assert read(cluster, 300, 400, failOnDataLoss="false") == []
+    assert time.monotonic() - began_s < 60  # and not the poll timeout, twice that, each time
+
+
+def test_spark_D6_an_empty_answer_within_the_log_is_asked_again(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(50)
+    cluster.fetch_script = [EMPTY, EMPTY]
+    assert read(cluster, 0, 50) == list(range(50))
+    assert cluster.asked(2) > 0, "nobody asked where the log ends"
+
+
+def test_spark_D7_a_throttled_answer_without_topics_is_waited_out_and_asked_again(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(50)
+    cluster.fetch_script = [200, 200]
+    began_s = time.monotonic()
+    # What a broker throttles does not count as silence.
+    assert read(cluster, 0, 50, kafkaConsumer__pollTimeoutMs="100") == list(range(50))
+    assert time.monotonic() - began_s >= 0.4
+    assert len(cluster.fetched) == 3
+
+
+def test_spark_D7_a_throttled_answer_to_a_fetch_that_was_sent_ahead(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    for _ in range(6):
+        log.append(10)
+    usual: Any = lambda *_: None  # noqa: E731
+    cluster.fetch_script = [usual, 100, usual, 50]
+    assert read(cluster, 0, 60, kafka__max__partition__fetch__bytes="1") == list(range(60))
