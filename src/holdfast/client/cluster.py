@@ -121,12 +121,16 @@ class KafkaClient:
         return view
 
     async def metadata_of(self, broker_id: BrokerId, topics: Sequence[str]) -> ClusterView:
-        """What one broker sees, not retried: for a second opinion. It does not become what this client goes by."""
+        """What one broker sees, not retried: for a second opinion. ``learn`` makes it what this client goes by."""
         asked = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
         request = MetadataRequest(
             topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
         )
         return cluster_view(await self.ask_broker(broker_id, request))
+
+    def learn(self, topics: Mapping[str, TopicView]) -> None:
+        """Topics as ``metadata_of`` told of them."""
+        self._topics.update(topics)
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicView:
         """One topic with all its leaders known; raises its error otherwise, after retrying."""

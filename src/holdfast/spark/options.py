@@ -24,7 +24,7 @@ READ_OPTIONS: Final = (
     "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "groupIdPrefix",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "onTopicRecreated", "includeHeaders", "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 WRITE_OPTIONS: Final = ("topic", "includeHeaders")
@@ -115,6 +115,7 @@ class ReadOptions:
     end: Position
     latest_where_no_time: bool
     fail_on_data_loss: bool
+    fail_on_recreated: bool
     include_headers: bool
     max_offsets: int | None
     min_offsets: int | None
@@ -244,6 +245,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     minimum, maximum = options.number("minOffsetsPerTrigger", None), options.number("maxOffsetsPerTrigger", None)
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(f"option minOffsetsPerTrigger={minimum} is more than maxOffsetsPerTrigger={maximum}")
+    fail = options.flag("failOnDataLoss", True)
     pause_ms = options.number("fetchOffset.retryIntervalMs", None, least=0)
     return ReadOptions(
         bootstrap=options.bootstrap(),
@@ -251,7 +253,9 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         start=start,
         end=end,
         latest_where_no_time=strategy == "latest",
-        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        fail_on_data_loss=fail,
+        fail_on_recreated=options.choice("onTopicRecreated", "fail" if fail else "restart", ("fail", "restart"))
+        == "fail",
         include_headers=options.flag("includeHeaders", False),
         max_offsets=maximum,
         min_offsets=minimum,

@@ -6,11 +6,11 @@ partitions, and how ranges become tasks.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from holdfast.model.types import LeaderEpoch, Offset, TopicPartition
 
-OffsetJson: TypeAlias = dict[str, dict[str, int]]
+OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 Positions: TypeAlias = dict[TopicPartition, Offset]
 
 RECORDS_PER_TASK: Final = 4_000_000
@@ -49,19 +49,21 @@ class Range:
         return self.end - self.start
 
 
-def to_json(positions: Mapping[TopicPartition, Offset]) -> OffsetJson:
+def to_json(positions: Mapping[TopicPartition, Offset]) -> dict[str, dict[str, int]]:
     """Sorted, so that equal positions are equal text."""
-    found: OffsetJson = {}
+    found: dict[str, dict[str, int]] = {}
     for tp in sorted(positions):
         found.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
     return found
 
 
-def from_json(text: Mapping[str, Mapping[str, int]]) -> Positions:
-    """The positions of a checkpoint; also of one that Spark's own source wrote."""
+def from_json(text: Mapping[str, Mapping[str, Any]]) -> Positions:
+    """The positions of a checkpoint; also of one that Spark's own source wrote. What else there is in it
+    (stream_offsets.py) stands under a key that no topic can have."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in text.items()
+        if not topic.startswith("@")
         for partition, offset in partitions.items()
     }
 

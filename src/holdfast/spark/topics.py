@@ -94,7 +94,7 @@ class Topics:
         doubtful = {tp.topic for tp in known - found}
         if doubtful:
             again = self._second_opinion(sorted(doubtful))
-            found |= {tp for topic in again.values() if topic.error is None for tp in partitions(topic)}
+            found |= {tp for topic in again.values() for tp in partitions(topic)}
         return sorted(found)
 
     def _assigned(self, topic: TopicView, wanted: tuple[int, ...], known: set[TopicPartition]) -> list[TopicPartition]:
@@ -114,7 +114,7 @@ class Topics:
         if unknown:
             again = self._second_opinion(unknown)
             for name in unknown:
-                if again[name].error is not None:
+                if name not in again:
                     raise OptionError(f"option {option}: topic {name!r} does not exist at {self._options.bootstrap}")
             topics |= again
         return topics
@@ -141,40 +141,39 @@ class Topics:
         self._learn(found)
         return found
 
-    def _second_opinion(self, names: list[str]) -> dict[str, TopicView]:
-        """Topics as another broker sees them; one that nobody knows of has its error.
+    async def _opinions(self, names: list[str]) -> list[dict[str, TopicView]]:
+        """The topics as two brokers see them: it is not told which broker is usually asked, and one of two is another
+        one. One that is being made, or is not known of, is left out."""
+        found: list[dict[str, TopicView]] = []
+        trouble: HoldfastError = LeaderNotAvailableError("no broker of the cluster is known")
+        for broker_id in random.sample(sorted(self._nodes), len(self._nodes)):
+            try:
+                view = await self._client.aio.metadata_of(broker_id, names)
+            except HoldfastError as error:
+                trouble = error
+                continue
+            found.append({name: topic for name, topic in view.topics.items() if topic.error is None})
+            passing = [topic.error for topic in view.topics.values() if topic.error is not None]
+            trouble = next((each for each in passing if not isinstance(each, UnknownTopicOrPartitionError)), trouble)
+            if passing and trouble in passing:
+                raise trouble
+            if len(found) == OPINIONS:
+                break
+        if not found:
+            raise trouble
+        return found
 
-        It is not told which broker gave the first answer, so two are asked: one of them is another one, if there is.
-        """
+    def _second_opinion(self, names: list[str]) -> dict[str, TopicView]:
+        """Those of the topics that any of two brokers knows of."""
 
         async def once() -> dict[str, TopicView]:
-            asked = random.sample(sorted(self._nodes), len(self._nodes))
-            found: dict[str, TopicView] = {}
-            denied = 0
-            trouble: HoldfastError = LeaderNotAvailableError("no broker of the cluster is known")
-            for broker_id in asked:
-                try:
-                    view = await self._client.aio.metadata_of(broker_id, names)
-                except HoldfastError as error:
-                    trouble = error
-                    continue
-                denied += 1
-                for name in names:
-                    there = view.topics.get(name)
-                    if there is not None and there.error is None:
-                        found[name] = there
-                    elif there is not None and not isinstance(there.error, UnknownTopicOrPartitionError):
-                        raise there.error or trouble
-                if denied == OPINIONS or len(found) == len(names):
-                    break
-            if not denied:
-                raise trouble
+            found = {name: topic for opinion in await self._opinions(names) for name, topic in opinion.items()}
+            self._client.aio.learn(found)
             return found
 
         found = self._client.run(self._client.aio.retrying(once))
         self._learn(found)
-        gone = UnknownTopicOrPartitionError("no broker that was asked knows of it")
-        return {name: found.get(name) or _unknown(name, gone) for name in names}
+        return found
 
     def _learn(self, topics: Mapping[str, TopicView]) -> None:
         for name, topic in topics.items():
@@ -183,22 +182,35 @@ class Topics:
 
     def topic_ids(self, before: Mapping[str, UUID]) -> dict[str, UUID]:
         """The ids of the topics that this reader has seen, as last seen; where there are ids. One that is not as it was
-        ``before`` is so at a second broker too: a stale one may still tell of the topic that was."""
+        ``before`` is what two brokers agree on: a stale one may still tell of the topic that was."""
         doubtful = [name for name, old in before.items() if self._ids.get(name, old) != old]
+
+        async def once() -> dict[str, UUID]:
+            agreed: dict[str, UUID] = {}
+            for opinion in await self._opinions(doubtful):
+                for name, topic in opinion.items():
+                    if topic.topic_id is not None and agreed.setdefault(name, topic.topic_id) != topic.topic_id:
+                        raise LeaderNotAvailableError(
+                            f"topic {name} has id {agreed[name]} at one broker and {topic.topic_id} at another"
+                        )
+            return agreed
+
         if doubtful:
-            for name, topic in self._second_opinion(doubtful).items():
-                if topic.topic_id is not None:
-                    self._ids[name] = topic.topic_id
+            self._ids |= self._client.run(self._client.aio.retrying(once))
         return dict(self._ids)
 
     def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
         """Where each partition's leader listens, and its epoch; a partition without one now is left out."""
         tps = list(tps)
         view = self._client.metadata(sorted({tp.topic for tp in tps}))
-        self._learn(view.topics)
+        self._nodes = dict(view.brokers)
+        topics = {name: topic for name, topic in view.topics.items() if topic.error is None}
+        unknown = sorted({tp.topic for tp in tps} - set(topics))
+        self._learn(topics)
+        topics |= self._second_opinion(unknown) if unknown else {}
         found = {}
         for tp in tps:
-            topic = view.topics.get(tp.topic)
+            topic = topics.get(tp.topic)
             seen = topic.partition(tp.partition) if topic is not None else None
             node = view.brokers.get(seen.leader) if seen is not None and seen.leader is not None else None
             if seen is not None and node is not None:
@@ -340,10 +352,6 @@ def _fitting(
     if extra:
         raise OptionError(f"option {option} names {extra[0]}, which is not subscribed to or does not exist")
     return {tp: found[tp] for tp in tps}
-
-
-def _unknown(name: str, error: HoldfastError) -> TopicView:
-    return TopicView(name=name, topic_id=None, internal=False, partitions=(), error=error)
 
 
 def _partitions_of(topic: TopicView) -> list[TopicPartition]:

@@ -103,6 +103,9 @@ class LogCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.unknown_at: dict[int, set[str]] = {}
         """Topics that a broker does not know of (yet)."""
+        self.stale_ids: dict[int, set[str]] = {}
+        """Topics of which a broker tells an id that they had before, in the next ``stale_answers``."""
+        self.stale_answers = 0
         self.topic_errors: dict[str, list[ErrorCode]] = {}
         """Errors of the next Metadata answers about a topic."""
         self.offset_errors: list[ErrorCode] = []
@@ -159,7 +162,7 @@ class LogCluster:
         return ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=NO_TIME)
 
     def _metadata(self, broker: int, request: Any) -> Any:
-        hidden = self.unknown_at.get(broker, set())
+        hidden, stale = self.unknown_at.get(broker, set()), self.stale_ids.get(broker, set())
         if request.topics is None:
             names = [name for name in self.topics if name not in hidden]
         else:
@@ -171,10 +174,10 @@ class LogCluster:
             ),
             cluster_id="c",
             controller_id=1,
-            topics=tuple(self._topic(name, name in hidden) for name in names),
+            topics=tuple(self._topic(name, name in hidden, name in stale) for name in names),
         )
 
-    def _topic(self, name: str, hidden: bool) -> Any:
+    def _topic(self, name: str, hidden: bool, stale: bool) -> Any:
         topic = self.topics.get(name)
         errors = self.topic_errors.get(name, [])
         code = errors.pop(0) if errors else ErrorCode.none
@@ -196,10 +199,16 @@ class LogCluster:
         return MetadataResponseTopic(
             error_code=ErrorCode.none,
             name=name,
-            topic_id=topic.topic_id,
+            topic_id=self._id(topic, stale),
             is_internal=topic.internal,
             partitions=partitions,
         )
+
+    def _id(self, topic: FakeTopic, stale: bool) -> uuid.UUID:
+        if not stale or not self.stale_answers:
+            return topic.topic_id
+        self.stale_answers -= 1
+        return uuid.UUID(int=1)
 
     def _wanted(self, request: Any) -> Iterator[tuple[str, list[tuple[Any, Log | None]]]]:
         for topic in request.topics:

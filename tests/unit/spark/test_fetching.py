@@ -99,3 +99,17 @@ def test_spark_D7_a_throttled_answer_to_a_fetch_that_was_sent_ahead(cluster: Log
     usual: Any = lambda *_: None  # noqa: E731
     cluster.fetch_script = [usual, 100, usual, 50]
     assert read(cluster, 0, 60, kafka__max__partition__fetch__bytes="1") == list(range(60))
+
+
+def test_spark_D4_a_fetch_has_the_epoch_of_the_leader_and_finds_the_next_one(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    log.epoch = 4
+    log.append(10)
+    log.append(10)
+
+    def moved(broker: int, offset: int) -> None:
+        log.epoch, log.leader = 5, 2
+
+    cluster.fetch_script = [lambda *_: None, moved]
+    assert read(cluster, 0, 20, kafka__max__partition__fetch__bytes="1") == list(range(20))
+    assert [(broker, epoch) for broker, _, epoch in cluster.fetched] == [(1, 4), (1, 4), (2, 5)]
