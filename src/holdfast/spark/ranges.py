@@ -4,6 +4,7 @@ Owns the JSON form of offsets (that of Spark's Kafka source: {"topic":{"0":123}}
 partitions, and how ranges become tasks.
 """
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -97,19 +98,27 @@ def tasks_of(
     parallelism: int,
     min_partitions: int | None = None,
     max_records: int | None = None,
+    ordered: bool = False,
 ) -> list[tuple[Range, ...]]:
-    """The ranges, cut and put together to tasks of about equal size.
+    """The ranges, put together to tasks of about equal size, and cut for that unless they are to stay ``ordered``.
 
-    About ``parallelism`` tasks, fewer for few records; ``min_partitions`` asks for at least as many (as far as
-    there are records), ``max_records`` bounds a task.
+    About ``parallelism`` tasks, fewer for few records; more where more ranges are worth a task each, as it is not known
+    how many executors there are. ``min_partitions`` asks for at least as many (as far as there are records, or ordered
+    ranges), ``max_records`` bounds a task (of more than one range, if they are ordered).
     """
     wanted = sorted((each for each in ranges if each.size > 0), key=lambda each: each.tp)
     total = sum(each.size for each in wanted)
     if not total:
         return []
-    count = min(parallelism, -(-total // WORTH_A_TASK))
+    count = max(min(parallelism, -(-total // WORTH_A_TASK)), sum(each.size >= WORTH_A_TASK for each in wanted))
     count = max(count, min_partitions or 0, -(-total // (max_records or RECORDS_PER_TASK)))
-    count = min(count, total)
+    if ordered:
+        return _put_together(wanted, count, max_records or RECORDS_PER_TASK)
+    return _cut(wanted, total, min(count, total))
+
+
+def _cut(wanted: list[Range], total: int, count: int) -> list[tuple[Range, ...]]:
+    """``count`` tasks of equal size."""
     tasks: list[list[Range]] = [[]]
     done = 0
     for each in wanted:
@@ -124,3 +133,18 @@ def tasks_of(
             done += end - start
             start = end
     return [tuple(task) for task in tasks if task]
+
+
+def _put_together(wanted: list[Range], count: int, most: int) -> list[tuple[Range, ...]]:
+    """At least ``count`` tasks of whole ranges, if there are so many, the largest range first to the smallest task."""
+    loads = [(0, number) for number in range(min(count, len(wanted)))]
+    tasks: list[list[Range]] = [[] for _ in loads]
+    for each in sorted(wanted, key=lambda each: (-each.size, each.tp)):
+        load, number = heapq.heappop(loads)
+        if tasks[number] and load + each.size > most:
+            heapq.heappush(loads, (load, number))
+            load, number = 0, len(tasks)
+            tasks.append([])
+        tasks[number].append(each)
+        heapq.heappush(loads, (load + each.size, number))
+    return [tuple(sorted(task, key=lambda each: each.tp)) for task in tasks]

@@ -4,6 +4,7 @@ Owns Spark's reader protocols. Keeps no position: a stream's is in Spark's check
 gets it. Emits the columns of the user's schema only.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Supp
 from holdfast.model.types import TopicPartition
 from holdfast.spark.options import AtOffsets, OptionError, ReadOptions
 from holdfast.spark.ranges import Leader, LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
+
+log = logging.getLogger(__name__)
 
 PARALLELISM = "HOLDFAST_SPARK_PARALLELISM"
 """Environment variable that sessions made by holdfast.spark.session set: the source cannot see defaultParallelism."""
@@ -76,6 +79,7 @@ def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
         parallelism=default_parallelism(),
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
+        ordered=options.ordered,
     )
     return [Task(ranges) for ranges in planned]
 
@@ -130,6 +134,11 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
         )
         for columns in found:
             yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+    if decoder.replaced_header_keys:
+        log.warning(
+            "%d headers have a key that is not UTF-8: U+FFFD stands for what cannot be read",
+            decoder.replaced_header_keys,
+        )
 
 
 class HoldfastReader(DataSourceReader):
@@ -156,13 +165,18 @@ class HoldfastReader(DataSourceReader):
         return list(plan_tasks(ranges, options))
 
     def _check_end(self, topics: Any, start: Positions, end: Positions) -> None:
-        latest = topics.latest(end)
+        earliest, latest = topics.earliest(end), topics.latest(end)
         for tp, offset in end.items():
-            if offset < start[tp]:
+            if offset < earliest[tp] and start[tp] == earliest[tp]:
+                topics.data_loss(
+                    f"partition {tp}: all up to {offset}, of endingOffsets, is gone, the log starts at {earliest[tp]}"
+                )
+                end[tp] = start[tp]
+            elif offset < start[tp]:
                 raise OptionError(
                     f"option endingOffsets: partition {tp} ends at {offset}, before its start {start[tp]}"
                 )
-            if offset > latest[tp]:
+            elif offset > latest[tp]:
                 topics.data_loss(f"partition {tp}: endingOffsets has {offset}, the log ends at {latest[tp]}")
                 end[tp] = latest[tp]
 

@@ -57,7 +57,7 @@ class Log:
     def end(self) -> int:
         return self.batches[-1][1] if self.batches else self.start
 
-    def append(self, records: int, *, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def append(self, records: int, *, headers: Sequence[tuple[str, bytes]] = ()) -> None:
         base = self.end
         builder = BatchBuilder(base_offset=base, leader_epoch=self.epoch)
         for offset in range(base, base + records):

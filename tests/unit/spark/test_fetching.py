@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
@@ -27,6 +27,15 @@ EMPTY = failed(0)
 def cluster() -> Iterator[LogCluster]:
     with LogCluster(2) as running:
         yield running
+
+
+HEADERS = StructType(
+    [
+        StructField(
+            "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+        )
+    ]
+)
 
 
 def read(cluster: LogCluster, start: int, end: int, **options: str) -> list[int]:
@@ -113,3 +122,20 @@ def test_spark_D4_a_fetch_has_the_epoch_of_the_leader_and_finds_the_next_one(clu
     cluster.fetch_script = [lambda *_: None, moved]
     assert read(cluster, 0, 20, kafka__max__partition__fetch__bytes="1") == list(range(20))
     assert [(broker, epoch) for broker, _, epoch in cluster.fetched] == [(1, 4), (1, 4), (2, 5)]
+
+
+def test_spark_D23_a_header_key_that_is_no_text_ends_no_read(
+    cluster: LogCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    (log,) = cluster.topic("t")
+    log.append(2, headers=[("ok", b"1"), ("a~b", b"2")])
+    log.append(1, headers=[("é", b"3")])
+    first, end, epoch, data = log.batches[0]
+    log.batches[0] = first, end, epoch, data.replace(b"a~b", b"a\xffb")
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "includeHeaders": "true"}
+    options = parse_read(given | {"kafka.check.crcs": "false"}, streaming=False)
+    ranges = (Range(tp=TP, start=0, end=3, leader=Topics(options).leader(TP)),)
+    rows = [row for batch in read_ranges(ranges, HEADERS, options) for row in batch.column("headers").to_pylist()]
+    one = [{"key": "ok", "value": b"1"}, {"key": "a\ufffdb", "value": b"2"}]
+    assert rows == [one, one, [{"key": "é", "value": b"3"}]]
+    assert "2 headers have a key that is not UTF-8" in caplog.text

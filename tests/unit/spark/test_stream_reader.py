@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.spark.options import OptionError, parse_read
-from holdfast.spark.reader import HoldfastStreamReader
+from holdfast.spark.reader import HoldfastReader, HoldfastStreamReader
 from holdfast.spark.topics import DataLossError
 from tests.unit.spark.log_cluster import LogCluster
 
@@ -253,3 +253,36 @@ def test_a_checkpoint_of_sparks_own_source_is_read(cluster: LogCluster, given: A
 def test_on_topic_recreated_is_fail_or_restart(cluster: LogCluster) -> None:
     with pytest.raises(OptionError, match="onTopicRecreated='go': expected fail or restart"):
         Query(cluster, onTopicRecreated="go")
+
+
+@pytest.mark.parametrize(("ordering", "tasks"), [({}, 1), ({"ordering": "partition"}, 1), ({"ordering": "none"}, 2)])
+def test_spark_D10_a_stream_cuts_no_partition_unless_asked(
+    cluster: LogCluster, ordering: dict[str, str], tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SPARK_PARALLELISM", "2")
+    cluster.topic("t")[0].append(45_000)
+    query = Query(cluster, startingOffsets="earliest", **ordering)
+    query.plan()
+    assert len(query.reader.partitions(query._start, query.planned)) == tasks
+    batch = HoldfastReader(OFFSETS, parse_read({**query._given, "startingOffsets": "earliest"}, streaming=False))
+    assert len(batch.partitions()) == (1 if ordering.get("ordering") == "partition" else 2)
+
+
+def test_spark_D27_an_end_that_is_gone_is_no_rows_if_loss_is_fine(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    for _ in range(5):
+        log.append(10)
+    log.start, log.batches = 30, log.batches[3:]
+
+    def plan(start: str, **options: str) -> list[Any]:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "startingOffsets": start}
+        given |= {"endingOffsets": '{"t":{"0":20}}', **options}
+        return HoldfastReader(OFFSETS, parse_read(given, streaming=False)).partitions()
+
+    for start in ("earliest", '{"t":{"0":10}}'):
+        assert plan(start, failOnDataLoss="false") == []
+        with pytest.raises(DataLossError, match=r"t-0: .*the log starts at 30"):
+            plan(start)
+    for loss in ("true", "false"):
+        with pytest.raises(OptionError, match="partition t-0 ends at 20, before its start 40"):
+            plan('{"t":{"0":40}}', failOnDataLoss=loss)
