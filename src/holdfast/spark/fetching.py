@@ -8,26 +8,39 @@ import os
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
+from uuid import UUID
 
-from holdfast.model.errors import HoldfastError, NetworkError, OffsetOutOfRangeError
+from holdfast.model.errors import (
+    HoldfastError,
+    NetworkError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnsupportedVersionError,
+)
 from holdfast.model.types import Offset, TopicPartition
 from holdfast.protocol.fetch_codec import (
+    FLEXIBLE,
     FetchData,
     FetchedPartition,
     FetchPartitionData,
     decode_fetch_response,
     encode_fetch_request,
 )
+from holdfast.protocol.wire import skip_tags
 from holdfast.records.columns import AbortedTransaction, Chunk
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Leader, Range
 
 FETCH_KEY: Final = 1
-FETCH_VERSION: Final = 11
-"""The last with plain (not flexible) headers: every broker from Apache Kafka 2.3 on takes it."""
+BY_NAME: Final = 11
+"""Every broker from Apache Kafka 2.3 on takes this version."""
+BY_ID: Final = 13
+"""The first that names topics by their ids (Apache Kafka 3.1): a topic that was made again is another one."""
+API_VERSIONS_KEY: Final = 18
 MAX_RESPONSE_BYTES: Final = 1 << 30
 LEAST_FETCH_BYTES: Final = 64 << 10
 FIRST_PAUSE_S: Final = 0.02
@@ -35,6 +48,8 @@ LONGEST_PAUSE_S: Final = 0.5
 
 _REQUEST_HEAD: Final = struct.Struct(">ihhi")
 _TWO_INTS: Final = struct.Struct(">ii")
+_ERROR_AND_COUNT: Final = struct.Struct(">hi")
+_VERSIONS: Final = struct.Struct(">hhh")
 
 
 class FetchConnection:
@@ -48,6 +63,7 @@ class FetchConnection:
         self._client_id = client_id.encode()
         self._sent = 0
         self._received = 0
+        self._under_way: deque[int] = deque()  # versions of what is not answered yet
         self._buffer = bytearray()
         self._quiet_until_s = 0.0
         try:
@@ -55,6 +71,7 @@ class FetchConnection:
         except OSError as error:
             raise NetworkError(f"cannot connect to broker {self.address}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._latest = self._ask_version()
 
     @property
     def idle(self) -> bool:
@@ -65,11 +82,33 @@ class FetchConnection:
         """How long the broker wants to hear nothing: it holds the reader to a quota."""
         return max(0.0, self._quiet_until_s - time.monotonic())
 
-    def send(self, data: FetchData) -> None:
-        body = encode_fetch_request(FETCH_VERSION, data)
+    def _ask_version(self) -> int:
+        """The newest version of Fetch that the broker takes. UnsupportedVersionError if that is too old."""
+        self._put(API_VERSIONS_KEY, 0, b"")
+        answer = self._frame()
+        error, count = _ERROR_AND_COUNT.unpack_from(answer, 0)
+        offered = {key: latest for key, _, latest in _VERSIONS.iter_unpack(answer[6 : 6 + 6 * count])}
+        latest: int = offered.get(FETCH_KEY, 0)
+        if error or latest < BY_NAME:
+            raise UnsupportedVersionError(
+                f"broker {self.address} takes Fetch up to version {latest}, expected {BY_NAME} at least "
+                "(Apache Kafka 2.3 and newer)"
+            )
+        return latest
+
+    def send(self, data: FetchData, topic_id: UUID | None) -> None:
+        """A fetch of one topic, by its id where both sides know of ids."""
+        version = BY_NAME
+        if topic_id is not None and self._latest >= BY_ID:
+            version, data = BY_ID, data._replace(topics=[(topic_id, parts) for _, parts in data.topics])
+        self._under_way.append(version)
+        self._put(FETCH_KEY, version, encode_fetch_request(version, data))
+
+    def _put(self, api_key: int, version: int, body: bytes) -> None:
         self._sent += 1
-        head = _REQUEST_HEAD.pack(10 + len(self._client_id) + len(body), FETCH_KEY, FETCH_VERSION, self._sent)
         name = struct.pack(">h", len(self._client_id)) + self._client_id
+        name += b"\0" if version >= FLEXIBLE else b""  # no tagged fields
+        head = _REQUEST_HEAD.pack(8 + len(name) + len(body), api_key, version, self._sent)
         try:
             self._socket.sendall(head + name + body)
         except OSError as error:
@@ -78,11 +117,9 @@ class FetchConnection:
     def receive(self) -> FetchedPartition | None:
         """The one partition of the next answer; None where the broker only says for how long it wants to hear nothing,
         as it does to a reader that is over its quota."""
-        size, correlation = _TWO_INTS.unpack(self._read(8))
-        self._received += 1
-        if correlation != self._received or not 4 <= size <= MAX_RESPONSE_BYTES:
-            raise NetworkError(f"broker {self.address} sent an answer of {size} bytes to request {correlation}")
-        response = decode_fetch_response(FETCH_VERSION, self._read(size - 4))
+        version = self._under_way.popleft()
+        body = self._frame()
+        response = decode_fetch_response(version, body[skip_tags(body, 0) :] if version >= FLEXIBLE else body)
         error = _error(response.error_code, f"fetch from broker {self.address}")
         if error is not None:
             raise error
@@ -93,6 +130,14 @@ class FetchConnection:
         if response.throttle_ms > 0:
             return None
         raise NetworkError(f"broker {self.address} answered a fetch without the partition that was asked for")
+
+    def _frame(self) -> memoryview:
+        """The next answer, from after its correlation id."""
+        size, correlation = _TWO_INTS.unpack(self._read(8))
+        self._received += 1
+        if correlation != self._received or not 4 <= size <= MAX_RESPONSE_BYTES:
+            raise NetworkError(f"broker {self.address} sent an answer of {size} bytes to request {correlation}")
+        return self._read(size - 4)
 
     def _read(self, size: int) -> memoryview:
         if len(self._buffer) < size:
@@ -173,6 +218,9 @@ class Guide(Protocol):
     def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
         """Where the partition's log starts and ends now."""
 
+    def is_gone(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the partition's topic has another id by now."""
+
     def data_loss(self, text: str) -> None:
         """Raises if lost records end the read."""
 
@@ -241,7 +289,7 @@ class RangeFetcher:
             connection = self._connections.to(leader)
             if not connection.idle or connection.quiet_s:
                 return False
-            connection.send(self._request(wanted, offset))
+            connection.send(self._request(wanted, offset), wanted.topic_id)
         except NetworkError:
             self._connections.drop(leader)
             return False
@@ -262,7 +310,7 @@ class RangeFetcher:
                     quiet_s = connection.quiet_s
                     time.sleep(quiet_s)
                     limit += quiet_s
-                    connection.send(self._request(wanted, offset))
+                    connection.send(self._request(wanted, offset), wanted.topic_id)
                 sent_already = False
                 part = connection.receive()
                 if part is None:
@@ -270,6 +318,8 @@ class RangeFetcher:
                 problem = _error(part.error_code, f"fetch of {wanted.tp} at offset {offset} from {connection.address}")
                 if problem is None and len(part.records):
                     return part
+                if isinstance(problem, UnknownTopicIdError) and self._made_again(wanted, offset):
+                    return wanted.end
                 if problem is not None and not isinstance(problem, OffsetOutOfRangeError):
                     raise problem
                 elsewhere = self._elsewhere(wanted, offset)
@@ -293,6 +343,17 @@ class RangeFetcher:
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _made_again(self, wanted: Range, offset: Offset) -> bool:
+        """True if what is left of the range went with its topic, and that may be; a broker that only does not know of
+        the topic yet is asked again."""
+        if wanted.topic_id is None or not self._guide.is_gone(wanted.tp, wanted.topic_id):
+            return False
+        self._guide.data_loss(
+            f"partition {wanted.tp}: the topic with id {wanted.topic_id} was deleted and another one made; it was to be"
+            f" read from {offset} to {wanted.end}"
+        )
+        return True
 
     def _leader(self, tp: TopicPartition) -> Leader:
         leader = self._leaders.get(tp)

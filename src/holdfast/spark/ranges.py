@@ -6,8 +6,9 @@ partitions, and how ranges become tasks.
 
 import heapq
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from holdfast.model.types import LeaderEpoch, Offset, TopicPartition
 
@@ -38,12 +39,14 @@ class LogEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Offsets ``start <= offset < end`` of one partition, and where its leader was seen."""
+    """Offsets ``start <= offset < end`` of one partition, where its leader was seen, and of which topic it is: another
+    one may have the name by the time that it is read."""
 
     tp: TopicPartition
     start: Offset
     end: Offset
     leader: Leader | None = None
+    topic_id: UUID | None = None
 
     @property
     def size(self) -> int:
@@ -129,7 +132,7 @@ def _cut(wanted: list[Range], total: int, count: int) -> list[tuple[Range, ...]]
                 tasks.append([])
                 continue
             end = min(each.end, start + room)
-            tasks[-1].append(Range(tp=each.tp, start=start, end=end, leader=each.leader))
+            tasks[-1].append(replace(each, start=start, end=end))
             done += end - start
             start = end
     return [tuple(task) for task in tasks if task]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -106,6 +107,12 @@ class _Guide:
         found: tuple[int, int] = self._asked().bounds(tp)
         return found
 
+    def is_gone(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        topics = self._asked()
+        topics.leaders([tp])
+        gone: bool = topics.topic_ids({tp.topic: topic_id}).get(tp.topic, topic_id) != topic_id
+        return gone
+
     def data_loss(self, text: str) -> None:
         self._asked().data_loss(text)
 
@@ -160,8 +167,10 @@ class HoldfastReader(DataSourceReader):
             start = checked_start(topics, start, topics.earliest(tps), topics.latest(tps))
         if isinstance(options.end, AtOffsets):
             self._check_end(topics, start, end)
-        leaders = topics.leaders(tps)
-        ranges = [Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp)) for tp in tps]
+        leaders, ids = topics.leaders(tps), topics.topic_ids({})
+        ranges = [
+            Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp), topic_id=ids.get(tp.topic)) for tp in tps
+        ]
         return list(plan_tasks(ranges, options))
 
     def _check_end(self, topics: Any, start: Positions, end: Positions) -> None:
@@ -295,8 +304,15 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         leaders = topics.leaders(moved) if moved else {}
         # A batch that was planned in a topic that is not there any more cannot be read again in another one.
         gone = made_again(self._options, topics, after) if moved else set()
+        ids = topics.topic_ids({})
         ranges = [
-            Range(tp=tp, start=starts[tp], end=after.positions[tp], leader=leaders.get(tp))
+            Range(
+                tp=tp,
+                start=starts[tp],
+                end=after.positions[tp],
+                leader=leaders.get(tp),
+                topic_id=after.topic_ids.get(tp.topic, ids.get(tp.topic)),
+            )
             for tp in moved
             if tp.topic not in gone
         ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import kio.schema.api_versions.v0.response as v0
 from kio.schema.api_versions.v3.response import ApiVersion, ApiVersionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7.response import (
@@ -39,7 +40,7 @@ from holdfast.records.record import BatchBuilder
 from tests.unit.client.fakes import FakeBroker
 
 NO_TIME = i32Timedelta.parse(timedelta(0))
-SPOKEN = {1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 3), 23: (2, 4)}
+SPOKEN = {1: (4, 13), 2: (1, 7), 3: (0, 12), 18: (0, 3), 23: (2, 4)}
 
 
 @dataclass
@@ -101,6 +102,7 @@ class LogCluster:
 
     def __init__(self, brokers: int = 1) -> None:
         self.topics: dict[str, FakeTopic] = {}
+        self.spoken = dict(SPOKEN)
         self.unknown_at: dict[int, set[str]] = {}
         """Topics that a broker does not know of (yet)."""
         self.stale_ids: dict[int, set[str]] = {}
@@ -153,12 +155,15 @@ class LogCluster:
             1: lambda version, request: self._fetch(broker, version, request),
             2: lambda version, request: self._list_offsets(broker, request),
             3: lambda version, request: self._metadata(broker, request),
-            18: lambda version, request: self._api_versions(),
+            18: lambda version, request: self._api_versions(version),
             23: lambda version, request: self._epoch_ends(request),
         }
 
-    def _api_versions(self) -> Any:
-        keys = tuple(ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in SPOKEN.items())
+    def _api_versions(self, version: int) -> Any:
+        if version == 0:
+            old = tuple(v0.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in self.spoken.items())
+            return v0.ApiVersionsResponse(error_code=ErrorCode.none, api_keys=old)
+        keys = tuple(ApiVersion(api_key=k, min_version=low, max_version=high) for k, (low, high) in self.spoken.items())
         return ApiVersionsResponse(error_code=ErrorCode.none, api_keys=keys, throttle_time=NO_TIME)
 
     def _metadata(self, broker: int, request: Any) -> Any:
@@ -212,8 +217,10 @@ class LogCluster:
 
     def _wanted(self, request: Any) -> Iterator[tuple[str, list[tuple[Any, Log | None]]]]:
         for topic in request.topics:
-            name = str(getattr(topic, "name", None) or topic.topic)
-            logs = self.topics[name].logs if name in self.topics else []
+            topic_id = getattr(topic, "topic_id", None)
+            name = str(topic_id or getattr(topic, "name", None) or topic.topic)
+            there = [each for n, each in self.topics.items() if name in (n, str(each.topic_id))]
+            logs = there[0].logs if there else []
             parts = [
                 (part, log)
                 for part in topic.partitions
@@ -260,7 +267,7 @@ class LogCluster:
         throttle_ms, topics = 0, []
         self.racks.append(getattr(request, "rack_id", ""))
         for name, parts in self._wanted(request):
-            answers = []
+            answers: list[FetchAnswer[bytes]] = []
             for part, log in parts:
                 offset, epoch = int(part.fetch_offset), int(part.current_leader_epoch)
                 self.fetched.append((broker, offset, epoch))
@@ -270,18 +277,18 @@ class LogCluster:
                 if isinstance(answer, int):
                     throttle_ms = answer
                     continue
-                answers.append(answer or self._fetched(broker, part, log, offset, epoch))
-            topics.append((name, answers))
+                answers.append(answer or self._fetched(broker, part, log, offset, epoch, version))
+            topics.append((name if version < 13 else uuid.UUID(name), answers))
         if throttle_ms:
             topics = []
         chunks = encode_fetch_response(version, 0, 0, 0, topics, throttle_ms)
         return b"".join(chunks)[9 if version >= 12 else 8 :]
 
     @staticmethod
-    def _fetched(broker: int, part: Any, log: Log | None, offset: int, epoch: int) -> FetchAnswer[bytes]:
+    def _fetched(broker: int, part: Any, log: Log | None, offset: int, epoch: int, version: int) -> FetchAnswer[bytes]:
         code, data = 0, b""
         if log is None:
-            return FetchAnswer(int(part.partition), 3, -1, -1, -1, b"")
+            return FetchAnswer(int(part.partition), 3 if version < 13 else 100, -1, -1, -1, b"")
         if log.leader != broker:
             code = 6
         elif epoch not in (-1, log.epoch):

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, Struc
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
+from holdfast.protocol.fetch_codec import FetchAnswer
 from holdfast.spark.options import parse_read
 from holdfast.spark.ranges import Range
 from holdfast.spark.reader import read_ranges
@@ -42,7 +43,9 @@ def read(cluster: LogCluster, start: int, end: int, **options: str) -> list[int]
     """The offsets that a task gets from the range."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "kafka.fetch.max.wait.ms": "0"}
     parsed = parse_read(given | {name.replace("__", "."): text for name, text in options.items()}, streaming=True)
-    ranges = (Range(tp=TP, start=start, end=end, leader=Topics(parsed).leaders([TP])[TP]),)
+    topics = Topics(parsed)
+    leader = topics.leaders([TP])[TP]
+    ranges = (Range(tp=TP, start=start, end=end, leader=leader, topic_id=topics.topic_ids({}).get("t")),)
     return [offset for batch in read_ranges(ranges, OFFSETS, parsed) for offset in batch.column("offset").to_pylist()]
 
 
@@ -139,3 +142,44 @@ def test_spark_D23_a_header_key_that_is_no_text_ends_no_read(
     one = [{"key": "ok", "value": b"1"}, {"key": "a\ufffdb", "value": b"2"}]
     assert rows == [one, one, [{"key": "é", "value": b"3"}]]
     assert "2 headers have a key that is not UTF-8" in caplog.text
+
+
+@pytest.mark.parametrize("latest", [11, 12, 13, 18])
+def test_fetches_go_by_the_topics_id_where_the_broker_takes_that(cluster: LogCluster, latest: int) -> None:
+    cluster.spoken[1] = (4, latest)
+    cluster.topic("t")[0].append(20)
+    assert read(cluster, 0, 20) == list(range(20))
+    versions = {version for each in cluster.brokers.values() for key, version, _ in each.seen if key == 1}
+    assert versions == {13 if latest >= 13 else 11}
+
+
+def test_a_broker_that_is_too_old_is_named(cluster: LogCluster) -> None:
+    cluster.spoken[1] = (4, 10)
+    cluster.topic("t")[0].append(20)
+    with pytest.raises(HoldfastError, match=f"{cluster.bootstrap} takes Fetch up to version 10, expected 11 at least"):
+        read(cluster, 0, 20)
+
+
+def test_spark_D4_a_topic_that_is_made_again_while_a_task_reads_is_not_read_on(cluster: LogCluster) -> None:
+    def prepare() -> str:
+        logs = cluster.topic("t")
+        for _ in range(2):
+            logs[0].append(10)
+        cluster.fetch_script = [lambda *_: None, made_again]
+        return str(cluster.topics["t"].topic_id)
+
+    def made_again(broker: int, offset: int) -> FetchAnswer[bytes]:
+        cluster.topic("t")[0].append(500)
+        return failed(100)
+
+    old = prepare()
+    with pytest.raises(DataLossError, match=f"t-0: the topic with id {old} was deleted.* read from 10 to 20"):
+        read(cluster, 0, 20, kafka__max__partition__fetch__bytes="1")
+    prepare()
+    assert read(cluster, 0, 20, failOnDataLoss="false", kafka__max__partition__fetch__bytes="1") == list(range(10))
+
+
+def test_a_broker_that_does_not_know_of_a_topic_yet_is_asked_again(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(20)
+    cluster.fetch_script = [failed(100), failed(100)]
+    assert read(cluster, 0, 20) == list(range(20))
