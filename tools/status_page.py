@@ -16,10 +16,12 @@ from holdfast.protocol.apis import INTERNAL, OPERATORS, SPOKEN
 
 ROOT = Path(__file__).parent.parent
 PAGE, DATA, TESTS = ROOT / "docs/status.md", ROOT / "docs/status.toml", ROOT / "tests"
-IN_TEST_NAME = re.compile(r"_(operator_)?(K112|K113|K426|K1066|K18|ST|R|H|C|F|A|B|D)(_?)(\d+)(?=_|$)", re.IGNORECASE)
+IN_TEST_NAME = re.compile(
+    r"_(operator_|spark_)?(K112|K113|K426|K1066|K18|ST|R|H|C|F|A|B|D)(_?)(\d+)(?=_|$)", re.IGNORECASE
+)
 AS_WRITTEN = ("C", "F", "A", "B", "D")
 """C2 is a decision, C-2 (``test_C_2_...``) was found by running clients, operator-C2 (``test_operator_C2_...``) by
-operating a cluster."""
+operating a cluster, spark-D5 (``test_spark_D5_...``) by reading the source for Spark."""
 STATES = ("done", "partly", "not")
 LONGEST_LIST = 3
 
@@ -34,7 +36,7 @@ A row is **done** when a test shows it: one that is named after the row's id (`t
 
 def row_id(prefix: str, family: str, separator: str, number: str) -> str:
     if prefix:
-        return f"operator-{family}{int(number)}"
+        return f"{prefix.rstrip('_').lower()}-{family}{int(number)}"
     return (
         f"{family}{'-' if separator else ''}{int(number)}"
         if family in AS_WRITTEN

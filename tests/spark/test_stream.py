@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,59 @@ def test_a_live_stream_sees_new_records_and_new_partitions(
         assert query.exception() is None
     finally:
         query.stop()
+
+
+def test_spark_D9_a_first_batch_that_failed_is_read_again_as_it_was(
+    spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    produced(topic, [b"0", b"1"])
+    got: list[list[int]] = []
+    fail = True
+
+    def take(rows: Any, batch: int) -> None:
+        got.append(sorted(int(row.value) for row in rows.collect()))
+        if fail:
+            raise RuntimeError("as asked")
+
+    def start(offsets: str) -> Any:
+        rows = stream(spark, cluster, topic, startingOffsets=offsets).writeStream.foreachBatch(take)
+        target = rows.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = target.trigger(availableNow=True).start()
+        with suppress(Exception):
+            query.awaitTermination()
+        return query
+
+    start("earliest")
+    fail = False
+    produced(topic, [b"2", b"3"])
+    # Where it begins is in the checkpoint, and not asked again: what "latest" is now would leave two records out.
+    assert start("latest").exception() is None
+    assert got == [[0, 1], [0, 1], [2, 3]]
+
+
+def test_spark_D4_a_topic_that_was_made_again_ends_a_stream_or_is_read_from_its_start(
+    spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    from holdfast.client.blocking import BlockingClient
+
+    def run(**options: str) -> list[int]:
+        got: list[int] = []
+        rows = stream(spark, cluster, topic, **options)
+        target = rows.writeStream.foreachBatch(lambda batch, _: got.extend(int(row.value) for row in batch.collect()))
+        query = target.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sorted(got)
+
+    produced(topic, [b"%d" % i for i in range(10)])
+    assert run() == list(range(10))
+    with BlockingClient(cluster.bootstrap) as client:
+        assert client.delete_topics([topic]) == {topic: None}
+        wait_for(lambda: client.metadata([topic]).topics[topic].error, "the end of the topic")
+    produced(topic, [b"%d" % i for i in range(100, 130)])
+    with pytest.raises(Exception, match=f"topic {topic} was deleted and made again"):
+        run()
+    assert run(onTopicRecreated="restart") == list(range(100, 130))
+    assert run() == []
 
 
 def test_records_that_are_gone_end_a_read_unless_that_is_fine(

@@ -52,8 +52,17 @@ class BlockingClient:
         client_id: str = "holdfast",
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
+        retries: int | None = None,
+        retry_pause_s: float | None = None,
     ) -> None:
-        self.aio = AdminClient(bootstrap, client_id=client_id, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
+        self.aio = AdminClient(
+            bootstrap,
+            client_id=client_id,
+            timeout_s=timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            retries=retries,
+            retry_pause_s=retry_pause_s,
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
         self._thread.start()

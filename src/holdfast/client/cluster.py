@@ -39,7 +39,7 @@ from holdfast.model.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
+from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.fetch_codec import (
     FetchData,
@@ -59,7 +59,8 @@ SLACK_S = 5.0
 class KafkaClient:
     """``async with KafkaClient("host:port") as client:``
 
-    ``timeout_s`` bounds every call, retries included; a call raises the last error when it is over.
+    ``timeout_s`` bounds every call, retries included; a call raises the last error when it is over. ``retries`` bounds
+    them by number, and ``retry_pause_s`` is the pause before each, instead of one that grows.
     """
 
     def __init__(
@@ -69,9 +70,13 @@ class KafkaClient:
         client_id: str = "holdfast",
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
+        retries: int | None = None,
+        retry_pause_s: float | None = None,
     ) -> None:
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self._retries = retries
+        self._retry_pause_s = retry_pause_s
         self._pool = ConnectionPool(parse_bootstrap(bootstrap), client_id, connect_timeout_s=connect_timeout_s)
         self._view: ClusterView | None = None
         self._topics: dict[str, TopicView] = {}
@@ -114,6 +119,18 @@ class KafkaClient:
             self._topics.update(view.topics)
         self._view = view
         return view
+
+    async def metadata_of(self, broker_id: BrokerId, topics: Sequence[str]) -> ClusterView:
+        """What one broker sees, not retried: for a second opinion. ``learn`` makes it what this client goes by."""
+        asked = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+        return cluster_view(await self.ask_broker(broker_id, request))
+
+    def learn(self, topics: Mapping[str, TopicView]) -> None:
+        """Topics as ``metadata_of`` told of them."""
+        self._topics.update(topics)
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicView:
         """One topic with all its leaders known; raises its error otherwise, after retrying."""
@@ -162,16 +179,19 @@ class KafkaClient:
         """``attempt`` until it succeeds, fails for good, or the time is up. ``lasting`` errors are for good."""
         loop = asyncio.get_running_loop()
         limit_s = loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
-        pause_s = FIRST_PAUSE_S
+        pause_s = FIRST_PAUSE_S if self._retry_pause_s is None else self._retry_pause_s
+        left = self._retries
         while True:
             try:
                 return await attempt()
             except HoldfastError as e:
                 retriable = e.retriable or isinstance(e, BrokerUnavailableError)
-                if not retriable or isinstance(e, lasting) or loop.time() + pause_s > limit_s:
+                if not retriable or isinstance(e, lasting) or left == 0 or loop.time() + pause_s > limit_s:
                     raise
+            left = None if left is None else left - 1
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if self._retry_pause_s is None:
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if refresh:
                 await self._refresh_known()
 
@@ -353,6 +373,30 @@ class KafkaClient:
                         found[tp] = listed
             if trouble is not None:
                 raise trouble
+
+        await self.retrying(once)
+        return found
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, LeaderEpoch]
+    ) -> dict[TopicPartition, tuple[LeaderEpoch | None, Offset | None]]:
+        """For each partition the largest epoch up to the given one that its leader has, and where that ends in its log;
+        None where it knows of none (KIP-101, KIP-320). All partitions or an error."""
+        from holdfast.client.translate import epoch_ends_request, found_epoch_ends
+
+        found: dict[TopicPartition, tuple[LeaderEpoch | None, Offset | None]] = {}
+
+        async def once() -> None:
+            by_leader: dict[BrokerId, dict[TopicPartition, LeaderEpoch]] = {}
+            for tp, epoch in epochs.items():
+                if tp not in found:
+                    by_leader.setdefault(await self.leader(tp), {})[tp] = epoch
+            for broker_id, part in by_leader.items():
+                answers = found_epoch_ends(await self.ask_broker(broker_id, epoch_ends_request(part)))
+                for tp, answer in answers.items():
+                    if isinstance(answer, HoldfastError):
+                        raise answer
+                    found[tp] = answer
 
         await self.retrying(once)
         return found

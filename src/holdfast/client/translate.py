@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kio.schema.list_offsets.v7.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.offset_for_leader_epoch.v4.request import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kio.schema.types import BrokerId as KioBrokerId
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i64
@@ -18,7 +23,7 @@ from holdfast.client.views import (
     TopicView,
 )
 from holdfast.model.errors import HoldfastError
-from holdfast.model.types import TimestampMs, TopicPartition
+from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartition
 from holdfast.protocol.error_codes import error_of
 
 
@@ -87,5 +92,31 @@ def listed_offsets(answer: Any) -> dict[TopicPartition, OffsetAt | HoldfastError
                 offset=none_if_negative(p.offset),
                 timestamp_ms=none_if_negative(p.timestamp),
                 leader_epoch=none_if_negative(p.leader_epoch),
+            )
+    return found
+
+
+def epoch_ends_request(epochs: Mapping[TopicPartition, LeaderEpoch]) -> OffsetForLeaderEpochRequest:
+    by_topic: dict[str, list[OffsetForLeaderPartition]] = {}
+    for tp, epoch in epochs.items():
+        by_topic.setdefault(tp.topic, []).append(
+            OffsetForLeaderPartition(partition=i32(tp.partition), leader_epoch=i32(epoch))
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=KioBrokerId(-1),
+        topics=tuple(OffsetForLeaderTopic(topic=TopicName(t), partitions=tuple(ps)) for t, ps in by_topic.items()),
+    )
+
+
+def found_epoch_ends(
+    answer: Any,
+) -> dict[TopicPartition, tuple[LeaderEpoch | None, Offset | None] | HoldfastError]:
+    found: dict[TopicPartition, tuple[LeaderEpoch | None, Offset | None] | HoldfastError] = {}
+    for topic in answer.topics:
+        for p in topic.partitions:
+            tp = TopicPartition(str(topic.topic), int(p.partition))
+            found[tp] = error_of(p.error_code.value, f"epochs of {tp}") or (
+                none_if_negative(p.leader_epoch),
+                none_if_negative(p.end_offset),
             )
     return found

@@ -159,6 +159,8 @@ class ColumnDecoder:
         self._kernels = kernels or _kernels()
         self._scratch = bytearray()
         self._decompressed_ratio = 4.0
+        self.replaced_header_keys = 0
+        """How many headers had a key that was no UTF-8, of which U+FFFD has taken the place of what cannot be read."""
 
     def decode(
         self,
@@ -271,7 +273,9 @@ class ColumnDecoder:
             raise CorruptRecordError(f"batch at offset {offset} holds a malformed record")
         total = int(counts[k.ROWS])
         if total:
-            yield from _sliced(buffers.columns(k, counts, topic, partition), total, self._rows_per_batch)
+            columns = buffers.columns(k, counts, topic, partition)
+            self.replaced_header_keys += buffers.replaced_header_keys
+            yield from _sliced(columns, total, self._rows_per_batch)
 
     def _decompress(self, payload: memoryview, codec: int, at: int, base_offset: Offset) -> int:
         """Puts the decompressed payload at ``at`` of the scratch buffer; answers where it ends."""
@@ -331,6 +335,7 @@ class _Buffers:
             return _Sized.room(rows, size) if name in columns else _Sized()
 
         self._columns = columns
+        self.replaced_header_keys = 0
         self.offset = fixed("offset", np.int64)
         self.timestamp = fixed("timestamp", np.int64)
         self.timestamp_type = fixed("timestampType", np.int32)
@@ -380,8 +385,8 @@ class _Buffers:
         names = self.header_name.array(pa.string(), items, 0)
         try:
             names.validate(full=True)  # UTF-8 by the protocol, not by every producer's word
-        except pa.ArrowInvalid as error:
-            raise CorruptRecordError(f"a record header's key is not UTF-8: {error}") from None
+        except pa.ArrowInvalid:
+            names, self.replaced_header_keys = _readable(self.header_name.array(pa.binary(), items, 0))
         contents = self.header_value.array(pa.binary(), items, int(counts[k.HEADER_VALUE_NULLS]))
         elements = pa.StructArray.from_arrays([names, contents], names=["key", "value"])
         present = self.header_ends[1 : rows + 1] > self.header_ends[:rows]
@@ -389,6 +394,17 @@ class _Buffers:
         ends = pa.py_buffer(self.header_ends[: rows + 1])
         nulls = rows - int(present.sum())
         return pa.Array.from_buffers(HEADER_TYPE, rows, [valid, ends], nulls, children=[elements])
+
+
+def _readable(names: pa.Array) -> tuple[pa.Array, int]:
+    """Bytes as text, and how many are none: U+FFFD stands for what cannot be read, as in the JVM. One producer must not
+    be able to end everybody's reads. Each different name is looked at once."""
+    coded = names.dictionary_encode()
+    distinct = coded.dictionary.to_pylist()
+    texts = [name.decode(errors="replace") for name in distinct]
+    bad = np.array([text.encode() != name for text, name in zip(texts, distinct, strict=True)])
+    indices = coded.indices.to_numpy()
+    return pa.array(texts, pa.string()).take(coded.indices), int(bad[indices].sum())
 
 
 def _plain(kind: pa.DataType, values: Array, rows: int) -> pa.Array:

@@ -8,26 +8,39 @@ import os
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
+from uuid import UUID
 
-from holdfast.model.errors import HoldfastError, NetworkError, OffsetOutOfRangeError
+from holdfast.model.errors import (
+    HoldfastError,
+    NetworkError,
+    OffsetOutOfRangeError,
+    UnknownTopicIdError,
+    UnsupportedVersionError,
+)
 from holdfast.model.types import Offset, TopicPartition
 from holdfast.protocol.fetch_codec import (
+    FLEXIBLE,
     FetchData,
     FetchedPartition,
     FetchPartitionData,
     decode_fetch_response,
     encode_fetch_request,
 )
+from holdfast.protocol.wire import skip_tags
 from holdfast.records.columns import AbortedTransaction, Chunk
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.ranges import Range
+from holdfast.spark.ranges import Leader, Range
 
 FETCH_KEY: Final = 1
-FETCH_VERSION: Final = 11
-"""The last with plain (not flexible) headers: every broker from Apache Kafka 2.3 on takes it."""
+BY_NAME: Final = 11
+"""Every broker from Apache Kafka 2.3 on takes this version."""
+BY_ID: Final = 13
+"""The first that names topics by their ids (Apache Kafka 3.1): a topic that was made again is another one."""
+API_VERSIONS_KEY: Final = 18
 MAX_RESPONSE_BYTES: Final = 1 << 30
 LEAST_FETCH_BYTES: Final = 64 << 10
 FIRST_PAUSE_S: Final = 0.02
@@ -35,6 +48,8 @@ LONGEST_PAUSE_S: Final = 0.5
 
 _REQUEST_HEAD: Final = struct.Struct(">ihhi")
 _TWO_INTS: Final = struct.Struct(">ii")
+_ERROR_AND_COUNT: Final = struct.Struct(">hi")
+_VERSIONS: Final = struct.Struct(">hhh")
 
 
 class FetchConnection:
@@ -48,38 +63,81 @@ class FetchConnection:
         self._client_id = client_id.encode()
         self._sent = 0
         self._received = 0
+        self._under_way: deque[int] = deque()  # versions of what is not answered yet
         self._buffer = bytearray()
+        self._quiet_until_s = 0.0
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
             raise NetworkError(f"cannot connect to broker {self.address}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._latest = self._ask_version()
 
     @property
     def idle(self) -> bool:
         return self._sent == self._received
 
-    def send(self, data: FetchData) -> None:
-        body = encode_fetch_request(FETCH_VERSION, data)
+    @property
+    def quiet_s(self) -> float:
+        """How long the broker wants to hear nothing: it holds the reader to a quota."""
+        return max(0.0, self._quiet_until_s - time.monotonic())
+
+    def _ask_version(self) -> int:
+        """The newest version of Fetch that the broker takes. UnsupportedVersionError if that is too old."""
+        self._put(API_VERSIONS_KEY, 0, b"")
+        answer = self._frame()
+        error, count = _ERROR_AND_COUNT.unpack_from(answer, 0)
+        offered = {key: latest for key, _, latest in _VERSIONS.iter_unpack(answer[6 : 6 + 6 * count])}
+        latest: int = offered.get(FETCH_KEY, 0)
+        if error or latest < BY_NAME:
+            raise UnsupportedVersionError(
+                f"broker {self.address} takes Fetch up to version {latest}, expected {BY_NAME} at least "
+                "(Apache Kafka 2.3 and newer)"
+            )
+        return latest
+
+    def send(self, data: FetchData, topic_id: UUID | None) -> None:
+        """A fetch of one topic, by its id where both sides know of ids."""
+        version = BY_NAME
+        if topic_id is not None and self._latest >= BY_ID:
+            version, data = BY_ID, data._replace(topics=[(topic_id, parts) for _, parts in data.topics])
+        self._under_way.append(version)
+        self._put(FETCH_KEY, version, encode_fetch_request(version, data))
+
+    def _put(self, api_key: int, version: int, body: bytes) -> None:
         self._sent += 1
-        head = _REQUEST_HEAD.pack(10 + len(self._client_id) + len(body), FETCH_KEY, FETCH_VERSION, self._sent)
         name = struct.pack(">h", len(self._client_id)) + self._client_id
+        name += b"\0" if version >= FLEXIBLE else b""  # no tagged fields
+        head = _REQUEST_HEAD.pack(8 + len(name) + len(body), api_key, version, self._sent)
         try:
             self._socket.sendall(head + name + body)
         except OSError as error:
             raise NetworkError(f"broker {self.address}: {error}") from None
 
-    def receive(self) -> FetchedPartition:
-        """The one partition of the next answer."""
+    def receive(self) -> FetchedPartition | None:
+        """The one partition of the next answer; None where the broker only says for how long it wants to hear nothing,
+        as it does to a reader that is over its quota."""
+        version = self._under_way.popleft()
+        body = self._frame()
+        response = decode_fetch_response(version, body[skip_tags(body, 0) :] if version >= FLEXIBLE else body)
+        error = _error(response.error_code, f"fetch from broker {self.address}")
+        if error is not None:
+            raise error
+        if response.throttle_ms > 0:
+            self._quiet_until_s = time.monotonic() + response.throttle_ms / 1000
+        for _, partitions in response.topics:
+            return partitions[0]
+        if response.throttle_ms > 0:
+            return None
+        raise NetworkError(f"broker {self.address} answered a fetch without the partition that was asked for")
+
+    def _frame(self) -> memoryview:
+        """The next answer, from after its correlation id."""
         size, correlation = _TWO_INTS.unpack(self._read(8))
         self._received += 1
         if correlation != self._received or not 4 <= size <= MAX_RESPONSE_BYTES:
             raise NetworkError(f"broker {self.address} sent an answer of {size} bytes to request {correlation}")
-        response = decode_fetch_response(FETCH_VERSION, self._read(size - 4))
-        if response.error_code:
-            raise _error(response.error_code, f"fetch from broker {self.address}")
-        (_, partitions), *_ = response.topics
-        return partitions[0]
+        return self._read(size - 4)
 
     def _read(self, size: int) -> memoryview:
         if len(self._buffer) < size:
@@ -111,20 +169,23 @@ class Connections:
         self._options = options
         self._used: dict[tuple[int, str, int, str], FetchConnection] = {}
 
-    def to(self, leader: tuple[str, int]) -> FetchConnection:
-        key = (os.getpid(), *leader, self._options.client_id)
+    def _key(self, leader: Leader) -> tuple[int, str, int, str]:
+        return os.getpid(), leader.host, leader.port, self._options.client_id
+
+    def to(self, leader: Leader) -> FetchConnection:
+        key = self._key(leader)
         connection = self._used.get(key)
         if connection is None:
             connection = _idle.pop(key, None)
             if connection is None:
                 timeout_s = self._options.request_timeout_s + self._options.fetch_wait_ms / 1000
-                connection = FetchConnection(*leader, self._options.client_id, timeout_s)
+                connection = FetchConnection(leader.host, leader.port, self._options.client_id, timeout_s)
             self._used[key] = connection
         return connection
 
-    def drop(self, leader: tuple[str, int]) -> None:
+    def drop(self, leader: Leader) -> None:
         """After an error: what is on its way on this connection is of no use any more."""
-        connection = self._used.pop((os.getpid(), *leader, self._options.client_id), None)
+        connection = self._used.pop(self._key(leader), None)
         if connection is not None:
             connection.close()
 
@@ -151,11 +212,14 @@ class Fetched:
 class Guide(Protocol):
     """Who is asked when things are not as they were planned."""
 
-    def leader(self, tp: TopicPartition) -> tuple[str, int]:
-        """The address of the partition's leader now."""
+    def leader(self, tp: TopicPartition) -> Leader:
+        """The partition's leader now."""
 
     def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
         """Where the partition's log starts and ends now."""
+
+    def is_gone(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the partition's topic has another id by now."""
 
     def data_loss(self, text: str) -> None:
         """Raises if lost records end the read."""
@@ -169,7 +233,7 @@ class RangeFetcher:
         self._options = options
         self._guide = guide
         self._connections = Connections(options)
-        self._leaders: dict[TopicPartition, tuple[str, int]] = {
+        self._leaders: dict[TopicPartition, Leader] = {
             each.tp: each.leader for each in ranges if each.leader is not None
         }
         self._bytes_per_record: float | None = None
@@ -210,7 +274,9 @@ class RangeFetcher:
         size = self._options.fetch_bytes
         if self._bytes_per_record is not None:  # towards the end of a range, little of what is beyond it
             size = min(size, max(LEAST_FETCH_BYTES, int((wanted.end - offset) * self._bytes_per_record * 1.05)))
-        part = FetchPartitionData(wanted.tp.partition, -1, offset, -1, -1, size)
+        leader = self._leaders.get(wanted.tp)
+        epoch = -1 if leader is None or leader.epoch is None else leader.epoch
+        part = FetchPartitionData(wanted.tp.partition, epoch, offset, -1, -1, size)
         isolation = 1 if self._options.read_committed else 0
         wait_ms = self._options.fetch_wait_ms
         return FetchData(-1, -1, wait_ms, 1, size, isolation, 0, -1, [(wanted.tp.topic, [part])])
@@ -221,65 +287,102 @@ class RangeFetcher:
             return False
         try:
             connection = self._connections.to(leader)
-            if not connection.idle:
+            if not connection.idle or connection.quiet_s:
                 return False
-            connection.send(self._request(wanted, offset))
+            connection.send(self._request(wanted, offset), wanted.topic_id)
         except NetworkError:
             self._connections.drop(leader)
             return False
         return True
 
     def _fetch(self, wanted: Range, offset: Offset, *, sent_already: bool) -> FetchedPartition | Offset:
-        """An answer with records; or the offset to go on at where ``offset`` is gone. Tries until the time is up."""
+        """An answer with records; or the offset to go on at where ``offset`` is gone. Tries until the time is up.
+
+        Time for which a broker throttles does not count: that is no silence.
+        """
         limit = time.monotonic() + self._options.poll_timeout_s
         pause_s = FIRST_PAUSE_S
         error: HoldfastError = HoldfastError("no records came")
         while True:
             try:
-                leader = self._leaders.get(wanted.tp)
-                if leader is None:
-                    leader = self._leaders[wanted.tp] = self._guide.leader(wanted.tp)
-                connection = self._connections.to(leader)
+                connection = self._connections.to(self._leader(wanted.tp))
                 if not sent_already:
-                    connection.send(self._request(wanted, offset))
+                    quiet_s = connection.quiet_s
+                    time.sleep(quiet_s)
+                    limit += quiet_s
+                    connection.send(self._request(wanted, offset), wanted.topic_id)
                 sent_already = False
                 part = connection.receive()
-                if part.error_code:
-                    raise _error(part.error_code, f"fetch of {wanted.tp} at offset {offset} from {leader}")
-                if len(part.records):
+                if part is None:
+                    continue
+                problem = _error(part.error_code, f"fetch of {wanted.tp} at offset {offset} from {connection.address}")
+                if problem is None and len(part.records):
                     return part
-                pause_s = FIRST_PAUSE_S  # an empty answer was waited for already
-            except OffsetOutOfRangeError:
-                return self._out_of_range(wanted, offset)
-            except HoldfastError as problem:
-                if not problem.retriable:
+                if isinstance(problem, UnknownTopicIdError) and self._made_again(wanted, offset):
+                    return wanted.end
+                if problem is not None and not isinstance(problem, OffsetOutOfRangeError):
+                    raise problem
+                elsewhere = self._elsewhere(wanted, offset)
+                if elsewhere is not None:
+                    return elsewhere
+                if problem is not None:  # what was out of range is there: by now, or at another broker
+                    error = problem
+                    self._leaders.pop(wanted.tp, None)
+            except HoldfastError as raised:
+                if not raised.retriable:
                     raise
-                error = problem
+                error = raised
                 sent_already = False
                 stale = self._leaders.pop(wanted.tp, None)
                 if stale is not None:
                     self._connections.drop(stale)
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if time.monotonic() > limit:
                 raise HoldfastError(
                     f"partition {wanted.tp}: no records at offset {offset} (of {wanted.start} to {wanted.end}) within "
                     f"{self._options.poll_timeout_s:g} s (option kafkaConsumer.pollTimeoutMs): {error}"
                 )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _out_of_range(self, wanted: Range, offset: Offset) -> Offset:
+    def _made_again(self, wanted: Range, offset: Offset) -> bool:
+        """True if what is left of the range went with its topic, and that may be; a broker that only does not know of
+        the topic yet is asked again."""
+        if wanted.topic_id is None or not self._guide.is_gone(wanted.tp, wanted.topic_id):
+            return False
+        self._guide.data_loss(
+            f"partition {wanted.tp}: the topic with id {wanted.topic_id} was deleted and another one made; it was to be"
+            f" read from {offset} to {wanted.end}"
+        )
+        return True
+
+    def _leader(self, tp: TopicPartition) -> Leader:
+        leader = self._leaders.get(tp)
+        if leader is None:
+            leader = self._leaders[tp] = self._guide.leader(tp)
+        return leader
+
+    def _elsewhere(self, wanted: Range, offset: Offset) -> Offset | None:
+        """Where to go on if the log does not hold ``offset`` (loss of data); None if it does: asking again may help.
+
+        Asked when a fetch is out of range, and also when it is answered with nothing: a log that ends before the
+        planned end was cut, or belongs to a topic that was made again, and nothing may ever come.
+        """
         start, end = self._guide.bounds(wanted.tp)
         if offset < start:
             self._guide.data_loss(f"partition {wanted.tp}: offset {offset} is gone, the log starts at {start}")
             return start
+        if offset < end:
+            return None
         self._guide.data_loss(
-            f"partition {wanted.tp}: offset {offset} is beyond the end of the log, {end}; it was to be read up to "
-            f"{wanted.end} (was the topic deleted and made again?)"
+            f"partition {wanted.tp}: the log ends at {end}, offset {offset} is not there; it was to be read up to "
+            f"{wanted.end} (was the topic deleted and made again, or the log cut?)"
         )
         return wanted.end
 
 
-def _error(code: int, what: str) -> HoldfastError:
+def _error(code: int, what: str) -> HoldfastError | None:
+    if not code:
+        return None
     from holdfast.protocol.error_codes import error_of
 
-    return error_of(code, what) or HoldfastError(what)
+    return error_of(code, what)

@@ -24,7 +24,8 @@ READ_OPTIONS: Final = (
     "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "groupIdPrefix",
+    "minPartitions", "maxRecordsPerPartition", "ordering", "failOnDataLoss", "onTopicRecreated", "includeHeaders",
+    "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 WRITE_OPTIONS: Final = ("topic", "includeHeaders")
@@ -37,12 +38,51 @@ FORBIDDEN_READ: Final = {
     "value.deserializer": "values are always read as bytes; use Spark functions to decode them",
     "enable.auto.commit": "the position is kept in Spark's checkpoint and nowhere else",
     "interceptor.classes": "nothing of the JVM runs on this path",
+    "group.id": "no group is joined and nothing is committed; groupIdPrefix or kafka.client.id name the reader",
 }
 FORBIDDEN_WRITE: Final = {
     "key.serializer": "keys are written as they are, cast them to string or binary",
     "value.serializer": "values are written as they are, cast them to string or binary",
     "interceptor.classes": "nothing of the JVM runs on this path",
     "transactional.id": "the sink has no transactions",
+    "partitioner.class": "a column partition says where a row goes",
+}
+NO_EFFECT_READ: Final = {
+    "max.poll.records": "records come by the batch",
+    "max.poll.interval.ms": "no group is joined",
+    "session.timeout.ms": "no group is joined",
+    "heartbeat.interval.ms": "no group is joined",
+    "group.instance.id": "no group is joined",
+    "partition.assignment.strategy": "no group is joined",
+    "auto.commit.interval.ms": "nothing is committed",
+    "fetch.min.bytes": "a fetch is answered when there is something",
+    "default.api.timeout.ms": "the driver asks again for 30 s, or as fetchOffset.numRetries says",
+    "metadata.max.age.ms": "metadata is asked for with each batch",
+    "connections.max.idle.ms": "connections are kept as long as a worker",
+    "reconnect.backoff.ms": "pauses grow from 10 ms to 0.5 s",
+    "reconnect.backoff.max.ms": "pauses grow from 10 ms to 0.5 s",
+    "retry.backoff.ms": "pauses grow from 10 ms to 0.5 s",
+    "receive.buffer.bytes": "the system decides",
+    "send.buffer.bytes": "the system decides",
+    "allow.auto.create.topics": "reading creates no topic",
+}
+"""Settings of a consumer that change nothing of what is read, for those who come from Spark's own source: they are
+taken and warned of, with the reason. Everything else that is not known is refused. docs/spark.md has the table."""
+NO_EFFECT_WRITE: Final = {
+    "linger.ms": "a task sends what it has gathered",
+    "buffer.memory": "a task holds 32 MiB at most",
+    "max.block.ms": "delivery.timeout.ms bounds it",
+    "max.in.flight.requests.per.connection": "one batch of a partition is under way at a time",
+    "max.request.size": "batch.size bounds a request",
+    "request.timeout.ms": "delivery.timeout.ms bounds it",
+    "retries": "delivery.timeout.ms bounds them",
+    "retry.backoff.ms": "pauses grow from 10 ms to 0.5 s",
+    "reconnect.backoff.ms": "pauses grow from 10 ms to 0.5 s",
+    "reconnect.backoff.max.ms": "pauses grow from 10 ms to 0.5 s",
+    "metadata.max.age.ms": "metadata is asked for when a leader is not found",
+    "connections.max.idle.ms": "connections are kept as long as a worker",
+    "receive.buffer.bytes": "the system decides",
+    "send.buffer.bytes": "the system decides",
 }
 KAFKA_READ: Final = (
     "bootstrap.servers", "client.id", "isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes",
@@ -115,12 +155,14 @@ class ReadOptions:
     end: Position
     latest_where_no_time: bool
     fail_on_data_loss: bool
+    fail_on_recreated: bool
     include_headers: bool
     max_offsets: int | None
     min_offsets: int | None
     max_trigger_delay_s: float
     min_partitions: int | None
     max_records_per_partition: int | None
+    ordered: bool
     poll_timeout_s: float
     read_committed: bool
     fetch_bytes: int
@@ -128,6 +170,8 @@ class ReadOptions:
     request_timeout_s: float
     check_crc: bool
     client_id: str
+    offset_retries: int | None
+    offset_retry_pause_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +233,12 @@ class _Options:
         return value
 
     def check_names(
-        self, known: tuple[str, ...], forbidden: Mapping[str, str], used: tuple[str, ...], other: tuple[str, ...]
+        self,
+        known: tuple[str, ...],
+        forbidden: Mapping[str, str],
+        used: tuple[str, ...],
+        no_effect: Mapping[str, str],
+        other: tuple[str, ...],
     ) -> None:
         names = {name.lower(): name for name in known}
         ignored = {name.lower() for name in (*SPARKS_OWN, *other)}
@@ -202,8 +251,12 @@ class _Options:
                     raise OptionError(f"option {name}={self.text(name)!r}: only PLAINTEXT is supported")
                 if key.startswith(("sasl.", "ssl.")):
                     raise OptionError(f"option {name} is not supported: connections are PLAINTEXT only")
-                if key not in used:
-                    log.warning("option %s has no effect here", name)
+                if key in no_effect:
+                    log.warning("option %s has no effect here: %s", name, no_effect[key])
+                elif key not in used and key != "security.protocol":
+                    close = difflib.get_close_matches(key, (*used, *no_effect), n=1)
+                    hint = f"did you mean kafka.{close[0]}?" if close else f"there are kafka.{', kafka.'.join(used)}"
+                    raise OptionError(f"option {name} is not supported; {hint}")
             elif name not in names and name not in ignored and not name.startswith("__"):
                 close = difflib.get_close_matches(name, names, n=1)
                 hint = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(known)}"
@@ -223,7 +276,7 @@ class _Options:
 def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a reader. OptionError names what is wrong."""
     options = _Options(given)
-    options.check_names(READ_OPTIONS, FORBIDDEN_READ, KAFKA_READ, WRITE_OPTIONS)
+    options.check_names(READ_OPTIONS, FORBIDDEN_READ, KAFKA_READ, NO_EFFECT_READ, WRITE_OPTIONS)
     if streaming:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if options.has(name):
@@ -242,19 +295,25 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     minimum, maximum = options.number("minOffsetsPerTrigger", None), options.number("maxOffsetsPerTrigger", None)
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(f"option minOffsetsPerTrigger={minimum} is more than maxOffsetsPerTrigger={maximum}")
+    ordering = options.choice("ordering", "partition" if streaming else "none", ("partition", "none"))
+    fail = options.flag("failOnDataLoss", True)
+    pause_ms = options.number("fetchOffset.retryIntervalMs", None, least=0)
     return ReadOptions(
         bootstrap=options.bootstrap(),
         subscription=_subscription(options),
         start=start,
         end=end,
         latest_where_no_time=strategy == "latest",
-        fail_on_data_loss=options.flag("failOnDataLoss", True),
+        fail_on_data_loss=fail,
+        fail_on_recreated=options.choice("onTopicRecreated", "fail" if fail else "restart", ("fail", "restart"))
+        == "fail",
         include_headers=options.flag("includeHeaders", False),
         max_offsets=maximum,
         min_offsets=minimum,
         max_trigger_delay_s=_duration(options, "maxTriggerDelay", 15 * 60.0),
         min_partitions=options.number("minPartitions", None),
         max_records_per_partition=options.number("maxRecordsPerPartition", None),
+        ordered=ordering == "partition",
         poll_timeout_s=options.required_number("kafkaConsumer.pollTimeoutMs", 120_000) / 1000,
         read_committed=isolation == "read_committed",
         fetch_bytes=min(fetch_bytes, total_bytes),
@@ -262,13 +321,15 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         request_timeout_s=options.required_number("kafka.request.timeout.ms", 30_000) / 1000,
         check_crc=options.flag("kafka.check.crcs", True),
         client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
+        offset_retries=options.number("fetchOffset.numRetries", None, least=0),
+        offset_retry_pause_s=None if pause_ms is None else pause_ms / 1000,
     )
 
 
 def parse_write(given: Mapping[str, str]) -> WriteOptions:
     """The options of a writer. OptionError names what is wrong."""
     options = _Options(given)
-    options.check_names(WRITE_OPTIONS, FORBIDDEN_WRITE, KAFKA_WRITE, ())
+    options.check_names(WRITE_OPTIONS, FORBIDDEN_WRITE, KAFKA_WRITE, NO_EFFECT_WRITE, ())
     acks = options.choice("kafka.acks", "all", ("all", "-1", "0", "1"))
     topic = options.text("topic")
     if topic is not None:

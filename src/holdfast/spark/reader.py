@@ -4,18 +4,22 @@ Owns Spark's reader protocols. Keeps no position: a stream's is in Spark's check
 gets it. Emits the columns of the user's schema only.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
 from holdfast.model.types import TopicPartition
-from holdfast.spark.options import EARLIEST, AtOffsets, OptionError, ReadOptions
-from holdfast.spark.ranges import OffsetJson, Positions, Range, from_json, limited, tasks_of, to_json
+from holdfast.spark.options import AtOffsets, OptionError, ReadOptions
+from holdfast.spark.ranges import Leader, LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
+
+log = logging.getLogger(__name__)
 
 PARALLELISM = "HOLDFAST_SPARK_PARALLELISM"
 """Environment variable that sessions made by holdfast.spark.session set: the source cannot see defaultParallelism."""
@@ -76,6 +80,7 @@ def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
         parallelism=default_parallelism(),
         min_partitions=options.min_partitions,
         max_records=options.max_records_per_partition,
+        ordered=options.ordered,
     )
     return [Task(ranges) for ranges in planned]
 
@@ -94,13 +99,19 @@ class _Guide:
             self._topics = Topics(self._options)
         return self._topics
 
-    def leader(self, tp: TopicPartition) -> tuple[str, int]:
-        found: tuple[str, int] = self._asked().leader(tp)
+    def leader(self, tp: TopicPartition) -> Leader:
+        found: Leader = self._asked().leader(tp)
         return found
 
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         found: tuple[int, int] = self._asked().bounds(tp)
         return found
+
+    def is_gone(self, tp: TopicPartition, topic_id: UUID) -> bool:
+        topics = self._asked()
+        topics.leaders([tp])
+        gone: bool = topics.topic_ids({tp.topic: topic_id}).get(tp.topic, topic_id) != topic_id
+        return gone
 
     def data_loss(self, text: str) -> None:
         self._asked().data_loss(text)
@@ -130,6 +141,11 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
         )
         for columns in found:
             yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+    if decoder.replaced_header_keys:
+        log.warning(
+            "%d headers have a key that is not UTF-8: U+FFFD stands for what cannot be read",
+            decoder.replaced_header_keys,
+        )
 
 
 class HoldfastReader(DataSourceReader):
@@ -151,18 +167,25 @@ class HoldfastReader(DataSourceReader):
             start = checked_start(topics, start, topics.earliest(tps), topics.latest(tps))
         if isinstance(options.end, AtOffsets):
             self._check_end(topics, start, end)
-        leaders = topics.leaders(tps)
-        ranges = [Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp)) for tp in tps]
+        leaders, ids = topics.leaders(tps), topics.topic_ids({})
+        ranges = [
+            Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp), topic_id=ids.get(tp.topic)) for tp in tps
+        ]
         return list(plan_tasks(ranges, options))
 
     def _check_end(self, topics: Any, start: Positions, end: Positions) -> None:
-        latest = topics.latest(end)
+        earliest, latest = topics.earliest(end), topics.latest(end)
         for tp, offset in end.items():
-            if offset < start[tp]:
+            if offset < earliest[tp] and start[tp] == earliest[tp]:
+                topics.data_loss(
+                    f"partition {tp}: all up to {offset}, of endingOffsets, is gone, the log starts at {earliest[tp]}"
+                )
+                end[tp] = start[tp]
+            elif offset < start[tp]:
                 raise OptionError(
                     f"option endingOffsets: partition {tp} ends at {offset}, before its start {start[tp]}"
                 )
-            if offset > latest[tp]:
+            elif offset > latest[tp]:
                 topics.data_loss(f"partition {tp}: endingOffsets has {offset}, the log ends at {latest[tp]}")
                 end[tp] = latest[tp]
 
@@ -173,8 +196,8 @@ class HoldfastReader(DataSourceReader):
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream; lives in one process of the driver for as long as its query.
 
-    ``_target`` and the times of minOffsetsPerTrigger are about this run of the query, not positions: nothing is lost
-    with them.
+    ``_first``, ``_target`` and the time of minOffsetsPerTrigger are about this run of the query, not positions: nothing
+    is lost with them.
     """
 
     def __init__(self, schema: Any, options: ReadOptions) -> None:
@@ -182,7 +205,8 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._options = options
         self._topics_seen: Any = None
-        self._target: Positions | None = None
+        self._first: OffsetJson | None = None
+        self._target: dict[TopicPartition, LogEnd] | None = None
         self._held_since: float | None = None
 
     def _topics(self) -> Any:
@@ -195,8 +219,12 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> OffsetJson:
+        from holdfast.spark.stream_plan import end_of
+
         topics = self._topics()
-        return to_json(topics.at(self._options.start, topics.partitions(), starting=True))
+        positions = topics.at(self._options.start, topics.partitions(), starting=True)
+        self._first = end_of(positions, topics, {}, {}).to_json()
+        return self._first
 
     def getDefaultReadLimit(self) -> Any:
         limit = self._options.max_offsets
@@ -204,57 +232,47 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         topics = self._topics()
-        self._target = topics.latest(topics.partitions())
+        self._target = topics.ends(topics.partitions())
 
     def reportLatestOffset(self) -> OffsetJson | None:
         topics = self._topics()
         return to_json(topics.latest(topics.partitions()))
 
     def latestOffset(self, start: OffsetJson, limit: Any) -> OffsetJson:
-        """How far the next batch goes; waits a moment for records when there are none."""
-        positions = from_json(start)
-        if self._target is not None:
-            latest = dict(self._target)
-        else:
-            latest = self._latest(positions)
-            if latest == positions:
-                self._topics().wait_beyond(positions)
-                latest = self._latest(positions)
-        known = self._with_new(positions, latest)
-        latest = self._not_before(known, latest)
-        if self._target is None and self._hold_back(known, latest):
+        """How far the next batch goes; waits a moment for records when there are none.
+
+        Spark does not keep what ``initialOffset`` answered, and asks again when it repeats the first batch. So the
+        offset that the first batch ends at says where it begins.
+        """
+        from holdfast.spark.stream_offsets import StreamOffset
+        from holdfast.spark.stream_plan import end_of, known
+
+        before, topics = StreamOffset.from_json(start), self._topics()
+        ends = self._ends(before.positions)
+        found = known(self._options, topics, before, ends)
+        first = start == self._first
+        latest = {tp: end.offset for tp, end in ends.items()}
+        if self._target is None and self._hold_back(found.positions, latest):
+            latest = found.positions
+        elif isinstance(limit, ReadMaxRows):
+            latest = limited(found.positions, latest, limit.max_rows)
+        if not first and not found.begins and latest == before.positions:
             return start
-        if isinstance(limit, ReadMaxRows):
-            latest = limited(known, latest, limit.max_rows)
-        return to_json(latest)
+        return end_of(latest, topics, ends, found.positions if first else found.begins).to_json()
 
-    def _latest(self, positions: Positions) -> Positions:
+    def _ends(self, positions: Positions) -> dict[TopicPartition, LogEnd]:
+        """Of all partitions: now, or when a query with Trigger.AvailableNow began."""
         topics = self._topics()
-        found: Positions = topics.latest(topics.partitions())
-        return found
-
-    def _with_new(self, positions: Positions, latest: Positions) -> Positions:
-        """The positions of exactly the partitions in ``latest``: new ones start at their earliest record."""
-        gone = sorted(set(positions) - set(latest))
-        if gone:
-            self._topics().data_loss(
-                f"partition {gone[0]} was read up to {positions[gone[0]]} and is not there any more"
-            )
-        new = [tp for tp in latest if tp not in positions]
-        earliest: Positions = self._topics().earliest(new)
-        return {tp: positions.get(tp, earliest.get(tp, EARLIEST)) for tp in latest}
-
-    def _not_before(self, known: Positions, latest: Positions) -> Positions:
-        """A log that ends before what was read has lost records; the position stays where it is then."""
-        short = sorted(tp for tp, offset in latest.items() if offset < known[tp])
-        if short and self._target is None:
-            tp = short[0]
-            self._topics().data_loss(
-                f"partition {tp}: was read up to {known[tp]} and the log ends at {latest[tp]} "
-                "(was the topic deleted and made again?)"
-            )
-            return latest
-        return {tp: max(offset, known[tp]) for tp, offset in latest.items()}
+        if self._target is not None:
+            missing = set(positions) - set(self._target)  # at a second broker too? See Topics.partitions
+            if missing:
+                self._target |= topics.ends([tp for tp in topics.partitions(positions) if tp in missing])
+            return dict(self._target)
+        ends: dict[TopicPartition, LogEnd] = topics.ends(topics.partitions(positions))
+        if {tp: end.offset for tp, end in ends.items()} == positions:
+            topics.wait_beyond(positions)
+            ends = topics.ends(topics.partitions(positions))
+        return ends
 
     def _hold_back(self, known: Positions, latest: Positions) -> bool:
         """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""
@@ -274,11 +292,30 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- batches ---------------------------------------------------------------------------------------------
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        ends = from_json(end)
-        starts = self._with_new(from_json(start), ends)
-        moved = [tp for tp in ends if ends[tp] > starts[tp]]
-        leaders = self._topics().leaders(moved) if moved else {}
-        ranges = [Range(tp=tp, start=starts[tp], end=ends[tp], leader=leaders.get(tp)) for tp in moved]
+        from holdfast.spark.stream_offsets import StreamOffset
+        from holdfast.spark.stream_plan import made_again
+
+        if start == end:  # what it says of the beginning is about the batch that ended there
+            return []
+        before, after, topics = StreamOffset.from_json(start), StreamOffset.from_json(end), self._topics()
+        starts = before.positions | after.begins
+        starts |= topics.earliest([tp for tp in after.positions if tp not in starts])
+        moved = [tp for tp, offset in after.positions.items() if offset > starts[tp]]
+        leaders = topics.leaders(moved) if moved else {}
+        # A batch that was planned in a topic that is not there any more cannot be read again in another one.
+        gone = made_again(self._options, topics, after) if moved else set()
+        ids = topics.topic_ids({})
+        ranges = [
+            Range(
+                tp=tp,
+                start=starts[tp],
+                end=after.positions[tp],
+                leader=leaders.get(tp),
+                topic_id=after.topic_ids.get(tp.topic, ids.get(tp.topic)),
+            )
+            for tp in moved
+            if tp.topic not in gone
+        ]
         return plan_tasks(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

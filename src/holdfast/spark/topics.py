@@ -7,35 +7,43 @@ reader is not reliably called). Never reads records, except to wait for the next
 import asyncio
 import logging
 import os
+import random
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.cluster import KafkaClient
-from holdfast.client.views import IsolationLevel, OffsetSpec, TopicView
+from holdfast.client.views import BrokerNode, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError, UnknownTopicOrPartitionError
-from holdfast.model.types import Offset, TopicPartition
+from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from holdfast.spark.options import EARLIEST, LATEST, AtOffsets, AtTimestamps, Named, OptionError, Position, ReadOptions
-from holdfast.spark.ranges import Positions
+from holdfast.spark.ranges import Leader, LogEnd, Positions
 
 log = logging.getLogger(__name__)
 
-_clients: dict[tuple[int, str, str], BlockingClient] = {}
+_clients: dict[tuple[int, str, str, int | None, float | None], BlockingClient] = {}
 
 RETRY_S: Final = 30.0
+OPINIONS: Final = 2
+"""So many brokers must know nothing of a topic that one of them is another than the one that was asked first."""
 
 
 class DataLossError(RuntimeError):
     """Records that were to be read are gone, and failOnDataLoss is true."""
 
 
-def client_of(bootstrap: str, client_id: str) -> BlockingClient:
+def client_of(
+    bootstrap: str, client_id: str, *, retries: int | None = None, retry_pause_s: float | None = None
+) -> BlockingClient:
     """This process's client of the cluster; its threads do not survive a fork, so the process is part of the key."""
-    key = (os.getpid(), bootstrap, client_id)
+    key = (os.getpid(), bootstrap, client_id, retries, retry_pause_s)
     client = _clients.get(key)
     if client is None:
-        client = _clients[key] = BlockingClient(bootstrap, client_id=client_id, timeout_s=RETRY_S)
+        client = _clients[key] = BlockingClient(
+            bootstrap, client_id=client_id, timeout_s=RETRY_S, retries=retries, retry_pause_s=retry_pause_s
+        )
     return client
 
 
@@ -44,59 +52,172 @@ class Topics:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._client = client_of(options.bootstrap, options.client_id)
+        self._client = client_of(
+            options.bootstrap,
+            options.client_id,
+            retries=options.offset_retries,
+            retry_pause_s=options.offset_retry_pause_s,
+        )
         self._isolation = IsolationLevel.READ_COMMITTED if options.read_committed else IsolationLevel.READ_UNCOMMITTED
         self._watcher: KafkaClient | None = None
-        self._addresses: dict[int, tuple[str, int]] = {}
+        self._nodes: dict[BrokerId, BrokerNode] = {}
+        self._ids: dict[str, UUID] = {}
 
     # -- partitions ------------------------------------------------------------------------------------------
 
-    def partitions(self) -> list[TopicPartition]:
-        """All partitions subscribed to now. OptionError if a topic or partition that was named is not there."""
+    def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
+        """All partitions subscribed to now. OptionError if a topic or partition that was named is not there.
+
+        What is missing of ``known``, partitions that were there before, is missing at two brokers: one that has just
+        started, or is behind, must not end a stream. A named topic of which some were known is then left out.
+        """
+        known = set(known)
         wanted = self._options.subscription
         if wanted.pattern is not None:
-            view = self._client.metadata()
-            matching = [topic for name, topic in view.topics.items() if re.fullmatch(wanted.pattern, name)]
-            return sorted(tp for topic in matching for tp in _partitions_of(topic))
+            there = self._seen(None)
+            matching = {n: t for n, t in there.items() if re.fullmatch(wanted.pattern, n) and not t.internal}
+            return self._with_known(matching, known, lambda topic: _partitions_of(topic))
         if wanted.topics is not None:
-            return sorted(tp for topic in self._named("subscribe", wanted.topics) for tp in _partitions_of(topic))
+            named = self._named("subscribe", wanted.topics, known)
+            return self._with_known(named, known, lambda topic: _partitions_of(topic))
         assigned = wanted.assigned or {}
-        found = []
-        for topic in self._named("assign", tuple(assigned)):
-            there = {each.partition for each in topic.partitions}
-            for partition in assigned[topic.name]:
-                if partition not in there:
-                    raise OptionError(
-                        f"option assign: topic {topic.name} has no partition {partition}, it has {len(there)}"
-                    )
-                found.append(TopicPartition(topic.name, partition))
+        named = self._named("assign", tuple(assigned), known)
+        return self._with_known(named, known, lambda topic: self._assigned(topic, assigned[topic.name], known))
+
+    def _with_known(
+        self,
+        topics: dict[str, TopicView],
+        known: set[TopicPartition],
+        partitions: Callable[[TopicView], list[TopicPartition]],
+    ) -> list[TopicPartition]:
+        found = {tp for topic in topics.values() for tp in partitions(topic)}
+        doubtful = {tp.topic for tp in known - found}
+        if doubtful:
+            again = self._second_opinion(sorted(doubtful))
+            found |= {tp for topic in again.values() for tp in partitions(topic)}
         return sorted(found)
 
-    def _named(self, option: str, names: tuple[str, ...]) -> list[TopicView]:
-        view = self._client.metadata(names)
-        topics = []
-        for name in names:
-            topic = view.topics.get(name)
-            if topic is None or isinstance(topic.error, UnknownTopicOrPartitionError):
-                raise OptionError(f"option {option}: topic {name!r} does not exist at {self._options.bootstrap}")
-            if topic.error is not None:
-                raise topic.error
-            topics.append(topic)
+    def _assigned(self, topic: TopicView, wanted: tuple[int, ...], known: set[TopicPartition]) -> list[TopicPartition]:
+        there = {each.partition for each in topic.partitions}
+        tps = [TopicPartition(topic.name, partition) for partition in wanted]
+        for tp in tps:
+            if tp.partition not in there and tp not in known:
+                raise OptionError(
+                    f"option assign: topic {topic.name} has no partition {tp.partition}, it has {len(there)}"
+                )
+        return [tp for tp in tps if tp.partition in there]
+
+    def _named(self, option: str, names: tuple[str, ...], known: set[TopicPartition]) -> dict[str, TopicView]:
+        before = {tp.topic for tp in known}
+        topics = self._seen(names)
+        unknown = [name for name in names if name not in topics and name not in before]
+        if unknown:
+            again = self._second_opinion(unknown)
+            for name in unknown:
+                if name not in again:
+                    raise OptionError(f"option {option}: topic {name!r} does not exist at {self._options.bootstrap}")
+            topics |= again
         return topics
 
-    def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[str, int]]:
-        """Where each partition's leader listens; a partition without one now is left out."""
-        names = sorted({tp.topic for tp in tps})
-        view = self._client.metadata(names)
-        nodes = {node.broker_id: (node.host, node.port) for node in view.brokers.values()}
-        found = {}
-        for tp in tps:
-            leader = view.leader_of(tp)
-            if leader in nodes:
-                found[tp] = nodes[leader]
+    def _seen(self, names: tuple[str, ...] | None) -> dict[str, TopicView]:
+        """The topics that a broker knows of, of ``names`` or of all. An error that passes is waited out, such as that
+        of a topic that is being made; what lasts is raised."""
+        pattern = self._options.subscription.pattern
+
+        async def once() -> dict[str, TopicView]:
+            view = await self._client.aio.refresh(names)
+            found = {}
+            for name, topic in view.topics.items():
+                if names is None and (pattern is None or not re.fullmatch(pattern, name)):
+                    continue
+                if topic.error is None:
+                    found[name] = topic
+                elif not isinstance(topic.error, UnknownTopicOrPartitionError):
+                    raise topic.error
+            self._nodes = dict(view.brokers)
+            return found
+
+        found = self._client.run(self._client.aio.retrying(once, refresh=False))
+        self._learn(found)
         return found
 
-    def leader(self, tp: TopicPartition) -> tuple[str, int]:
+    async def _opinions(self, names: list[str]) -> list[dict[str, TopicView]]:
+        """The topics as two brokers see them: it is not told which broker is usually asked, and one of two is another
+        one. One that is being made, or is not known of, is left out."""
+        found: list[dict[str, TopicView]] = []
+        trouble: HoldfastError = LeaderNotAvailableError("no broker of the cluster is known")
+        for broker_id in random.sample(sorted(self._nodes), len(self._nodes)):
+            try:
+                view = await self._client.aio.metadata_of(broker_id, names)
+            except HoldfastError as error:
+                trouble = error
+                continue
+            found.append({name: topic for name, topic in view.topics.items() if topic.error is None})
+            passing = [topic.error for topic in view.topics.values() if topic.error is not None]
+            trouble = next((each for each in passing if not isinstance(each, UnknownTopicOrPartitionError)), trouble)
+            if passing and trouble in passing:
+                raise trouble
+            if len(found) == OPINIONS:
+                break
+        if not found:
+            raise trouble
+        return found
+
+    def _second_opinion(self, names: list[str]) -> dict[str, TopicView]:
+        """Those of the topics that any of two brokers knows of."""
+
+        async def once() -> dict[str, TopicView]:
+            found = {name: topic for opinion in await self._opinions(names) for name, topic in opinion.items()}
+            self._client.aio.learn(found)
+            return found
+
+        found = self._client.run(self._client.aio.retrying(once))
+        self._learn(found)
+        return found
+
+    def _learn(self, topics: Mapping[str, TopicView]) -> None:
+        for name, topic in topics.items():
+            if topic.topic_id is not None:
+                self._ids[name] = topic.topic_id
+
+    def topic_ids(self, before: Mapping[str, UUID]) -> dict[str, UUID]:
+        """The ids of the topics that this reader has seen, as last seen; where there are ids. One that is not as it was
+        ``before`` is what two brokers agree on: a stale one may still tell of the topic that was."""
+        doubtful = [name for name, old in before.items() if self._ids.get(name, old) != old]
+
+        async def once() -> dict[str, UUID]:
+            agreed: dict[str, UUID] = {}
+            for opinion in await self._opinions(doubtful):
+                for name, topic in opinion.items():
+                    if topic.topic_id is not None and agreed.setdefault(name, topic.topic_id) != topic.topic_id:
+                        raise LeaderNotAvailableError(
+                            f"topic {name} has id {agreed[name]} at one broker and {topic.topic_id} at another"
+                        )
+            return agreed
+
+        if doubtful:
+            self._ids |= self._client.run(self._client.aio.retrying(once))
+        return dict(self._ids)
+
+    def leaders(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
+        """Where each partition's leader listens, and its epoch; a partition without one now is left out."""
+        tps = list(tps)
+        view = self._client.metadata(sorted({tp.topic for tp in tps}))
+        self._nodes = dict(view.brokers)
+        topics = {name: topic for name, topic in view.topics.items() if topic.error is None}
+        unknown = sorted({tp.topic for tp in tps} - set(topics))
+        self._learn(topics)
+        topics |= self._second_opinion(unknown) if unknown else {}
+        found = {}
+        for tp in tps:
+            topic = topics.get(tp.topic)
+            seen = topic.partition(tp.partition) if topic is not None else None
+            node = view.brokers.get(seen.leader) if seen is not None and seen.leader is not None else None
+            if seen is not None and node is not None:
+                found[tp] = Leader(node.host, node.port, seen.leader_epoch)
+        return found
+
+    def leader(self, tp: TopicPartition) -> Leader:
         """As ``leaders`` for one partition; LeaderNotAvailableError if it has none."""
         found = self.leaders([tp])
         if tp not in found:
@@ -104,7 +225,8 @@ class Topics:
         return found[tp]
 
     def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
-        """Where the partition's log starts and ends."""
+        """Where the partition's log starts and ends, by the leader that there is now."""
+        self._client.metadata([tp.topic])
         return self.earliest([tp])[tp], self.latest([tp])[tp]
 
     # -- offsets ---------------------------------------------------------------------------------------------
@@ -120,6 +242,18 @@ class Topics:
             return {}
         answers = self._client.list_offsets(dict(specs), isolation=self._isolation)
         return {tp: answer.offset or 0 for tp, answer in answers.items()}
+
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+        """As ``latest``, with the leader epoch of each end."""
+        specs = dict.fromkeys(tps, OffsetSpec.LATEST)
+        answers = self._client.list_offsets(specs, isolation=self._isolation) if specs else {}
+        return {tp: LogEnd(answer.offset or 0, answer.leader_epoch) for tp, answer in answers.items()}
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, LeaderEpoch]
+    ) -> dict[TopicPartition, tuple[LeaderEpoch | None, Offset | None]]:
+        """Where the leaders' logs leave these epochs: KafkaClient.epoch_ends."""
+        return self._client.run(self._client.aio.epoch_ends(epochs)) if epochs else {}
 
     def at(self, position: Position, tps: list[TopicPartition], *, starting: bool) -> Positions:
         """The offsets that an option asks for; OptionError if it does not fit the partitions or the log."""

@@ -6,6 +6,7 @@ lost connection writes nothing twice; a task that Spark runs again writes its ro
 own sink).
 """
 
+import logging
 import random
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from pyspark.sql.datasource import (
 
 from holdfast.spark.options import OptionError, WriteOptions, check_topic_name
 
+log = logging.getLogger(__name__)
+
 COLUMN_KINDS: Final = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -36,11 +39,15 @@ MAX_WAITING_BYTES: Final = 32 << 20
 
 
 def check_schema(schema: Any, options: WriteOptions) -> None:
-    """OptionError unless the columns are such as can be written."""
+    """OptionError unless the columns are such as can be written. Others are left out and warned of, as there are none
+    in a record; Spark's own sink leaves them out too."""
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
+    other = [name for name in given if name not in COLUMN_KINDS]
+    if other:
+        log.warning("no record has a column %s: not written; there are %s", ", ".join(other), ", ".join(COLUMN_KINDS))
     for name, kind in given.items():
-        if name not in COLUMN_KINDS:
-            raise OptionError(f"column {name} cannot be written; columns of a record are {', '.join(COLUMN_KINDS)}")
+        if name in other:
+            continue
         if kind not in COLUMN_KINDS[name]:
             raise OptionError(f"column {name} is {kind}: expected {' or '.join(COLUMN_KINDS[name])}")
     if "value" not in given:
@@ -62,6 +69,7 @@ class _Sink:
     def __init__(self, schema: Any, options: WriteOptions) -> None:
         check_schema(schema, options)
         self._names: list[str] = schema.fieldNames()
+        self._written = [name for name in self._names if name in COLUMN_KINDS]
         self._options = options
 
     def write_rows(self, batches: Iterator[Any]) -> Written:
@@ -71,7 +79,7 @@ class _Sink:
         settle_cache()
         task = TaskWriter(self._options)
         for batch in batches:
-            task.add(batch.rename_columns(self._names))
+            task.add(batch.rename_columns(self._names).select(self._written))
         return Written(records=task.finish())
 
 
@@ -98,7 +106,9 @@ class TaskWriter:
         self._sticky = random.randrange(1 << 16)
 
     def add(self, batch: Any) -> None:
-        """Takes an Arrow record batch; sends when there is enough."""
+        """Takes an Arrow record batch, of no rows too; sends when there is enough."""
+        if not len(batch):
+            return
         self._gathered.append(batch)
         self._gathered_bytes += batch.nbytes
         if self._gathered_bytes >= BYTES_AT_ONCE or sum(len(each) for each in self._gathered) >= ROWS_AT_ONCE:

@@ -1,10 +1,18 @@
 """Options of the data source: what is taken, and that each complaint names option and value."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.spark.options import (
+    FORBIDDEN_READ,
+    FORBIDDEN_WRITE,
+    KAFKA_READ,
+    KAFKA_WRITE,
+    NO_EFFECT_READ,
+    NO_EFFECT_WRITE,
     AtOffsets,
     AtTimestamps,
     Named,
@@ -128,12 +136,44 @@ def test_durations() -> None:
         assert read(True, maxTriggerDelay=text).max_trigger_delay_s == seconds
 
 
-def test_options_without_effect_are_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_change_nothing_of_what_is_read_are_taken_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     read(kafka__max__poll__records="50000", maxOffsetsPerTrigger="5", checkpointLocation="/c")
     assert [record.getMessage() for record in caplog.records] == [
-        "option kafka.max.poll.records has no effect here",
+        "option kafka.max.poll.records has no effect here: records come by the batch",
         "option maxOffsetsPerTrigger has no effect in a batch read",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("kafka.group.id", "kafka.group.id is not allowed: no group is joined"),
+        ("kafka.metrics.recording.level", "kafka.metrics.recording.level is not supported; there are kafka.bootstrap"),
+        ("kafka.fetch.max.byte", "is not supported; did you mean kafka.fetch.max.bytes"),
+    ],
+)
+def test_spark_D28_what_has_no_effect_and_is_not_in_the_table_is_refused(name: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        parse_read(BASE | {name: "x"}, streaming=False)
+    parse_read(BASE | {"kafka.security.protocol": "PLAINTEXT"}, streaming=False)
+
+
+def test_spark_D28_the_table_of_settings_without_effect_is_that_of_the_docs() -> None:
+    """docs/spark.md has each of them with its reason."""
+    page = (Path(__file__).parents[3] / "docs/spark.md").read_text()
+    table = dict(re.findall(r"^\| `kafka\.([a-z.]+)` \| (read|write|both) \|", page, re.MULTILINE))
+    both = NO_EFFECT_READ.keys() & NO_EFFECT_WRITE.keys()
+    where = dict.fromkeys(NO_EFFECT_READ, "read") | dict.fromkeys(NO_EFFECT_WRITE, "write")
+    assert table == where | dict.fromkeys(both, "both")
+    assert not (NO_EFFECT_READ.keys() & {*KAFKA_READ, *FORBIDDEN_READ})
+    assert not (NO_EFFECT_WRITE.keys() & {*KAFKA_WRITE, *FORBIDDEN_WRITE})
+
+
+def test_spark_D10_order_is_kept_in_streams_and_not_in_batches_unless_said() -> None:
+    assert (read().ordered, read(True).ordered) == (False, True)
+    assert (read(ordering="partition").ordered, read(True, ordering="none").ordered) == (True, False)
+    with pytest.raises(OptionError, match="ordering='key': expected partition or none"):
+        read(ordering="key")
 
 
 def test_write_options() -> None:
@@ -151,7 +191,7 @@ def test_write_options() -> None:
             parse_write(servers | given)
 
 
-@pytest.mark.parametrize("name", ["kafka.default.api.timeout.ms", "kafka.request.timeout.ms"])
+@pytest.mark.parametrize("name", ["kafka.linger.ms", "kafka.request.timeout.ms"])
 def test_an_option_of_kafka_that_nothing_goes_by_is_warned_of(name: str, caplog: pytest.LogCaptureFixture) -> None:
     given = {"kafka.bootstrap.servers": "h:1", "topic": "t", name: "5000"}
     parse_write(given)

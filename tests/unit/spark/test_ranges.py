@@ -48,7 +48,8 @@ def test_tasks_cover_every_range_once(sizes: list[int], parallelism: int, wanted
             at = end
         assert at == each.end
     total = sum(sizes)
-    assert len(tasks) <= max(parallelism, wanted or 0)
+    worth = sum(size >= WORTH_A_TASK for size in sizes)
+    assert worth <= len(tasks) <= max(parallelism, wanted or 0, worth)
     assert len(tasks) >= min(wanted or 0, total)
     if tasks:
         loads = [sum(piece.size for piece in task) for task in tasks]
@@ -61,3 +62,37 @@ def test_few_records_are_one_task_and_many_are_split() -> None:
     assert len(tasks_of(ranges([RECORDS_PER_TASK * 3]), parallelism=2)) == 3
     assert len(tasks_of(ranges([1000]), parallelism=1, max_records=300)) == 4
     assert tasks_of(ranges([0, 0]), parallelism=2, min_partitions=4) == []
+
+
+@given(
+    st.lists(st.integers(0, 100_000), max_size=8),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 60_000),
+)
+def test_spark_D10_ordered_ranges_are_never_cut(
+    sizes: list[int], parallelism: int, wanted: int | None, most: int | None
+) -> None:
+    given_ranges = [each for each in ranges(sizes) if each.size]
+    tasks = tasks_of(given_ranges, parallelism=parallelism, min_partitions=wanted, max_records=most, ordered=True)
+    assert sorted((each for task in tasks for each in task), key=lambda each: each.tp) == given_ranges
+    assert all(tasks)
+    assert len(tasks) >= min(len(given_ranges), max(wanted or 0, sum(size >= WORTH_A_TASK for size in sizes)))
+    for task in tasks:
+        assert len(task) == 1 or sum(each.size for each in task) <= (most or RECORDS_PER_TASK)
+
+
+def test_spark_D10_two_partitions_are_two_tasks_where_order_matters() -> None:
+    (first, second) = tasks_of(ranges([30_000, 10_000]), parallelism=2, ordered=True)
+    assert [(each.tp.partition, each.start, each.end) for each in (*first, *second)] == [
+        (0, 7, 30_007),
+        (1, 7, 10_007),
+    ]
+    cut = tasks_of(ranges([30_000, 10_000]), parallelism=2)
+    assert [each.tp.partition for task in cut for each in task] == [0, 0, 1]
+
+
+def test_spark_D21_each_partition_that_is_worth_a_task_may_have_one() -> None:
+    assert len(tasks_of(ranges([WORTH_A_TASK] * 200), parallelism=2)) == 200
+    assert len(tasks_of(ranges([WORTH_A_TASK] * 200), parallelism=2, ordered=True)) == 200
+    assert len(tasks_of(ranges([10] * 5000), parallelism=2)) == 2

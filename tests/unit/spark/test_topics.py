@@ -1,0 +1,98 @@
+"""What the driver takes for gone, and what for a broker that is behind or busy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from holdfast.model.errors import HoldfastError, LeaderNotAvailableError
+from holdfast.model.types import TopicPartition
+from holdfast.spark.options import OptionError, parse_read
+from holdfast.spark.topics import Topics
+from tests.unit.spark.log_cluster import LogCluster
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def cluster() -> Iterator[LogCluster]:
+    with LogCluster(2) as running:
+        yield running
+
+
+def topics(cluster: LogCluster, **options: str) -> Topics:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t"}
+    if "subscribePattern" in options or "assign" in options:
+        del given["subscribe"]
+    given |= {name.replace("__", "."): text for name, text in options.items()}
+    return Topics(parse_read(given, streaming=True))
+
+
+WAYS = [{"subscribe": "t"}, {"subscribePattern": "t.*"}, {"assign": '{"t":[0,1]}'}]
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_spark_D8_an_error_that_passes_is_waited_out(cluster: LogCluster, how: dict[str, str]) -> None:
+    cluster.topic("t", 2)
+    cluster.topic_errors["t"] = [ErrorCode.leader_not_available, ErrorCode.leader_not_available]
+    assert topics(cluster, **how).partitions() == [T0, T1]
+    assert cluster.topic_errors["t"] == [], "it was not the errors that were asked about"
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("stale", [1, 2])
+def test_spark_D8_a_topic_that_one_stale_broker_does_not_know_is_not_gone(
+    cluster: LogCluster, how: dict[str, str], stale: int
+) -> None:
+    cluster.topic("t", 2)
+    seen = topics(cluster, **how)
+    cluster.unknown_at = {stale: {"t"}}
+    assert seen.partitions([T0, T1]) == [T0, T1]
+
+
+@pytest.mark.parametrize("how", WAYS[::2])
+def test_spark_D8_a_named_topic_is_missing_at_two_brokers_before_a_query_is_refused(
+    cluster: LogCluster, how: dict[str, str]
+) -> None:
+    cluster.topic("t", 2)
+    cluster.unknown_at = {1: {"t"}}
+    assert topics(cluster, **how).partitions() == [T0, T1]
+    cluster.unknown_at = {1: {"t"}, 2: {"t"}}
+    with pytest.raises(OptionError, match="topic 't' does not exist"):
+        topics(cluster, **how).partitions()
+
+
+@pytest.mark.parametrize("how", WAYS)
+def test_spark_D8_what_two_brokers_do_not_know_is_gone(cluster: LogCluster, how: dict[str, str]) -> None:
+    cluster.topic("t", 2)
+    seen = topics(cluster, **how)
+    assert seen.partitions() == [T0, T1]
+    del cluster.topics["t"]
+    assert seen.partitions([T0, T1]) == []
+    assert cluster.asked(3, broker=2) > 0, "only one broker was asked"
+
+
+def test_spark_D24_a_pattern_leaves_internal_topics_out(cluster: LogCluster) -> None:
+    cluster.topic("t", 2)
+    cluster.topic("__consumer_offsets", 3, internal=True)
+    assert topics(cluster, subscribePattern=".*").partitions() == [T0, T1]
+
+
+def test_spark_D28_offsets_are_asked_for_again_as_often_and_as_slowly_as_the_options_say(cluster: LogCluster) -> None:
+    cluster.topic("t", 1)[0].append(5)
+    given = {"fetchOffset__numRetries": "2", "fetchOffset__retryIntervalMs": "100"}
+    cluster.offset_errors = [ErrorCode.leader_not_available] * 2
+    began_s = time.monotonic()
+    assert topics(cluster, **given).latest([T0]) == {T0: 5}
+    assert time.monotonic() - began_s >= 0.2
+    cluster.offset_errors = [ErrorCode.leader_not_available] * 3
+    with pytest.raises(LeaderNotAvailableError):
+        topics(cluster, **given).latest([T0])
+    assert cluster.offset_errors == []
+    cluster.topic_errors["t"] = [ErrorCode.leader_not_available] * 9
+    with pytest.raises(HoldfastError):
+        topics(cluster, **given).partitions()
+    assert len(cluster.topic_errors["t"]) == 6
