@@ -193,6 +193,25 @@ def test_the_sweep_takes_what_no_commit_can_name_any_more(tmp_path: Path, format
     assert sweep(table, clock=lambda: clock[0], most_age_ms=120_000) == ()
 
 
+def test_files_of_states_that_are_kept_stay(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    position = Position()
+    for number in range(3):
+        position = land(table, batch_of(table, position, (0, number, number + 1)))
+    table.refresh()
+    table.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+    assert sweep(table, clock=lambda: now_ms() + 1_000, most_age_ms=0) == ()
+    for _ in range(2):
+        table.refresh()
+        table.expire(older_than_ms=now_ms() + 1_000)
+    table = opened(tmp_path, format)
+    gone = sweep(table, clock=lambda: now_ms() + 1_000, most_age_ms=0)
+    # Delta's own retention keeps them for a day, whatever of the log has gone.
+    assert len(gone) == (0 if format == "delta" else 3)
+    assert len(all_files(tmp_path / "table/data")) == (4 if format == "delta" else 1)
+    assert offsets_by_duckdb(table) == offsets((0, 0, 3))
+
+
 def test_an_attempt_that_stood_still_is_refused_though_it_had_passed_its_checks(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     batch = batch_of(table, Position(), (0, 0, 10))

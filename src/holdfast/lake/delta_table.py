@@ -256,8 +256,8 @@ class DeltaTable:
         named = set(self._live())
         for (number, kind), path in entries:
             if number == newest and kind == "checkpoint.parquet":
-                with self._store.open(path) as file:
-                    removed = pq.read_table(file, columns=["remove.path"]).column("remove").to_pylist()
+                with self._store.open(path) as file, pq.ParquetFile(file) as checkpoint:
+                    removed = checkpoint.read(columns=["remove.path"]).column("remove").to_pylist()
                 named.update(unquote(each["path"]) for each in removed if each and each["path"])
             elif number > newest and kind == "json":
                 for line in self._store.read(path).decode().splitlines():

@@ -221,7 +221,7 @@ class IcebergTable:
                 if manifest.manifest_path in seen:
                     continue
                 seen.add(manifest.manifest_path)
-                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
+                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
                     found.add(self._path(entry.data_file.file_path))
         return frozenset(found)
 

@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.lake.errors import AlreadyThereError, TableError
+from holdfast.lake.errors import AlreadyThereError, FileMissingError, TableError
 from holdfast.lake.store import Store
 from holdfast.model.types import TimestampMs
 
 LOG: Final = "_holdfast/log"
 SNAPSHOT_EVERY: Final = 50
 FORMAT_VERSION: Final = 1
+LOOKS: Final = 5
+"""Listings that may be out of date when what they name is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,14 @@ class ParquetLog:
 
     def state(self, known: State | None = None) -> State | None:
         """The newest; None where no table is. Goes on from ``known`` if nothing was forgotten since."""
+        for _ in range(LOOKS):
+            try:
+                return self._state(known)
+            except FileMissingError:  # forgotten between the listing and the reading: a newer snapshot is there
+                continue
+        return self._state(known)
+
+    def _state(self, known: State | None) -> State | None:
         commits, snapshots = self.numbers()
         newest = snapshots[-1] if snapshots else None
         if newest is not None and (known is None or known.number < newest):
@@ -212,6 +222,14 @@ class ParquetLog:
 
     def referenced(self) -> frozenset[str]:
         """Data files that anything names that is still there."""
+        for _ in range(LOOKS):
+            try:
+                return self._referenced()
+            except FileMissingError:  # as in ``state``
+                continue
+        return self._referenced()
+
+    def _referenced(self) -> frozenset[str]:
         commits, snapshots = self.numbers()
         found: set[str] = set()
         for number in snapshots:
