@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.lake.data_files import attempt_of
 from holdfast.lake.errors import ConflictError, PositionMovedError
-from holdfast.lake.table import CommitConflict, land, now_ms, sweep
+from holdfast.lake.table import CommitConflict, land, now_ms
+from holdfast.lake.upkeep import compact, sweep
 from tests.contracts.lake_tables import batch_of, opened
 
 UPKEEP = ("compacting", "expiring", "sweeping")
@@ -57,7 +58,7 @@ def upkeep(table: Any, reached: Callable[[str], None]) -> None:
     with suppress(CommitConflict):
         table.refresh()
         with killed_inside(table, lambda: reached("compacting")):
-            table.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+            compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
         with killed_removing(table, lambda: reached("expiring")):
             table.expire(older_than_ms=now_ms() + 1_000)
     with killed_removing(table, lambda: reached("sweeping")):

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from holdfast.lake.data_files import Attempt, FileRange, attempt_of, name_of, wr
 from holdfast.lake.opening import make_table, open_table
 from holdfast.lake.position import LandedRange, Position, advanced
 from holdfast.lake.table import Batch, Table, now_ms
+from holdfast.lake.upkeep import compact
 
 FORMATS = ("delta", "iceberg", "parquet")
 TOPIC, TOPIC_ID = "t", UUID(int=7)
@@ -150,3 +152,53 @@ def count_by_own_library(table: Table) -> int:
 
 def all_files(folder: Path, suffixes: Sequence[str] = (".parquet", ".partial")) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.name.endswith(tuple(suffixes)))
+
+
+def by_another_engine(table: Table, number: int) -> None:
+    """What others do to a table while we land in it: turn by turn compaction, another column, expiry."""
+    location = table.store.location
+    if table.format == "delta":
+        import deltalake
+
+        other = deltalake.DeltaTable(location)
+        if number % 3 == 0:
+            other.optimize.compact()
+        elif number % 3 == 1:
+            other.alter.add_columns(deltalake.Schema.from_arrow(pa.schema([(f"new{number}", pa.string())])).fields)
+        else:
+            other.create_checkpoint()
+            other.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    elif table.format == "iceberg":
+        foreign = library_table(table)
+        if number % 3 == 0:
+            foreign.append(SCHEMA.empty_table())  # pyiceberg has no compaction: a snapshot of somebody else
+        elif number % 3 == 1:
+            from pyiceberg.types import StringType
+
+            with foreign.update_schema() as change:
+                change.add_column(f"new{number}", StringType())
+        else:
+            foreign.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+    else:
+        compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
+
+
+def made_by_others(folder: Path, format: str) -> Table:
+    """A table that its own library has made, with that library's settings."""
+    location = folder / "table"
+    if format == "delta":
+        import deltalake
+
+        deltalake.DeltaTable.create(str(location), schema=SCHEMA)
+    else:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("holdfast", uri=f"sqlite:///{folder}/iceberg-catalog.db", warehouse=f"file://{folder}")
+        catalog.create_namespace("lake")
+        catalog.create_table("lake.table", schema=SCHEMA, location=f"file://{location}")
+    return opened(folder, format)
+
+
+def library_table(table: Any) -> Any:
+    """pyiceberg's or deltalake's own object of the same table."""
+    return table._table

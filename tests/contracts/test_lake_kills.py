@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.lake.table import now_ms, sweep
+from holdfast.lake.table import now_ms
+from holdfast.lake.upkeep import sweep
 from tests.contracts.lake_killed import REFUSED, STEPS, UPKEEP, write
 from tests.contracts.lake_tables import (
     FORMATS,

@@ -16,7 +16,8 @@ from holdfast.lake.errors import AlreadyThereError, FileMissingError, PositionMo
 from holdfast.lake.opening import make_table, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.stores import store_of
-from holdfast.lake.table import land, now_ms, sweep
+from holdfast.lake.table import land, now_ms
+from holdfast.lake.upkeep import compact, sweep
 from tests.contracts.lake_tables import SCHEMA, batch_of, count_by_own_library
 
 
@@ -119,7 +120,7 @@ def test_D2_two_writers_on_s3_land_once(s3: None, format: str) -> None:
         land(table, batch_of(table, start, (0, 10, 20)), on_step=overtaken)
     table.refresh()
     assert table.position() == theirs.after
-    table.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+    compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
     table.refresh()
     assert len(table.files()) == 1 and table.position() == theirs.after
     table.expire(older_than_ms=now_ms() + 1_000)

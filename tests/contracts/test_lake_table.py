@@ -1,6 +1,7 @@
 """One contract for the tables of the lake: Delta, Iceberg and Parquet. What is true is read by other engines."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,18 @@ from holdfast.lake.errors import (
 )
 from holdfast.lake.opening import open_table
 from holdfast.lake.position import Position
-from holdfast.lake.table import Batch, CommitConflict, fence, land, now_ms, sweep
+from holdfast.lake.table import Batch, CommitConflict, fence, land, now_ms
+from holdfast.lake.upkeep import compact, maintain, sweep
 from tests.contracts.lake_tables import (
     FORMATS,
     SCHEMA,
     TOPIC,
     all_files,
     batch_of,
+    by_another_engine,
     count_by_own_library,
     made,
+    made_by_others,
     offsets,
     offsets_by_duckdb,
     opened,
@@ -132,7 +136,7 @@ def test_compaction_keeps_rows_and_position_and_stops_nobody(tmp_path: Path, for
     def compacted(step: str) -> None:
         other = opened(tmp_path, format)
         if step == "commit" and len(other.files()) == 6:
-            done = other.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+            done = compact(other, attempt_of(now_ms()), target_bytes=1 << 20)
             assert (done.files_before, done.files_after, done.rows) == (6, 1, 60)
 
     after = land(writer, batch, on_step=compacted)
@@ -141,14 +145,85 @@ def test_compaction_keeps_rows_and_position_and_stops_nobody(tmp_path: Path, for
     assert offsets_by_duckdb(table) == offsets((0, 0, 70)) and count_by_own_library(table) == 70
 
 
-def test_compaction_that_is_overtaken_changes_nothing(tmp_path: Path, format: str) -> None:
+def test_a_slow_compaction_lands_on_top_of_batches_that_came_meanwhile(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     first = land(table, batch_of(table, Position(), (0, 0, 10), (1, 0, 10)))
+    slow = opened(tmp_path, format)
+    read = slow.read
+
+    def overtaken(paths: Any, schema: Any) -> Any:
+        yield from read(paths, schema)
+        land(table, batch_of(table, first, (0, 10, 20)))
+
+    slow.read = overtaken
+    assert compact(slow, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 2
+    table = opened(tmp_path, format)
+    assert len(table.files()) == 2 and table.position().rows == 30
+    assert offsets_by_duckdb(table) == offsets((0, 0, 20), (1, 0, 10))
+
+
+def test_of_two_compactions_of_the_same_files_one_does_nothing(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    position = land(table, batch_of(table, Position(), (0, 0, 10), (1, 0, 10)))
+    slow = opened(tmp_path, format)
+    read = slow.read
+
+    def overtaken(paths: Any, schema: Any) -> Any:
+        yield from read(paths, schema)
+        compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
+
+    slow.read = overtaken
+    assert compact(slow, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 0
+    table = opened(tmp_path, format)
+    assert len(table.files()) == 1 and table.position() == position
+    assert offsets_by_duckdb(table) == offsets((0, 0, 10), (1, 0, 10))
+
+
+def test_commits_of_other_engines_keep_the_position_and_stop_nobody(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    position = Position()
+    done: list[int] = []
+    for number in range(6):
+
+        def others(step: str, number: int = number) -> None:
+            if step == "commit" and number not in done:
+                done.append(number)
+                by_another_engine(opened(tmp_path, format), number)
+
+        position = land(table, batch_of(table, position, (0, number * 5, number * 5 + 5)), on_step=others)
+        assert opened(tmp_path, format).position() == position and done[-1] == number
+    maintain(table, keep_ms=-1_000)
+    table = opened(tmp_path, format)
+    assert table.position().topics == position.topics and table.position().rows == 30
+    assert offsets_by_duckdb(table) == offsets((0, 0, 30)) and count_by_own_library(table) == 30
+
+
+def test_a_table_of_others_is_landed_in(tmp_path: Path, format: str) -> None:
+    if format == "parquet":  # nobody else makes these
+        table = made(tmp_path, format)
+    else:
+        table = made_by_others(tmp_path, format)
+        assert table.position() == Position()
     late = opened(tmp_path, format)
-    land(table, batch_of(table, first, (0, 10, 20)))
-    with pytest.raises(CommitConflict):
-        late.compact(attempt_of(now_ms()), target_bytes=1 << 20)
-    assert offsets_by_duckdb(opened(tmp_path, format)) == offsets((0, 0, 20), (1, 0, 10))
+    land(table, batch_of(table, Position(), (0, 0, 10)))
+    with pytest.raises(PositionMovedError):
+        land(late, batch_of(late, Position(), (0, 0, 20)))
+    table.refresh()
+    assert table.position().rows == 10 and offsets_by_duckdb(table) == offsets((0, 0, 10))
+
+
+def test_a_round_of_upkeep_says_what_it_did_and_bounds_the_files(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    position = Position()
+    for number in range(4):
+        position = land(table, batch_of(table, position, (0, number, number + 1)))
+    batch_of(table, position, (0, 4, 9))  # written and never committed
+    later = now_ms() + 7_200_000
+    first = maintain(table, clock=lambda: later, keep_ms=-1_000)
+    assert (first.compaction.files_before, first.compaction.files_after, first.compaction.rows) == (4, 1, 4)
+    assert len(first.swept) >= 1 and table.position().rows == 4
+    second = maintain(table, clock=lambda: later, keep_ms=-1_000)
+    assert second.compaction.files_before == 0 and offsets_by_duckdb(table) == offsets((0, 0, 4))
 
 
 def test_the_position_survives_expiry_of_everything_old(tmp_path: Path, format: str) -> None:
@@ -157,7 +232,7 @@ def test_the_position_survives_expiry_of_everything_old(tmp_path: Path, format: 
     for number in range(12):
         position = land(table, batch_of(table, position, (0, number, number + 1)))
     table.refresh()
-    table.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+    compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
     for _ in range(2):  # the first leaves a state to go on from, the second what lies before it
         table = opened(tmp_path, format)
         table.expire(older_than_ms=now_ms() + 1_000)
@@ -199,7 +274,7 @@ def test_files_of_states_that_are_kept_stay(tmp_path: Path, format: str) -> None
     for number in range(3):
         position = land(table, batch_of(table, position, (0, number, number + 1)))
     table.refresh()
-    table.compact(attempt_of(now_ms()), target_bytes=1 << 20)
+    compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
     assert sweep(table, clock=lambda: now_ms() + 1_000, most_age_ms=0) == ()
     for _ in range(2):
         table.refresh()
@@ -237,7 +312,7 @@ def test_an_old_attempt_is_refused(tmp_path: Path, format: str) -> None:
     with pytest.raises(AttemptTooOldError):
         land(table, late)
     with pytest.raises(AttemptTooOldError):
-        table.compact(late.attempt, target_bytes=1 << 20)
+        compact(table, late.attempt, target_bytes=1 << 20)
 
 
 def test_a_file_with_other_columns_is_refused_by_name(tmp_path: Path, format: str) -> None:

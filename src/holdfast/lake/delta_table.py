@@ -13,19 +13,19 @@ version that nobody has looked at.
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.lake.data_files import Attempt, DataFile, check_schema, described
+from holdfast.lake.data_files import DataFile, check_schema
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, PositionError, TableError
 from holdfast.lake.position import Position
-from holdfast.lake.rewriting import groups_of, rewritten, rows_of
+from holdfast.lake.rows import rows_of
 from holdfast.lake.store import Store
-from holdfast.lake.table import Clock, CommitConflict, Compaction, check_age, now_ms
+from holdfast.lake.table import Clock, CommitConflict, now_ms
 from holdfast.model.types import TimestampMs
 
 NUMBER_APP: Final = "holdfast-lake"
@@ -187,30 +187,21 @@ class DeltaTable:
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    def compact(self, attempt: Attempt, *, target_bytes: int) -> Compaction:
+    def whole(self) -> dict[str, tuple[int, int]]:
+        if set(self._table.protocol().reader_features or ()) & {"deletionVectors", "columnMapping"}:
+            return {}  # for the engine that does this
+        return self._live()
+
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            yield from rows_of(self._store, path, schema)
+
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
         from deltalake.transaction import RemoveAction
 
-        check_age(self, attempt, clock=self._clock)
-        features = set(self._table.protocol().reader_features or ())
-        if features & {"deletionVectors", "columnMapping"}:
-            return Compaction()  # a file's rows are not all rows of the table: for the engine that does this
-        schema = self.schema()
-        added: list[DataFile] = []
-        removed: list[str] = []
         live = self._live()
-        sizes = {path: size for path, (size, _) in live.items()}
-        for part, group in enumerate(groups_of(sizes, target_bytes)):
-            rows = (batch for path in group for batch in rows_of(self._store, path, schema))
-            added.append(described(self._store, rewritten(self._store, group, attempt, part, schema, rows)))
-            removed.extend(group)
-        if not added:
-            return Compaction()
-        before, after = sum(live[path][1] for path in removed), sum(file.rows for file in added)
-        if before != after:
-            raise TableError(f"{self._store.location}: compaction read {after} rows of files that have {before}")
-        gone = [RemoveAction(path, False, self._clock(), sizes[path], {}) for path in removed]
+        gone = [RemoveAction(path, False, self._clock(), live[path][0], {}) for path in removed]
         self._commit([*(self._add(file, data_change=False) for file in added), *gone], {"holdfast": "compaction"}, [])
-        return Compaction(files_before=len(removed), files_after=len(added), rows=after)
 
     def _live(self) -> dict[str, tuple[int, int]]:
         """Path -> bytes and rows."""

@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.lake.data_files import Attempt, DataFile, check_schema, described, plain
+from holdfast.lake.data_files import DataFile, check_schema, plain
 from holdfast.lake.errors import FileMissingError, TableError
 from holdfast.lake.position import Position
-from holdfast.lake.rewriting import groups_of, rewritten
 from holdfast.lake.store import Store
-from holdfast.lake.table import Clock, CommitConflict, Compaction, check_age, now_ms
+from holdfast.lake.table import Clock, CommitConflict, now_ms
 from holdfast.model.types import TimestampMs
 
 KEY: Final = "holdfast.position"
@@ -135,49 +134,39 @@ class IcebergTable:
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    def compact(self, attempt: Attempt, *, target_bytes: int) -> Compaction:
-        check_age(self, attempt, clock=self._clock)
-        self._refuse_retries()
-        schema = self.schema()
-        # A file with deletes has rows that are not in the table any more: for the engine that made them.
-        tasks = {
-            self._path(task.file.file_path): task for task in self._table.scan().plan_files() if not task.delete_files
+    def whole(self) -> dict[str, tuple[int, int]]:
+        return {
+            path: (task.file.file_size_in_bytes, task.file.record_count)
+            for path, task in self._tasks().items()
+            if not task.delete_files
         }
-        sizes = {path: task.file.file_size_in_bytes for path, task in tasks.items()}
-        added: list[DataFile] = []
-        removed: list[str] = []
-        for part, group in enumerate(groups_of(sizes, target_bytes)):
-            rows = self._rows([tasks[path] for path in group], schema)
-            added.append(described(self._store, rewritten(self._store, group, attempt, part, schema, rows)))
-            removed.extend(group)
-        if not added:
-            return Compaction()
-        before, after = sum(tasks[path].file.record_count for path in removed), sum(file.rows for file in added)
-        if before != after:
-            raise TableError(f"{self._store.location}: compaction read {after} rows of files that have {before}")
-        self._replace([tasks[path].file for path in removed], added)
-        return Compaction(files_before=len(removed), files_after=len(added), rows=after)
 
-    def _rows(self, tasks: Sequence[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _tasks(self) -> dict[str, Any]:
+        return {self._path(task.file.file_path): task for task in self._table.scan().plan_files()}
+
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """By pyiceberg, which knows columns by their ids: a column may have been renamed since a file was written."""
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan
 
-        for task in tasks:
+        tasks = self._tasks()
+        for path in paths:
             scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
-            for batch in scan.to_record_batches([task]):
+            for batch in scan.to_record_batches([tasks[path]]):
                 yield batch.cast(schema)
 
-    def _replace(self, removed: Sequence[Any], added: Sequence[DataFile]) -> None:
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
+        self._refuse_retries()
+        tasks = self._tasks()
         change = self._table.transaction()
         with change.update_snapshot().overwrite() as snapshot:
-            for file in removed:
-                snapshot.delete_data_file(file)
-            for path in added:
+            for path in removed:
+                snapshot.delete_data_file(tasks[path].file)
+            for file in added:
                 snapshot.append_data_file(
-                    parquet_file_to_data_file(self._table.io, self._table.metadata, self._store.url(path.path))
+                    parquet_file_to_data_file(self._table.io, self._table.metadata, self._store.url(file.path))
                 )
         self._commit(change)
 

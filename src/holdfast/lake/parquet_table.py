@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from holdfast.lake.data_files import Attempt, DataFile, check_schema, described
+from holdfast.lake.data_files import DataFile, check_schema
 from holdfast.lake.errors import TableError
 from holdfast.lake.parquet_log import (
     SNAPSHOT_EVERY,
@@ -21,9 +21,9 @@ from holdfast.lake.parquet_log import (
     schema_text,
 )
 from holdfast.lake.position import Position
-from holdfast.lake.rewriting import groups_of, rewritten, rows_of
+from holdfast.lake.rows import rows_of
 from holdfast.lake.store import Store
-from holdfast.lake.table import Clock, CommitConflict, Compaction, check_age, now_ms
+from holdfast.lake.table import Clock, CommitConflict, now_ms
 from holdfast.model.types import TimestampMs
 
 
@@ -105,28 +105,15 @@ class ParquetTable:
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
-    def compact(self, attempt: Attempt, *, target_bytes: int) -> Compaction:
-        check_age(self, attempt, clock=self._clock)
-        schema = self.schema()
-        added: list[DataFile] = []
-        removed: list[str] = []
-        sizes = {path: file.size for path, file in self._state.files.items()}
-        for part, group in enumerate(groups_of(sizes, target_bytes)):
-            path = rewritten(self._store, group, attempt, part, schema, self._rows(group, schema))
-            added.append(described(self._store, path))
-            removed.extend(group)
-        if not added:
-            return Compaction()
-        before = sum(self._state.files[path].rows for path in removed)
-        after = sum(file.rows for file in added)
-        if before != after:
-            raise TableError(f"{self._store.location}: compaction read {after} rows of files that have {before}")
-        self._append(live(added), tuple(removed), self._state.position)
-        return Compaction(files_before=len(removed), files_after=len(added), rows=after)
+    def whole(self) -> dict[str, tuple[int, int]]:
+        return {path: (file.size, file.rows) for path, file in self._state.files.items()}
 
-    def _rows(self, group: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for path in group:
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for path in paths:
             yield from rows_of(self._store, path, schema)
+
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+        self._append(live(added), tuple(removed), self._state.position)
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:
         """Writes a snapshot of now, if there is none, so that all commits before it can go in time."""

@@ -7,7 +7,7 @@ came between decides whether it tries again.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -51,15 +51,6 @@ class Batch:
     """Paths below the table's location."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
-    """What one pass of compaction did."""
-
-    files_before: int = 0
-    files_after: int = 0
-    rows: int = 0
-
-
 class Table(Protocol):
     """One table at one location."""
 
@@ -96,8 +87,19 @@ class Table(Protocol):
         """
         ...
 
-    def compact(self, attempt: Attempt, *, target_bytes: int) -> Compaction:
-        """Rewrites small files into larger ones; rows, position and the tables' past stay. CommitConflict."""
+    def whole(self) -> dict[str, tuple[int, int]]:
+        """Live files whose rows are all rows of the table (none is deleted by another file) -> bytes, rows."""
+        ...
+
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of some live files, in ``schema``."""
+        ...
+
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+        """Puts files in the place of others that have the same rows, on top of the state that was read last.
+
+        The position stays. CommitConflict as with ``put``.
+        """
         ...
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:
@@ -144,7 +146,7 @@ def land(
         try:
             table.put(files, batch.after)
         except CommitConflict:
-            _pause(tried)
+            pause(tried)
             continue
         except FileMissingError:  # swept, if the table has moved on meanwhile
             table.refresh()
@@ -172,29 +174,10 @@ def fence(table: Table, *, older_than_ms: TimestampMs, clock: Clock = now_ms) ->
         try:
             table.put((), after)
         except CommitConflict:
-            _pause(tried)
+            pause(tried)
             continue
         return after
     raise ConflictError(f"{table.store.location}: {TRIES} commits of others came before this one: stop some of them")
-
-
-def sweep(table: Table, *, clock: Clock = now_ms, most_age_ms: int = MOST_AGE_MS) -> tuple[str, ...]:
-    """Removes files that no commit names nor can name any more; answers their paths.
-
-    Only files with our names, of attempts older than ``most_age_ms``, and only after the table itself has been told to
-    refuse those: a writer that stands still between its last check and its commit is refused when it goes on.
-    """
-    limit = clock() - most_age_ms
-    left = [path for path in _ours(table) if _started(path) < limit]
-    table.refresh()
-    if not set(left) - table.referenced():
-        return ()
-    fence(table, older_than_ms=limit, clock=clock)
-    table.refresh()
-    orphans = sorted(set(left) - table.referenced())
-    for path in orphans:
-        table.store.remove(path)
-    return tuple(orphans)
 
 
 def check_age(table: Table, attempt: Attempt, *, clock: Clock = now_ms, most_age_ms: int = MOST_AGE_MS) -> None:
@@ -230,16 +213,6 @@ def _check_age(table: Table, attempt: Attempt, position: Position, now: Timestam
         )
 
 
-def _ours(table: Table) -> list[str]:
-    return [entry.path for entry in table.store.list("data") if attempt_in(entry.path) is not None]
-
-
-def _started(path: str) -> TimestampMs:
-    attempt = attempt_in(path)
-    assert attempt is not None
-    return attempt.started_ms
-
-
-def _pause(tried: int) -> None:
+def pause(tried: int) -> None:
     """Longer each time and never the same, so that two who collide do not go on colliding."""
     time.sleep(random.uniform(0, min(1.0, 0.01 * 2**tried)))

@@ -22,7 +22,7 @@ from holdfast.lake.data_files import (
 )
 from holdfast.lake.errors import AlreadyThereError, TableError
 from holdfast.lake.local_store import LocalStore
-from holdfast.lake.rewriting import groups_of
+from holdfast.lake.upkeep import groups_of
 
 RANGE = FileRange(topic="t", topic_id=UUID(int=1), partition=3, start=10, end=20)
 SCHEMA = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC")), ("local", pa.timestamp("us"))])
