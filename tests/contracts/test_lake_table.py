@@ -1,5 +1,6 @@
 """One contract for the tables of the lake: Delta, Iceberg and Parquet. What is true is read by other engines."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from holdfast.lake.errors import (
 )
 from holdfast.lake.opening import open_table
 from holdfast.lake.position import Position
+from holdfast.lake.status import status
 from holdfast.lake.table import Batch, CommitConflict, fence, land, now_ms
 from holdfast.lake.upkeep import compact, maintain, sweep
+from holdfast.model.types import TopicPartition
 from tests.contracts.lake_tables import (
     FORMATS,
     SCHEMA,
     TOPIC,
+    TOPIC_ID,
     all_files,
     batch_of,
     by_another_engine,
@@ -196,6 +200,21 @@ def test_commits_of_other_engines_keep_the_position_and_stop_nobody(tmp_path: Pa
     table = opened(tmp_path, format)
     assert table.position().topics == position.topics and table.position().rows == 30
     assert offsets_by_duckdb(table) == offsets((0, 0, 30)) and count_by_own_library(table) == 30
+
+
+def test_a_table_says_what_it_has_and_where_it_ends(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    land(table, batch_of(table, Position(), (0, 0, 10), (1, 3, 5), bad=1))
+    found = json.loads(json.dumps(status(opened(tmp_path, format), {TopicPartition(TOPIC, 0): 25})))
+    assert found["topics"] == {
+        TOPIC: {
+            "id": str(TOPIC_ID),
+            "partitions": {"0": {"offset": 10, "epoch": 1, "lag": 15}, "1": {"offset": 5, "epoch": 1, "lag": None}},
+        }
+    }
+    assert (found["rows"], found["landed"], found["bad"], found["files"]) == (12, 12, 2, 2)
+    assert (found["format"], found["commits"], found["gaps"]) == (format, 1, [])
+    assert Path(found["metadata"].removeprefix("file://")).is_file() and int(found["snapshot"]) >= 1
 
 
 def test_a_table_of_others_is_landed_in(tmp_path: Path, format: str) -> None:

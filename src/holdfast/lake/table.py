@@ -76,6 +76,10 @@ class Table(Protocol):
         """Live data files below the location, of the state that was read last."""
         ...
 
+    def rows(self) -> int:
+        """That the table has in that state, whoever put them there."""
+        ...
+
     def snapshot(self) -> tuple[str, str]:
         """Number of the state that was read last, and the whole name of the file that another engine opens it by."""
         ...
