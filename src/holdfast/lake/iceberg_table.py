@@ -1,0 +1,220 @@
+"""An Iceberg table, by pyiceberg: files and position in one commit of its catalog.
+
+The position is a table property and stands in the summary of each snapshot of ours as well. As a property it stays what
+it is through commits of others: compaction, expiry of snapshots, a new column. Every change of the position makes a
+snapshot, also one without files: what pyiceberg checks against the catalog is the snapshot that a commit was made on.
+
+pyiceberg repeats an append on the new head by itself, which would let a late writer's batch in twice: it does not with
+``commit.retry.num-retries=0``, and no commit is made to a table that says otherwise.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from holdfast.lake.data_files import DataFile, check_schema, plain
+from holdfast.lake.errors import FileMissingError, TableError
+from holdfast.lake.position import Position
+from holdfast.lake.store import Store
+from holdfast.lake.table import Clock, CommitConflict, now_ms
+from holdfast.model.types import TimestampMs
+
+KEY: Final = "holdfast.position"
+SUMMARY_KEY: Final = "holdfast.sequence"
+RETRIES: Final = "commit.retry.num-retries"
+SETTINGS: Final = {
+    RETRIES: "0",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+}
+METADATA: Final = "metadata"
+
+
+class IcebergTable:
+    """See ``Table``."""
+
+    format = "iceberg"
+
+    def __init__(self, store: Store, table: Any, *, clock: Clock = now_ms) -> None:
+        self._store = store
+        self._table = table
+        self._clock = clock
+        if table.metadata.location.rstrip("/") != store.url("").rstrip("/"):
+            raise TableError(
+                f"Iceberg table {'.'.join(table.name())} is at {table.metadata.location}, expected {store.url('')}"
+            )
+        if table.spec().fields:
+            raise TableError(f"{store.location} is partitioned by {table.spec()}: expected a table without partitions")
+
+    @staticmethod
+    def opened(store: Store, catalog: Any, name: str, *, clock: Clock = now_ms) -> "IcebergTable | None":
+        """None where the catalog has no such table. A table of others is taken: its position is the empty one."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            return IcebergTable(store, catalog.load_table(name), clock=clock)
+        except NoSuchTableError:
+            return None
+
+    @staticmethod
+    def made(store: Store, catalog: Any, name: str, schema: pa.Schema, *, clock: Clock = now_ms) -> "IcebergTable":
+        """A new and empty one. TableError if one is there, or the schema cannot be kept."""
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        check_schema(schema, store.location)
+        catalog.create_namespace_if_not_exists(name.rsplit(".", 1)[0])
+        try:
+            table = catalog.create_table(name, schema=schema, location=store.url("").rstrip("/"), properties=SETTINGS)
+        except TableAlreadyExistsError:
+            raise TableError(f"the catalog has a table {name} already") from None
+        return IcebergTable(store, table, clock=clock)
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def refresh(self) -> None:
+        self._table.refresh()
+
+    def schema(self) -> pa.Schema:
+        schema: pa.Schema = self._table.schema().as_arrow()
+        return pa.schema([pa.field(column.name, plain(column.type), column.nullable) for column in schema])
+
+    def files(self) -> tuple[str, ...]:
+        return tuple(sorted(self._path(task.file.file_path) for task in self._table.scan().plan_files()))
+
+    def rows(self) -> int:
+        return int(self._table.scan().count())
+
+    def snapshot(self) -> tuple[str, str]:
+        snapshot = self._table.current_snapshot()
+        return str(snapshot.snapshot_id if snapshot is not None else -1), self._table.metadata_location
+
+    def position(self) -> Position:
+        text = self._table.properties.get(KEY)
+        return Position.from_text(text, self._store.location) if text is not None else Position()
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def put(self, files: Sequence[DataFile], after: Position) -> None:
+        self._refuse_retries()
+        change = self._table.transaction()
+        change.set_properties({KEY: after.to_text()})
+        summary = {SUMMARY_KEY: str(after.sequence)}
+        if files:
+            try:
+                change.add_files([self._store.url(file.path) for file in files], summary, check_duplicate_files=False)
+            except FileNotFoundError as error:
+                raise FileMissingError(f"{self._store.location}: {error}") from error
+        else:
+            with change.update_snapshot(snapshot_properties=summary).fast_append():
+                pass
+        self._commit(change)
+
+    def _refuse_retries(self) -> None:
+        """Sets the property where it is not; a table of others has it not."""
+        if self._table.properties.get(RETRIES) == "0":
+            return
+        change = self._table.transaction()
+        change.set_properties({RETRIES: "0"})
+        self._commit(change)
+        raise CommitConflict  # what was read is not the newest any more
+
+    def _commit(self, change: Any) -> None:
+        from pyiceberg.exceptions import CommitFailedException
+
+        try:
+            change.commit_transaction()
+        except CommitFailedException as error:
+            raise CommitConflict from error
+
+    # -- upkeep ----------------------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, tuple[int, int]]:
+        return {
+            path: (task.file.file_size_in_bytes, task.file.record_count)
+            for path, task in self._tasks().items()
+            if not task.delete_files
+        }
+
+    def _tasks(self) -> dict[str, Any]:
+        return {self._path(task.file.file_path): task for task in self._table.scan().plan_files()}
+
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """By pyiceberg, which knows columns by their ids: a column may have been renamed since a file was written."""
+        from pyiceberg.expressions import AlwaysTrue
+        from pyiceberg.io.pyarrow import ArrowScan
+
+        tasks = self._tasks()
+        for path in paths:
+            scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
+            for batch in scan.to_record_batches([tasks[path]]):
+                yield batch.cast(schema)
+
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+
+        self._refuse_retries()
+        tasks = self._tasks()
+        change = self._table.transaction()
+        with change.update_snapshot().overwrite() as snapshot:
+            for path in removed:
+                snapshot.delete_data_file(tasks[path].file)
+            for file in added:
+                snapshot.append_data_file(
+                    parquet_file_to_data_file(self._table.io, self._table.metadata, self._store.url(file.path))
+                )
+        self._commit(change)
+
+    def expire(self, *, older_than_ms: TimestampMs) -> int:
+        """Forgets old snapshots, then removes the lists and manifests of the metadata folder that nothing names."""
+        from pyiceberg.exceptions import CommitFailedException
+
+        self.refresh()
+        before = len(self._table.metadata.snapshots)
+        limit = datetime.fromtimestamp(older_than_ms / 1000, UTC)
+        change = self._table.maintenance.expire_snapshots().older_than(limit)
+        if change._snapshot_ids_to_expire:
+            try:
+                change.commit()
+            except CommitFailedException as error:
+                raise CommitConflict from error
+            self.refresh()
+        self._sweep_metadata(older_than_ms)
+        return before - len(self._table.metadata.snapshots)
+
+    def _sweep_metadata(self, older_than_ms: TimestampMs) -> None:
+        """Only files that are older: a commit under way has written its manifests before it is known."""
+        entries = [entry for entry in self._store.list(METADATA) if entry.changed_ms < older_than_ms]
+        self.refresh()
+        named = {self._path(self._table.metadata_location)}
+        named.update(self._path(each.metadata_file) for each in self._table.metadata.metadata_log)
+        named.update(self._path(each.statistics_path) for each in self._table.metadata.statistics)
+        for snapshot in self._table.metadata.snapshots:
+            named.add(self._path(snapshot.manifest_list))
+            named.update(self._path(manifest.manifest_path) for manifest in snapshot.manifests(self._table.io))
+        for entry in entries:
+            if entry.path not in named and entry.path.endswith((".avro", ".metadata.json", ".gz.metadata.json")):
+                self._store.remove(entry.path)
+
+    def referenced(self) -> frozenset[str]:
+        """Data files of all snapshots that are not expired."""
+        seen: set[str] = set()
+        found: set[str] = set()
+        for snapshot in self._table.metadata.snapshots:
+            for manifest in snapshot.manifests(self._table.io):
+                if manifest.manifest_path in seen:
+                    continue
+                seen.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
+                    found.add(self._path(entry.data_file.file_path))
+        return frozenset(found)
+
+    def _path(self, url: str) -> str:
+        """Below the location; the whole name of a file that is elsewhere."""
+        root = self._store.url("").rstrip("/") + "/"
+        return url[len(root) :] if url.startswith(root) else url

@@ -1,0 +1,122 @@
+"""A table of plain Parquet files: the manifest chain says which files it has and where it ends.
+
+Other engines read the files that ``files`` names; a folder's listing has those of batches under way as well.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from holdfast.lake.data_files import DataFile, check_schema
+from holdfast.lake.errors import TableError
+from holdfast.lake.parquet_log import (
+    SNAPSHOT_EVERY,
+    Entry,
+    LiveFile,
+    ParquetLog,
+    State,
+    live,
+    path_of,
+    schema_of,
+    schema_text,
+)
+from holdfast.lake.position import Position
+from holdfast.lake.rows import rows_of
+from holdfast.lake.store import Store
+from holdfast.lake.table import Clock, CommitConflict, now_ms
+from holdfast.model.types import TimestampMs
+
+
+class ParquetTable:
+    """See ``Table``."""
+
+    format = "parquet"
+
+    def __init__(self, store: Store, state: State, *, clock: Clock = now_ms) -> None:
+        self._store = store
+        self._log = ParquetLog(store)
+        self._state = state
+        self._clock = clock
+
+    @staticmethod
+    def opened(store: Store, *, clock: Clock = now_ms) -> "ParquetTable | None":
+        """None where no such table is."""
+        state = ParquetLog(store).state()
+        return ParquetTable(store, state, clock=clock) if state is not None else None
+
+    @staticmethod
+    def made(store: Store, schema: pa.Schema, *, clock: Clock = now_ms) -> "ParquetTable":
+        """A new and empty one. TableError if one is there, or the schema cannot be kept."""
+        check_schema(schema, store.location)
+        first = Entry(number=0, time_ms=clock(), position=Position().to_text(), schema=schema_text(schema))
+        log = ParquetLog(store)
+        if log.state() is not None or not log.append(first):
+            raise TableError(f"{store.location} is a Parquet table already")
+        made = ParquetTable.opened(store, clock=clock)
+        assert made is not None
+        return made
+
+    @property
+    def store(self) -> Store:
+        return self._store
+
+    def refresh(self) -> None:
+        state = self._log.state(self._state)
+        assert state is not None
+        self._state = state
+
+    def position(self) -> Position:
+        return Position.from_text(self._state.position, self._store.location)
+
+    def schema(self) -> pa.Schema:
+        return schema_of(self._state.schema)
+
+    def files(self) -> tuple[str, ...]:
+        return tuple(sorted(self._state.files))
+
+    def rows(self) -> int:
+        return sum(file.rows for file in self._state.files.values())
+
+    def snapshot(self) -> tuple[str, str]:
+        return str(self._state.number), self._store.url(path_of(self._state.number))
+
+    def referenced(self) -> frozenset[str]:
+        return self._log.referenced() | frozenset(self._state.files)
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def put(self, files: Sequence[DataFile], after: Position) -> None:
+        self._append(live(files), (), after.to_text())
+
+    def _append(self, added: tuple[LiveFile, ...], removed: tuple[str, ...], position: str) -> None:
+        entry = Entry(
+            number=self._state.number + 1,
+            # Time does not go back in a chain, whatever the clocks of its writers say.
+            time_ms=max(self._clock(), self._state.time_ms),
+            position=position,
+            added=added,
+            removed=removed,
+        )
+        if not self._log.append(entry):
+            raise CommitConflict
+        self._state = self._state.after(entry)
+        if entry.number % SNAPSHOT_EVERY == 0:
+            self._log.write_snapshot(self._state)
+
+    # -- upkeep ----------------------------------------------------------------------------------------------
+
+    def whole(self) -> dict[str, tuple[int, int]]:
+        return {path: (file.size, file.rows) for path, file in self._state.files.items()}
+
+    def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            yield from rows_of(self._store, path, schema)
+
+    def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
+        self._append(live(added), tuple(removed), self._state.position)
+
+    def expire(self, *, older_than_ms: TimestampMs) -> int:
+        """Writes a snapshot of now, if there is none, so that all commits before it can go in time."""
+        if self._state.number % SNAPSHOT_EVERY:
+            self._log.write_snapshot(self._state)
+        return self._log.forget(older_than_ms=older_than_ms)

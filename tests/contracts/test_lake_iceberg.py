@@ -1,0 +1,55 @@
+"""What is Iceberg's alone: pyiceberg's own retries, and the catalog beside the table."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.lake.errors import LakeError, PositionMovedError, TableError
+from holdfast.lake.iceberg_table import RETRIES
+from holdfast.lake.opening import CATALOG_FILE, open_table
+from holdfast.lake.position import Position
+from holdfast.lake.table import CommitConflict, land
+from tests.contracts.lake_tables import batch_of, library_table, made, offsets, offsets_by_duckdb, opened
+
+
+def test_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tmp_path: Path) -> None:
+    table = made(tmp_path, "iceberg")
+    with library_table(table).transaction() as change:
+        change.set_properties({RETRIES: "4"})
+    ours, late = opened(tmp_path, "iceberg"), opened(tmp_path, "iceberg")
+    theirs = batch_of(late, Position(), (0, 0, 20))
+    land(ours, batch_of(ours, Position(), (0, 0, 10)))
+    assert library_table(ours).properties[RETRIES] == "0"
+    with pytest.raises(CommitConflict):  # with four retries this append would be in as well
+        late.put((), theirs.after)
+    with pytest.raises(PositionMovedError):
+        land(late, theirs)
+    assert offsets_by_duckdb(ours) == offsets((0, 0, 10))
+
+
+def test_a_catalog_that_is_gone_is_named_and_no_table_begins_anew(tmp_path: Path) -> None:
+    table = made(tmp_path, "iceberg")
+    land(table, batch_of(table, Position(), (0, 0, 10)))
+    (tmp_path / CATALOG_FILE).unlink()
+    with pytest.raises(TableError, match=f"{CATALOG_FILE} is not there: put it back"):
+        open_table(str(tmp_path / "table"), "iceberg")
+    (tmp_path / "other").mkdir()
+    made(tmp_path / "other", "iceberg")
+    (tmp_path / "other" / CATALOG_FILE).rename(tmp_path / CATALOG_FILE)
+    with pytest.raises(TableError, match="expected file://"):
+        open_table(str(tmp_path / "table"), "iceberg")
+
+
+def test_a_catalog_is_for_iceberg_only(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="is for tables of format iceberg, not delta"):
+        open_table(str(tmp_path / "table"), "delta", catalog="name")
+    with pytest.raises(LakeError, match="format 'orc': expected one of delta, iceberg, parquet"):
+        open_table(str(tmp_path / "table"), "orc")
+
+
+def test_a_partitioned_table_is_refused_by_name(tmp_path: Path) -> None:
+    table = made(tmp_path, "iceberg")
+    with library_table(table).update_spec() as change:
+        change.add_identity("name")
+    with pytest.raises(TableError, match="is partitioned by"):
+        opened(tmp_path, "iceberg")
