@@ -15,8 +15,8 @@ from uuid import UUID
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from holdfast.model.types import TopicPartition
-from holdfast.spark.options import AtOffsets, OptionError, ReadOptions
+from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
+from holdfast.spark.options import AtGroup, AtOffsets, OptionError, ReadOptions
 from holdfast.spark.ranges import Leader, LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,10 @@ class _Guide:
         found: Leader = self._asked().leader(tp)
         return found
 
+    def broker(self, broker_id: BrokerId, epoch: LeaderEpoch | None) -> Leader | None:
+        found: Leader | None = self._asked().broker(broker_id, epoch)
+        return found
+
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         found: tuple[int, int] = self._asked().bounds(tp)
         return found
@@ -163,7 +167,7 @@ class HoldfastReader(DataSourceReader):
         tps = topics.partitions()
         start = topics.at(options.start, tps, starting=True)
         end = topics.at(options.end, tps, starting=False)
-        if isinstance(options.start, AtOffsets):
+        if isinstance(options.start, AtOffsets | AtGroup):
             start = checked_start(topics, start, topics.earliest(tps), topics.latest(tps))
         if isinstance(options.end, AtOffsets):
             self._check_end(topics, start, end)

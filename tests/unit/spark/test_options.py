@@ -98,6 +98,8 @@ def test_offsets_as_json() -> None:
         ({"startingOffsets": '{"t":3}'}, "expected JSON like"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "t-0 has -3"),
         ({"startingOffsets": '{"t":{"0":true}}'}, "t-0 has True"),
+        ({"startingOffsets": "group:"}, "startingOffsets='group:': expected a group's name after group:"),
+        ({"endingOffsets": "group:g"}, "endingOffsets='group:g' is neither a word"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss='maybe': expected true or false"),
         ({"minPartitions": "0"}, "minPartitions='0': expected a whole number of 1 or more"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger='many'"),
