@@ -111,6 +111,8 @@ class LogCluster:
         self.topic_errors: dict[str, list[ErrorCode]] = {}
         """Errors of the next Metadata answers about a topic."""
         self.offset_errors: list[ErrorCode] = []
+        self.ends: list[int] = []
+        """Ends of logs that the next answers tell."""
         self.fetch_script: list[FetchScript | FetchAnswer[bytes] | int] = []
         """What the next fetches are answered with."""
         self.fetched: list[tuple[int, int, int]] = []
@@ -246,9 +248,10 @@ class LogCluster:
             topics.append(ListOffsetsTopicResponse(name=name, partitions=tuple(answers)))
         return ListOffsetsResponse(throttle_time=NO_TIME, topics=tuple(topics))
 
-    @staticmethod
-    def _offset_at(log: Log, part: Any) -> int:
-        return log.start if part.timestamp == -2 else log.end
+    def _offset_at(self, log: Log, part: Any) -> int:
+        if part.timestamp == -2:
+            return log.start
+        return self.ends.pop(0) if self.ends else log.end
 
     def _epoch_ends(self, request: Any) -> Any:
         topics = []
