@@ -292,7 +292,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             if options.has(name):
                 raise OptionError(f"option {name} is not allowed in a stream: a stream has no end")
     else:
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "onTopicRecreated"):
             if options.has(name):
                 log.warning("option %s has no effect in a batch read", name)
     default_start = Named.LATEST if streaming else Named.EARLIEST

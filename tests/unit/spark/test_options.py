@@ -139,10 +139,11 @@ def test_durations() -> None:
 
 
 def test_settings_that_change_nothing_of_what_is_read_are_taken_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    read(kafka__max__poll__records="50000", maxOffsetsPerTrigger="5", checkpointLocation="/c")
+    read(kafka__max__poll__records="50000", maxOffsetsPerTrigger="5", onTopicRecreated="fail", checkpointLocation="/c")
     assert [record.getMessage() for record in caplog.records] == [
         "option kafka.max.poll.records has no effect here: records come by the batch",
         "option maxOffsetsPerTrigger has no effect in a batch read",
+        "option onTopicRecreated has no effect in a batch read",
     ]
 
 
