@@ -359,6 +359,8 @@ async def _wait(client: KafkaClient, positions: Positions, wait_ms: int, isolati
         each.cancel()
     failed = [each.exception() for each in done if not each.cancelled() and each.exception() is not None]
     stale = any(part.error is not None for each in done if not each.exception() for part in each.result().values())
+    if any(not each.result() for each in done if not each.cancelled() and each.exception() is None):
+        await asyncio.sleep(wait_ms / 1000)  # a broker throttles the reader, and answers at once with nothing
     if failed or stale:  # leaders have moved, or a broker is gone: learn anew, without a busy loop
         await asyncio.sleep(min(0.05, wait_ms / 1000))
         await client.metadata(sorted({tp.topic for tp in positions}))
