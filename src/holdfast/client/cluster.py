@@ -37,6 +37,7 @@ from holdfast.model.errors import (
     HoldfastError,
     LeaderNotAvailableError,
     RequestTimedOutError,
+    ThrottlingQuotaExceededError,
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
@@ -296,7 +297,9 @@ class KafkaClient:
                 max_wait_ms=max_wait_ms,
                 isolation=isolation,
             )
-            one = found[tp]
+            one = found.get(tp)
+            if one is None:
+                raise ThrottlingQuotaExceededError(f"fetch of {tp}: the broker throttles the client {self.client_id!r}")
             if one.error is not None:
                 raise one.error
             return one
@@ -314,7 +317,7 @@ class KafkaClient:
         max_wait_ms: int = 500,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, FetchedRecords]:
-        """One Fetch to one broker, not retried; each partition's error is in its part."""
+        """One Fetch to one broker, not retried; each partition's error is in its part. {}: the broker throttles."""
         connection = await self._pool.to_broker(broker_id)
         self._pool.require(connection, FETCH, PINNED[FETCH])
         by_topic: dict[str, list[FetchPartitionData]] = {}

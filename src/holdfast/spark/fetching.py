@@ -21,7 +21,7 @@ from holdfast.model.errors import (
     UnknownTopicIdError,
     UnsupportedVersionError,
 )
-from holdfast.model.types import Offset, TopicPartition
+from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from holdfast.protocol.fetch_codec import (
     FLEXIBLE,
     FetchData,
@@ -215,6 +215,9 @@ class Guide(Protocol):
     def leader(self, tp: TopicPartition) -> Leader:
         """The partition's leader now."""
 
+    def broker(self, broker_id: BrokerId, epoch: LeaderEpoch | None) -> Leader | None:
+        """A replica that is nearer than the leader; None if its broker is not known."""
+
     def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
         """Where the partition's log starts and ends now."""
 
@@ -279,7 +282,8 @@ class RangeFetcher:
         part = FetchPartitionData(wanted.tp.partition, epoch, offset, -1, -1, size)
         isolation = 1 if self._options.read_committed else 0
         wait_ms = self._options.fetch_wait_ms
-        return FetchData(-1, -1, wait_ms, 1, size, isolation, 0, -1, [(wanted.tp.topic, [part])])
+        topics = [(wanted.tp.topic, [part])]
+        return FetchData(-1, -1, wait_ms, 1, size, isolation, 0, -1, topics, rack_id=self._options.rack)
 
     def _send_ahead(self, wanted: Range, offset: Offset) -> bool:
         leader = self._leaders.get(wanted.tp)
@@ -322,7 +326,7 @@ class RangeFetcher:
                     return wanted.end
                 if problem is not None and not isinstance(problem, OffsetOutOfRangeError):
                     raise problem
-                elsewhere = self._elsewhere(wanted, offset)
+                elsewhere = None if self._go_nearer(wanted.tp, part) else self._elsewhere(wanted, offset)
                 if elsewhere is not None:
                     return elsewhere
                 if problem is not None:  # what was out of range is there: by now, or at another broker
@@ -343,6 +347,18 @@ class RangeFetcher:
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _go_nearer(self, tp: TopicPartition, part: FetchedPartition) -> bool:
+        """True if the leader has named a replica that is nearer to the reader's rack (KIP-392): fetches go there, until
+        one of them fails. Then the leader is asked again."""
+        leader = self._leaders.get(tp)
+        if part.error_code or part.preferred_read_replica < 0 or len(part.records) or leader is None:
+            return False
+        nearer = self._guide.broker(part.preferred_read_replica, leader.epoch)
+        if nearer is None or nearer == leader:
+            return False
+        self._leaders[tp] = nearer
+        return True
 
     def _made_again(self, wanted: Range, offset: Offset) -> bool:
         """True if what is left of the range went with its topic, and that may be; a broker that only does not know of

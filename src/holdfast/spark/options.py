@@ -86,7 +86,7 @@ NO_EFFECT_WRITE: Final = {
 }
 KAFKA_READ: Final = (
     "bootstrap.servers", "client.id", "isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes",
-    "fetch.max.wait.ms", "request.timeout.ms", "check.crcs",
+    "fetch.max.wait.ms", "request.timeout.ms", "check.crcs", "client.rack",
 )  # fmt: skip
 KAFKA_WRITE: Final = (
     "bootstrap.servers", "client.id", "acks", "batch.size", "compression.type", "delivery.timeout.ms",
@@ -128,7 +128,16 @@ class Named(Enum):
     LATEST = "latest"
 
 
-Position: TypeAlias = Named | AtOffsets | AtTimestamps
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtGroup:
+    """Where a consumer group stands."""
+
+    group: str
+    option: str
+
+
+Position: TypeAlias = Named | AtOffsets | AtTimestamps | AtGroup
+GROUP_PREFIX: Final = "group:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +178,7 @@ class ReadOptions:
     fetch_wait_ms: int
     request_timeout_s: float
     check_crc: bool
+    rack: str
     client_id: str
     offset_retries: int | None
     offset_retry_pause_s: float | None
@@ -282,7 +292,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             if options.has(name):
                 raise OptionError(f"option {name} is not allowed in a stream: a stream has no end")
     else:
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "onTopicRecreated"):
             if options.has(name):
                 log.warning("option %s has no effect in a batch read", name)
     default_start = Named.LATEST if streaming else Named.EARLIEST
@@ -320,6 +330,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fetch_wait_ms=options.required_number("kafka.fetch.max.wait.ms", 250, least=0),
         request_timeout_s=options.required_number("kafka.request.timeout.ms", 30_000) / 1000,
         check_crc=options.flag("kafka.check.crcs", True),
+        rack=options.text("kafka.client.rack") or "",
         client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
         offset_retries=options.number("fetchOffset.numRetries", None, least=0),
         offset_retry_pause_s=None if pause_ms is None else pause_ms / 1000,
@@ -403,6 +414,11 @@ def _position(options: _Options, prefix: str, default: Named, *, refused: Named 
             what = "start at the end of" if named is Named.LATEST else "end at the start of"
             raise OptionError(f"option {name}={text!r}: a batch read cannot {what} the topic")
         return named
+    if text.startswith(GROUP_PREFIX) and prefix == "starting":
+        group = text[len(GROUP_PREFIX) :]
+        if not group:
+            raise OptionError(f"option {name}={text!r}: expected a group's name after {GROUP_PREFIX}")
+        return AtGroup(group=group, option=name)
     offsets = _by_partition(name, text, least=EARLIEST)
     barred = {Named.LATEST: LATEST, Named.EARLIEST: EARLIEST}.get(refused) if refused else None
     for topic, partitions in offsets.items():

@@ -15,8 +15,8 @@ from uuid import UUID
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from holdfast.model.types import TopicPartition
-from holdfast.spark.options import AtOffsets, OptionError, ReadOptions
+from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
+from holdfast.spark.options import AtGroup, AtOffsets, OptionError, ReadOptions
 from holdfast.spark.ranges import Leader, LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
 
 log = logging.getLogger(__name__)
@@ -103,6 +103,10 @@ class _Guide:
         found: Leader = self._asked().leader(tp)
         return found
 
+    def broker(self, broker_id: BrokerId, epoch: LeaderEpoch | None) -> Leader | None:
+        found: Leader | None = self._asked().broker(broker_id, epoch)
+        return found
+
     def bounds(self, tp: TopicPartition) -> tuple[int, int]:
         found: tuple[int, int] = self._asked().bounds(tp)
         return found
@@ -163,7 +167,7 @@ class HoldfastReader(DataSourceReader):
         tps = topics.partitions()
         start = topics.at(options.start, tps, starting=True)
         end = topics.at(options.end, tps, starting=False)
-        if isinstance(options.start, AtOffsets):
+        if isinstance(options.start, AtOffsets | AtGroup):
             start = checked_start(topics, start, topics.earliest(tps), topics.latest(tps))
         if isinstance(options.end, AtOffsets):
             self._check_end(topics, start, end)
@@ -263,16 +267,24 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Of all partitions: now, or when a query with Trigger.AvailableNow began."""
         topics = self._topics()
-        if self._target is not None:
+        ends: dict[TopicPartition, LogEnd]
+        if self._target is None:
+            ends = topics.ends(topics.partitions(positions))
+            if {tp: end.offset for tp, end in ends.items()} == positions:
+                topics.wait_beyond(positions)
+                ends = topics.ends(topics.partitions(positions))
+        else:
             missing = set(positions) - set(self._target)  # at a second broker too? See Topics.partitions
             if missing:
                 self._target |= topics.ends([tp for tp in topics.partitions(positions) if tp in missing])
-            return dict(self._target)
-        ends: dict[TopicPartition, LogEnd] = topics.ends(topics.partitions(positions))
-        if {tp: end.offset for tp, end in ends.items()} == positions:
-            topics.wait_beyond(positions)
-            ends = topics.ends(topics.partitions(positions))
-        return ends
+            ends = self._target
+        # A log that ends before the position is asked again, with leaders as they are now: the target was settled
+        # before Spark asked where "latest" is, and who led a moment ago may not know that it leads no more.
+        short = [tp for tp, offset in positions.items() if tp in ends and offset > ends[tp].offset]
+        if short:
+            topics.leaders(short)
+            ends |= topics.ends(short)
+        return dict(ends)
 
     def _hold_back(self, known: Positions, latest: Positions) -> bool:
         """minOffsetsPerTrigger: wait for more, but not longer than maxTriggerDelay."""

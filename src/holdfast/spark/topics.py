@@ -18,7 +18,17 @@ from holdfast.client.cluster import KafkaClient
 from holdfast.client.views import BrokerNode, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from holdfast.spark.options import EARLIEST, LATEST, AtOffsets, AtTimestamps, Named, OptionError, Position, ReadOptions
+from holdfast.spark.options import (
+    EARLIEST,
+    LATEST,
+    AtGroup,
+    AtOffsets,
+    AtTimestamps,
+    Named,
+    OptionError,
+    Position,
+    ReadOptions,
+)
 from holdfast.spark.ranges import Leader, LogEnd, Positions
 
 log = logging.getLogger(__name__)
@@ -224,6 +234,11 @@ class Topics:
             raise LeaderNotAvailableError(f"partition {tp} has no leader")
         return found[tp]
 
+    def broker(self, broker_id: BrokerId, epoch: LeaderEpoch | None) -> Leader | None:
+        """Where another replica than the leader may be read; None if the broker is not known."""
+        node = self._client.metadata([]).brokers.get(broker_id)
+        return None if node is None else Leader(node.host, node.port, epoch)
+
     def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:
         """Where the partition's log starts and ends, by the leader that there is now."""
         self._client.metadata([tp.topic])
@@ -266,6 +281,17 @@ class Topics:
                 return self._at_times(position, tps, starting)
             case AtOffsets():
                 return self._at_offsets(position, tps)
+            case AtGroup():
+                return self._at_group(position, tps)
+
+    def _at_group(self, position: AtGroup, tps: list[TopicPartition]) -> Positions:
+        """A partition that the group has not committed yet is read from its earliest record, like one that is new."""
+        committed = self._client.committed(position.group, tps)
+        found = {tp: committed[tp].offset for tp in tps if tp in committed}
+        if tps and not found:
+            what = self._options.subscription
+            raise OptionError(f"option {position.option}: group {position.group!r} has committed no offset of {what}")
+        return found | self.earliest([tp for tp in tps if tp not in found])
 
     def _at_offsets(self, position: AtOffsets, tps: list[TopicPartition]) -> Positions:
         given = _fitting(position.offsets, tps, position.option)
@@ -333,6 +359,8 @@ async def _wait(client: KafkaClient, positions: Positions, wait_ms: int, isolati
         each.cancel()
     failed = [each.exception() for each in done if not each.cancelled() and each.exception() is not None]
     stale = any(part.error is not None for each in done if not each.exception() for part in each.result().values())
+    if any(not each.result() for each in done if not each.cancelled() and each.exception() is None):
+        await asyncio.sleep(wait_ms / 1000)  # a broker throttles the reader, and answers at once with nothing
     if failed or stale:  # leaders have moved, or a broker is gone: learn anew, without a busy loop
         await asyncio.sleep(min(0.05, wait_ms / 1000))
         await client.metadata(sorted({tp.topic for tp in positions}))

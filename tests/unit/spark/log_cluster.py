@@ -111,11 +111,15 @@ class LogCluster:
         self.topic_errors: dict[str, list[ErrorCode]] = {}
         """Errors of the next Metadata answers about a topic."""
         self.offset_errors: list[ErrorCode] = []
+        self.ends: list[int] = []
+        """Ends of logs that the next answers tell."""
         self.fetch_script: list[FetchScript | FetchAnswer[bytes] | int] = []
         """What the next fetches are answered with."""
         self.fetched: list[tuple[int, int, int]] = []
         """(broker, offset, current leader epoch) of each fetch of a partition."""
         self.racks: list[str] = []
+        self.nearer: dict[str, int] = {}
+        """Rack -> the broker whose replicas the leader sends its readers to."""
         self.brokers = {n: FakeBroker(self._handlers(n)) for n in range(1, brokers + 1)}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -244,9 +248,10 @@ class LogCluster:
             topics.append(ListOffsetsTopicResponse(name=name, partitions=tuple(answers)))
         return ListOffsetsResponse(throttle_time=NO_TIME, topics=tuple(topics))
 
-    @staticmethod
-    def _offset_at(log: Log, part: Any) -> int:
-        return log.start if part.timestamp == -2 else log.end
+    def _offset_at(self, log: Log, part: Any) -> int:
+        if part.timestamp == -2:
+            return log.start
+        return self.ends.pop(0) if self.ends else log.end
 
     def _epoch_ends(self, request: Any) -> Any:
         topics = []
@@ -265,7 +270,7 @@ class LogCluster:
 
     def _fetch(self, broker: int, version: int, request: Any) -> bytes:
         throttle_ms, topics = 0, []
-        self.racks.append(getattr(request, "rack_id", ""))
+        self.racks.append(request.rack_id)
         for name, parts in self._wanted(request):
             answers: list[FetchAnswer[bytes]] = []
             for part, log in parts:
@@ -284,17 +289,21 @@ class LogCluster:
         chunks = encode_fetch_response(version, 0, 0, 0, topics, throttle_ms)
         return b"".join(chunks)[9 if version >= 12 else 8 :]
 
-    @staticmethod
-    def _fetched(broker: int, part: Any, log: Log | None, offset: int, epoch: int, version: int) -> FetchAnswer[bytes]:
+    def _fetched(
+        self, broker: int, part: Any, log: Log | None, offset: int, epoch: int, version: int
+    ) -> FetchAnswer[bytes]:
         code, data = 0, b""
         if log is None:
             return FetchAnswer(int(part.partition), 3 if version < 13 else 100, -1, -1, -1, b"")
-        if log.leader != broker:
+        nearer = self.nearer.get(self.racks[-1], log.leader)
+        if broker not in (log.leader, nearer):
             code = 6
         elif epoch not in (-1, log.epoch):
             code = 74 if epoch < log.epoch else 75
         elif not log.start <= offset <= log.end:
             code = 1
+        elif broker != nearer:
+            return FetchAnswer(int(part.partition), 0, log.end, log.end, log.start, b"", preferred_read_replica=nearer)
         else:
             data = log.read(offset, int(part.partition_max_bytes))
         return FetchAnswer(int(part.partition), code, log.end, log.end, log.start, data)

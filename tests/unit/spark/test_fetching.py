@@ -183,3 +183,30 @@ def test_a_broker_that_does_not_know_of_a_topic_yet_is_asked_again(cluster: LogC
     cluster.topic("t")[0].append(20)
     cluster.fetch_script = [failed(100), failed(100)]
     assert read(cluster, 0, 20) == list(range(20))
+
+
+def test_a_reader_with_a_rack_reads_the_replica_that_the_leader_names(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    for _ in range(3):
+        log.append(10)
+    cluster.nearer = {"east": 2}
+    one = {"kafka__max__partition__fetch__bytes": "1"}
+    assert read(cluster, 0, 30, **one) == list(range(30))
+    assert {broker for broker, _, _ in cluster.fetched} == {1}
+    cluster.fetched.clear()
+    assert read(cluster, 0, 30, kafka__client__rack="east", **one) == list(range(30))
+    assert [broker for broker, _, _ in cluster.fetched] == [1, 2, 2, 2]
+    assert set(cluster.racks) == {"", "east"}
+
+
+def test_a_replica_that_fails_sends_the_reader_back_to_the_leader(cluster: LogCluster) -> None:
+    cluster.topic("t")[0].append(30)
+
+    def fails(broker: int, offset: int) -> FetchAnswer[bytes]:
+        cluster.nearer = {}
+        return failed(1)  # it is behind the leader
+
+    cluster.nearer = {"east": 2}
+    cluster.fetch_script = [lambda *_: None, fails]
+    assert read(cluster, 0, 30, kafka__client__rack="east") == list(range(30))
+    assert [broker for broker, _, _ in cluster.fetched] == [1, 2, 1]

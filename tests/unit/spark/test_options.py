@@ -98,6 +98,8 @@ def test_offsets_as_json() -> None:
         ({"startingOffsets": '{"t":3}'}, "expected JSON like"),
         ({"startingOffsets": '{"t":{"0":-3}}'}, "t-0 has -3"),
         ({"startingOffsets": '{"t":{"0":true}}'}, "t-0 has True"),
+        ({"startingOffsets": "group:"}, "startingOffsets='group:': expected a group's name after group:"),
+        ({"endingOffsets": "group:g"}, "endingOffsets='group:g' is neither a word"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss='maybe': expected true or false"),
         ({"minPartitions": "0"}, "minPartitions='0': expected a whole number of 1 or more"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger='many'"),
@@ -137,10 +139,11 @@ def test_durations() -> None:
 
 
 def test_settings_that_change_nothing_of_what_is_read_are_taken_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    read(kafka__max__poll__records="50000", maxOffsetsPerTrigger="5", checkpointLocation="/c")
+    read(kafka__max__poll__records="50000", maxOffsetsPerTrigger="5", onTopicRecreated="fail", checkpointLocation="/c")
     assert [record.getMessage() for record in caplog.records] == [
         "option kafka.max.poll.records has no effect here: records come by the batch",
         "option maxOffsetsPerTrigger has no effect in a batch read",
+        "option onTopicRecreated has no effect in a batch read",
     ]
 
 

@@ -123,6 +123,27 @@ def test_spark_D3_a_log_that_is_shorter_than_the_checkpoint_is_told_with_availab
     assert query.batch() == []
 
 
+def test_available_now_from_the_latest_of_a_log_that_grows_is_no_loss(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    log.append(10)
+    query = Query(cluster, startingOffsets="latest")
+    query.reader.prepareForTriggerAvailableNow()
+    log.append(10)  # Spark settles the target before it asks where a query begins
+    assert query.batch() == []
+    assert query.committed["t"] == {"0": 20}
+    assert query.batch() == []
+
+
+def test_an_end_that_a_leader_of_the_past_tells_is_no_loss(cluster: LogCluster) -> None:
+    (log,) = cluster.topic("t")
+    log.append(10)
+    query = Query(cluster, startingOffsets="earliest")
+    assert query.batch() == [(0, 0, 10)]
+    cluster.ends = [7]
+    assert query.batch() == []
+    assert cluster.ends == []
+
+
 def test_available_now_ends_where_the_log_ended_when_it_began(cluster: LogCluster) -> None:
     (log,) = cluster.topic("t")
     log.append(10)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kio.schema.errors import ErrorCode
 
+from holdfast.client.blocking import BlockingClient
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError
 from holdfast.model.types import TopicPartition
 from holdfast.spark.options import OptionError, parse_read
@@ -96,3 +97,21 @@ def test_spark_D28_offsets_are_asked_for_again_as_often_and_as_slowly_as_the_opt
     with pytest.raises(HoldfastError):
         topics(cluster, **given).partitions()
     assert len(cluster.topic_errors["t"]) == 6
+
+
+def test_spark_D7_a_throttled_wait_for_records_is_no_busy_loop(cluster: LogCluster) -> None:
+    cluster.topic("t", 1)[0].append(5)
+    seen = topics(cluster, kafka__fetch__max__wait__ms="300")
+    seen.wait_beyond({T0: 0})  # connects
+    cluster.fetch_script = [1000]
+    began_s = time.monotonic()
+    seen.wait_beyond({T0: 0})
+    assert time.monotonic() - began_s >= 0.3
+
+
+def test_spark_D7_a_client_that_is_throttled_asks_again(cluster: LogCluster) -> None:
+    cluster.topic("t", 1)[0].append(5)
+    cluster.fetch_script = [20, 20]
+    with BlockingClient(cluster.bootstrap) as client:
+        assert len(client.fetch_raw(T0, 0).records) > 0
+    assert cluster.fetch_script == []
