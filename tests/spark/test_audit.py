@@ -257,7 +257,7 @@ def test_a_broker_that_is_down_is_named_and_not_compared(own_cluster: Callable[.
     assert [p.kind for p in alone.problems] == [ProblemKind.UNKNOWN]
 
 
-def test_D20_an_audit_that_compared_nothing_says_so_and_does_not_end_well(
+def test_spark_D20_an_audit_that_compared_nothing_says_so_and_does_not_end_well(
     own_cluster: Callable[..., Cluster], spark: Any
 ) -> None:
     """As on a machine that has one of the brokers: a replica that is sound agrees with nobody."""
