@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.lake.errors import LakeError, PositionMovedError, TableError
-from holdfast.lake.iceberg_table import RETRIES
+from holdfast.lake.iceberg_table import RETRIES, _transaction
 from holdfast.lake.opening import CATALOG_FILE, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.table import CommitConflict, land
@@ -25,6 +25,17 @@ def test_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tmp_path
     with pytest.raises(PositionMovedError):
         land(late, theirs)
     assert offsets_by_duckdb(ours) == offsets((0, 0, 10))
+
+
+def test_metadata_is_copied_once_per_staged_change(tmp_path: Path) -> None:
+    """pyiceberg's own transaction copies all snapshots at every look, so that commits grow slower with their number."""
+    change = _transaction(library_table(made(tmp_path, "iceberg")))
+    first = change.table_metadata
+    assert change.table_metadata is first
+    change.set_properties({"a": "b"})
+    second = change.table_metadata
+    assert second is not first and second.properties["a"] == "b" and "a" not in first.properties
+    assert change.table_metadata is second
 
 
 def test_a_catalog_that_is_gone_is_named_and_no_table_begins_anew(tmp_path: Path) -> None:

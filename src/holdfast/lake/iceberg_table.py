@@ -102,8 +102,7 @@ class IcebergTable:
 
     def put(self, files: Sequence[DataFile], after: Position) -> None:
         self._refuse_retries()
-        change = self._table.transaction()
-        change.set_properties({KEY: after.to_text()})
+        change = _transaction(self._table)
         summary = {SUMMARY_KEY: str(after.sequence)}
         if files:
             try:
@@ -113,13 +112,14 @@ class IcebergTable:
         else:
             with change.update_snapshot(snapshot_properties=summary).fast_append():
                 pass
+        change.set_properties({KEY: after.to_text()})
         self._commit(change)
 
     def _refuse_retries(self) -> None:
         """Sets the property where it is not; a table of others has it not."""
         if self._table.properties.get(RETRIES) == "0":
             return
-        change = self._table.transaction()
+        change = _transaction(self._table)
         change.set_properties({RETRIES: "0"})
         self._commit(change)
         raise CommitConflict  # what was read is not the newest any more
@@ -160,7 +160,7 @@ class IcebergTable:
 
         self._refuse_retries()
         tasks = self._tasks()
-        change = self._table.transaction()
+        change = _transaction(self._table)
         with change.update_snapshot().overwrite() as snapshot:
             for path in removed:
                 snapshot.delete_data_file(tasks[path].file)
@@ -218,3 +218,25 @@ class IcebergTable:
         """Below the location; the whole name of a file that is elsewhere."""
         root = self._store.url("").rstrip("/") + "/"
         return url[len(root) :] if url.startswith(root) else url
+
+
+def _transaction(table: Any) -> Any:
+    """A transaction that copies the table's metadata once per staged change.
+
+    pyiceberg 0.12 makes a deep copy for every look at it, 18 a commit: of all snapshots, so that commits become slower
+    with their number.
+    """
+    from pyiceberg.table import Transaction
+
+    class Once(Transaction):  # type: ignore[misc]
+        seen: tuple[Any, Any, Any] = (None, None, None)
+
+        @property
+        def table_metadata(self) -> Any:
+            metadata, updates, copied = self.seen
+            if metadata is not self._table.metadata or updates is not self._updates:
+                copied = super().table_metadata
+                self.seen = (self._table.metadata, self._updates, copied)
+            return copied
+
+    return Once(table)

@@ -7,7 +7,7 @@ A writer that is killed leaves ``.NAME.RANDOM.partial``, which no reader takes a
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
@@ -100,6 +100,12 @@ class LocalStore:
                     continue
                 path = os.path.relpath(full, self._root).replace(os.sep, "/")
                 yield Entry(path=path, size=status.st_size, changed_ms=status.st_mtime_ns // 1_000_000)
+
+    def names(self, folder: str) -> Sequence[str]:
+        try:
+            return os.listdir(self._place(folder))
+        except FileNotFoundError:
+            return []
 
     def remove(self, path: str) -> None:
         with suppress(FileNotFoundError):

@@ -60,18 +60,22 @@ class State:
     position: str
     schema: str
     files: Mapping[str, LiveFile] = field(default_factory=dict)
+    left: Mapping[str, TimestampMs] = field(default_factory=dict)
+    """Files that have left the table -> when; until ``expire`` forgets them, they stay for whoever reads them still."""
 
     def after(self, entry: Entry) -> "State":
         files = dict(self.files)
         for path in entry.removed:
             files.pop(path, None)
         files.update({file.path: file for file in entry.added})
+        left = {**self.left, **dict.fromkeys(entry.removed, entry.time_ms)} if entry.removed else self.left
         return State(
             number=entry.number,
             time_ms=entry.time_ms,
             position=entry.position,
             schema=entry.schema or self.schema,
             files=files,
+            left=left,
         )
 
 
@@ -94,8 +98,7 @@ class ParquetLog:
     def numbers(self) -> tuple[list[int], list[int]]:
         """Of commits and of snapshots, each in order."""
         commits, snapshots = [], []
-        for found in self._store.list(LOG):
-            name = found.path.rsplit("/", 1)[-1]
+        for name in self._store.names(LOG):
             stem, _, kind = name.partition(".")
             if stem.isdigit() and kind == "json":
                 commits.append(int(stem))
@@ -154,6 +157,7 @@ class ParquetLog:
             position=content["position"],
             schema=content["schema"],
             files={file.path: file for file in files},
+            left=content["left"],
         )
 
     def _content(self, path: str) -> dict[str, Any]:
@@ -196,6 +200,7 @@ class ParquetLog:
             "position": state.position,
             "schema": state.schema,
             "files": [_text(file) for _, file in sorted(state.files.items())],
+            "left": state.left,
         }
         try:
             self._store.create(snapshot_path(state.number), _bytes(content))
@@ -233,7 +238,8 @@ class ParquetLog:
         commits, snapshots = self.numbers()
         found: set[str] = set()
         for number in snapshots:
-            found.update(self.snapshot(number).files)
+            snapshot = self.snapshot(number)
+            found.update(snapshot.files, snapshot.left if number == snapshots[-1] else ())
         for number in commits:
             found.update(file.path for file in self.entry(number).added)
         return frozenset(found)

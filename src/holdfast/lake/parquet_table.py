@@ -4,6 +4,8 @@ Other engines read the files that ``files`` names; a folder's listing has those 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -25,6 +27,9 @@ from holdfast.lake.rows import rows_of
 from holdfast.lake.store import Store
 from holdfast.lake.table import Clock, CommitConflict, now_ms
 from holdfast.model.types import TimestampMs
+
+KEEP_LOG_MS: Final = 600_000
+"""Commits before a snapshot of this age are forgotten; who reads one meanwhile looks again."""
 
 
 class ParquetTable:
@@ -81,7 +86,7 @@ class ParquetTable:
         return str(self._state.number), self._store.url(path_of(self._state.number))
 
     def referenced(self) -> frozenset[str]:
-        return self._log.referenced() | frozenset(self._state.files)
+        return self._log.referenced() | frozenset(self._state.files) | frozenset(self._state.left)
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -116,7 +121,9 @@ class ParquetTable:
         self._append(live(added), tuple(removed), self._state.position)
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:
-        """Writes a snapshot of now, if there is none, so that all commits before it can go in time."""
+        """Files that left the table before that may go; commits need not stay even so long once a snapshot has them."""
+        left = {path: when for path, when in self._state.left.items() if when >= older_than_ms}
+        self._state = replace(self._state, left=left)
         if self._state.number % SNAPSHOT_EVERY:
             self._log.write_snapshot(self._state)
-        return self._log.forget(older_than_ms=older_than_ms)
+        return self._log.forget(older_than_ms=max(older_than_ms, self._clock() - KEEP_LOG_MS))

@@ -5,7 +5,7 @@ Files are built in memory and sent whole, since only their last request can be c
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
@@ -79,6 +79,10 @@ class S3Store:
             yield Entry(
                 path=key[len(self._root) + 1 :], size=int(info["size"]), changed_ms=int(changed.timestamp() * 1000)
             )
+
+    def names(self, folder: str) -> Sequence[str]:
+        depth = folder.count("/") + 1
+        return [entry.path.rsplit("/", 1)[-1] for entry in self.list(folder) if entry.path.count("/") == depth]
 
     def remove(self, path: str) -> None:
         self._files.rm_file(self._key(path))

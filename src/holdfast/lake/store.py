@@ -4,7 +4,7 @@ All of the lake's safety stands on ``create``: of two who make one name, one is 
 cannot promise this is refused before anything is written (opening.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
@@ -56,6 +56,10 @@ class Store(Protocol):
 
     def list(self, folder: str) -> Iterator[Entry]:
         """Files below a folder, at any depth, in no order; also those that a killed writer left half made."""
+        ...
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Of the files that lie in a folder itself, in no order: without a question for each, so for long folders."""
         ...
 
     def remove(self, path: str) -> None:

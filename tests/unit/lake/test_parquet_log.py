@@ -51,6 +51,26 @@ def test_a_state_is_what_its_commits_add_up_to(tmp_path: Path) -> None:
     assert log.snapshot(3) == state == log.state() == log.state(state)
 
 
+def test_files_that_left_are_known_until_they_are_forgotten(tmp_path: Path) -> None:
+    log = chain(tmp_path, 3)
+    assert log.append(entry(3, "c", removed=("f0", "f1")))
+    log.write_snapshot(log.state())
+    for number in range(4, 6):
+        assert log.append(entry(number))
+    log.write_snapshot(log.state())
+    assert log.forget(older_than_ms=6) == 6
+    assert log.numbers() == ([], [5]) and log.referenced() == {"c", "f0", "f1", "f2"}
+    clock = [10]
+    table = ParquetTable.opened(LocalStore(str(tmp_path)), clock=lambda: clock[0])
+    table.put((), Position(sequence=7))
+    table.expire(older_than_ms=3)  # they left at 3: not before
+    assert table.referenced() == {"c", "f0", "f1", "f2"}
+    table.put((), Position(sequence=8))
+    clock[0] = 1_000_000
+    table.expire(older_than_ms=4)
+    assert table.referenced() == {"c", "f2"} and table.files() == ("c", "f2")
+
+
 def test_a_number_is_taken_once(tmp_path: Path) -> None:
     log = chain(tmp_path, 2)
     assert not log.append(entry(1, "other"))
