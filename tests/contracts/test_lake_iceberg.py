@@ -12,7 +12,7 @@ from holdfast.lake.table import CommitConflict, land
 from tests.contracts.lake_tables import batch_of, library_table, made, offsets, offsets_by_duckdb, opened
 
 
-def test_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tmp_path: Path) -> None:
+def test_spark_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tmp_path: Path) -> None:
     table = made(tmp_path, "iceberg")
     with library_table(table).transaction() as change:
         change.set_properties({RETRIES: "4"})

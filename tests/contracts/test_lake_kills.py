@@ -64,7 +64,7 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles(tmp_path: Path, format: st
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_D2_two_processes_on_one_table_land_each_offset_once(tmp_path: Path, format: str) -> None:
+def test_spark_D2_two_processes_on_one_table_land_each_offset_once(tmp_path: Path, format: str) -> None:
     """Both plan from the position that they see; whoever is late is refused and ends."""
     made(tmp_path, format)
     told = [tmp_path / "one", tmp_path / "other"]

@@ -105,7 +105,7 @@ def test_a_name_is_made_once(s3: None) -> None:
 
 
 @pytest.mark.parametrize("format", ["delta", "parquet"])
-def test_D2_two_writers_on_s3_land_once(s3: None, format: str) -> None:
+def test_spark_D2_two_writers_on_s3_land_once(s3: None, format: str) -> None:
     location = f"s3://bucket/{format}/table"
     table, other = make_table(location, format, SCHEMA), open_table(location, format)
     assert other is not None

@@ -64,7 +64,7 @@ def test_batches_land_with_the_position_in_one_commit(tmp_path: Path, format: st
     assert len(again.files()) == 3 and again.snapshot()[1]
 
 
-def test_D1_a_batch_planned_anew_and_wider_is_refused_whatever_its_number(tmp_path: Path, format: str) -> None:
+def test_spark_D1_a_batch_planned_anew_and_wider_is_refused_whatever_its_number(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     first = land(table, batch_of(table, Position(), (0, 0, 100)))
     land(table, batch_of(table, first, (0, 100, 200)))
@@ -74,7 +74,7 @@ def test_D1_a_batch_planned_anew_and_wider_is_refused_whatever_its_number(tmp_pa
     assert offsets_by_duckdb(table) == offsets((0, 0, 200))
 
 
-def test_D2_of_two_writers_that_saw_one_position_exactly_one_wins(tmp_path: Path, format: str) -> None:
+def test_spark_D2_of_two_writers_that_saw_one_position_exactly_one_wins(tmp_path: Path, format: str) -> None:
     start = land(made(tmp_path, format), batch_of(opened(tmp_path, format), Position(), (0, 0, 10)))
     one, other = opened(tmp_path, format), opened(tmp_path, format)
     ours, theirs = batch_of(one, start, (0, 10, 20)), batch_of(other, start, (0, 10, 15))
@@ -91,7 +91,7 @@ def test_D2_of_two_writers_that_saw_one_position_exactly_one_wins(tmp_path: Path
         land(one, ours)
 
 
-def test_D2_a_batch_without_files_fences_as_well(tmp_path: Path, format: str) -> None:
+def test_spark_D2_a_batch_without_files_fences_as_well(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     late = opened(tmp_path, format)
     batch, empty = batch_of(late, Position(), (0, 0, 5)), batch_of(table, Position(), (0, 0, 0), bad=3)
@@ -109,7 +109,7 @@ def test_a_commit_whose_answer_was_lost_is_found(tmp_path: Path, format: str) ->
     assert offsets_by_duckdb(table) == offsets((0, 0, 10))
 
 
-def test_D16_rows_are_counted_by_the_footers(tmp_path: Path, format: str) -> None:
+def test_spark_D16_rows_are_counted_by_the_footers(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     batch = batch_of(table, Position(), (0, 0, 10), (1, 0, 10))
     with pytest.raises(CountError, match="the batch says 20 rows, the footers of its 1 files say 10"):

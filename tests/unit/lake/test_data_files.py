@@ -52,7 +52,7 @@ def test_a_name_says_what_and_whose() -> None:
     assert attempt_of(5).token != attempt_of(5).token
 
 
-def test_D17_timestamps_are_micros_and_never_int96(tmp_path: Path) -> None:
+def test_spark_D17_timestamps_are_micros_and_never_int96(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     assert write_file(store, "data/a.parquet", SCHEMA, [rows(1, 2), rows(None)], ranges=(RANGE,)) == 3
     columns = pq.ParquetFile(tmp_path / "data/a.parquet").schema
@@ -66,7 +66,7 @@ def test_D17_timestamps_are_micros_and_never_int96(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.timestamp("ns"), pa.timestamp("ms", tz="UTC"), pa.timestamp("us", tz="Europe/Vienna")]
 )
-def test_D17_a_column_that_readers_would_take_for_another_is_refused(kind: pa.DataType) -> None:
+def test_spark_D17_a_column_that_readers_would_take_for_another_is_refused(kind: pa.DataType) -> None:
     with pytest.raises(TableError, match=r"lake/t: column at is timestamp.*, expected timestamp\[us\]"):
         check_schema(pa.schema([("at", kind)]), "lake/t")
 
@@ -76,7 +76,7 @@ def test_columns_that_differ_in_case_only_are_refused() -> None:
         check_schema(pa.schema([("id", pa.int64()), ("ID", pa.int64())]), "lake/t")
 
 
-def test_D16_the_footer_says_rows_and_statistics(tmp_path: Path) -> None:
+def test_spark_D16_the_footer_says_rows_and_statistics(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     write_file(store, "data/a.parquet", SCHEMA, [rows(7, None), rows(-3)], ranges=(RANGE,))
     found = described(store, "data/a.parquet")

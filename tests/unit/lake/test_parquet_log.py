@@ -90,7 +90,7 @@ def test_a_snapshot_is_where_readers_begin_and_what_lies_before_it_may_go(tmp_pa
     assert log.referenced() == frozenset(old.files)
 
 
-def test_D2_a_writer_whose_number_was_forgotten_meanwhile_has_not_committed(tmp_path: Path) -> None:
+def test_spark_D2_a_writer_whose_number_was_forgotten_meanwhile_has_not_committed(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
     log = chain(tmp_path, 5)
     late = ParquetTable.opened(store)

@@ -22,7 +22,7 @@ def at(offset: int, topic_id: UUID | None = ONE) -> Position:
     return Position(topics={"t": TopicEnds(topic_id=topic_id, partitions={0: End(offset=offset, epoch=2)})})
 
 
-def test_D1_a_plan_of_an_old_checkpoint_is_trimmed_to_the_table() -> None:
+def test_spark_D1_a_plan_of_an_old_checkpoint_is_trimmed_to_the_table() -> None:
     # Batch 1 had landed as 100 to 200; the checkpoint of before plans 100 to 900.
     assert trimmed(at(200), [planned(100, 900)]) == (planned(200, 900),)
     assert trimmed(at(200), [planned(100, 200)]) == ()
@@ -33,7 +33,7 @@ def test_D1_a_plan_of_an_old_checkpoint_is_trimmed_to_the_table() -> None:
     )
 
 
-def test_D1_a_plan_that_begins_beyond_the_table_is_refused_by_name() -> None:
+def test_spark_D1_a_plan_that_begins_beyond_the_table_is_refused_by_name() -> None:
     words = f"topic t .id {ONE}., partition 0: offsets 200 to 250 are missing: the plan begins at 250"
     with pytest.raises(HoleError, match=words):
         trimmed(at(200), [planned(250, 300)])
