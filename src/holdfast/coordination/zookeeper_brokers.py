@@ -41,8 +41,9 @@ from holdfast.model.types import BrokerId
 log = logging.getLogger(__name__)
 
 ABSENT_S: Final = 0.3
-"""How long a new controller waits for the node of a broker that the metadata says lives: sessions that ended together,
-with the ensemble away, come back one after the other."""
+"""How long a new controller waits for the nodes of brokers that the metadata says live: sessions that ended together,
+with the ensemble away, come back one after the other. It waits for no broker that is missing alone: its host is silent,
+as that of the controller before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,15 +178,17 @@ class LiveBrokers:
         self._won: Won | None = None
         self._live: dict[BrokerId, LiveNode] | None = None
         """None: not looked yet in this reign."""
+        self._expected: dict[BrokerId, UUID] = {}
+        """Of the metadata that the reign began with: brokers that were not seen yet, with their incarnations."""
 
     def begin(self, won: Won, image: ClusterImage, own_id: BrokerId) -> None:
         """A reign begins with this metadata."""
-        with self._mutex:
-            self._won, self._live = won, None
-        self._look_soon()
         expected = {b.id: b.incarnation_id for b in image.brokers.values() if not b.fenced and b.id != own_id}
+        with self._mutex:
+            self._won, self._live, self._expected = won, None, expected
+        self._look_soon()
         if expected:
-            self._miss_soon(won, expected)
+            self._miss_soon(won)
 
     def end(self) -> None:
         """The reign is over."""
@@ -205,8 +208,15 @@ class LiveBrokers:
         with self._mutex:
             if self._won is not won:
                 return
+            is_first = self._live is None
             before, self._live = self._live or {}, live
+            missing = self._missing(live)
+            at_once = missing if is_first and len(missing) == 1 < len(self._expected) else {}
+            for broker_id in at_once:
+                del self._expected[broker_id]
         self._looked()
+        for broker_id, incarnation_id in at_once.items():
+            self._gone(broker_id, incarnation_id)
         for broker_id, node in before.items():
             now = live.get(broker_id)
             if node.incarnation_id is not None and (now is None or now.incarnation_id != node.incarnation_id):
@@ -225,23 +235,29 @@ class LiveBrokers:
             if node is not None
         }
 
-    def _miss_soon(self, won: Won, expected: dict[BrokerId, UUID]) -> None:
+    def _miss_soon(self, won: Won) -> None:
         name = f"brokers that are absent, epoch {won.epoch}"
-        self._errands.post_later(ABSENT_S, name, lambda: self._miss(won, expected))
+        self._errands.post_later(ABSENT_S, name, lambda: self._miss(won))
 
-    def _miss(self, won: Won, expected: dict[BrokerId, UUID]) -> None:
+    def _miss(self, won: Won) -> None:
         """Those that the metadata says live, and that have no node."""
         with self._mutex:
             if self._won is not won:
                 return
             live = self._live
+            missing = {} if live is None else self._missing(live)
         if live is None:
-            self._miss_soon(won, expected)
+            self._miss_soon(won)
             return
-        for broker_id, incarnation_id in expected.items():
-            node = live.get(broker_id)
-            if node is None or node.incarnation_id not in (None, incarnation_id):
-                self._gone(broker_id, incarnation_id)
+        for broker_id, incarnation_id in missing.items():
+            self._gone(broker_id, incarnation_id)
+
+    def _missing(self, live: dict[BrokerId, LiveNode]) -> dict[BrokerId, UUID]:
+        return {
+            broker_id: incarnation_id
+            for broker_id, incarnation_id in self._expected.items()
+            if (node := live.get(broker_id)) is None or node.incarnation_id not in (None, incarnation_id)
+        }
 
     # -- nodes of the dead ---------------------------------------------------------------------------------------------
 
