@@ -42,12 +42,17 @@ def exit_code(pid: int) -> int | None:
 
 def waiting_threads(pid: int) -> list[int]:
     """Its threads that wait in the kernel for a disk (state D)."""
-    found = []
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if _fields(stat)[0] == "D":
-                found.append(int(stat.parent.name))
-    return found
+    return [thread for thread, state in _thread_states(pid).items() if state == "D"]
+
+
+def _thread_states(pid: int) -> dict[int, str]:
+    """Its threads that are there; the process, or a thread of it, may end while it is looked at."""
+    states = {}
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                states[int(thread)] = _fields(f"/proc/{pid}/task/{thread}/stat")[0]
+    return states
 
 
 def children(pid: int) -> list[int]:
@@ -63,10 +68,7 @@ def has_gone(pid: int, helpers: list[int]) -> bool:
     Threads that wait for a disk, and helpers that wait for those, are not waited for."""
     if lives(pid):
         return False
-    states = []
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with contextlib.suppress(OSError):
-            states.append(_fields(stat)[0])
-    if set(states) - set("ZXD"):
+    states = set(_thread_states(pid).values())
+    if states - set("ZXD"):
         return False
     return "D" in states or not any(map(lives, helpers))

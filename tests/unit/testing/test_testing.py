@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.testing import Cluster, ClusterError, ClusterView, PartitionView, free_port, wait_for
+from holdfast.testing.processes import has_gone, lives, waiting_threads
 
 
 def test_wait_for_gives_the_first_true_value() -> None:
@@ -86,3 +88,18 @@ def test_a_view_names_what_is_not_whole() -> None:
     view = ClusterView(controller_id=1, brokers={}, partitions={("a", 0): whole, ("b", 1): thin, ("b", 0): headless})
     assert view.topics == {"a", "b"}
     assert view.under_replicated == [("b", 0), ("b", 1)]
+
+
+def test_a_process_may_end_while_one_looks_whether_it_has_gone() -> None:
+    """Another process waits for them, so their directories under /proc go at any moment."""
+    script = (
+        "import os\nfor _ in range(300):\n    pid = os.fork()\n    if not pid: os._exit(sum(range(99999)) > 0)\n    "
+    )
+    script += "print(pid, flush=True)\n    os.waitpid(pid, 0)\n"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        for line in parent.stdout:
+            while lives(int(line)):
+                assert set(waiting_threads(int(line))) <= {int(line)}
+            assert has_gone(int(line), [])
+    assert parent.returncode == 0
