@@ -77,3 +77,18 @@ def test_a_wrong_layout_is_named(text: str, named: str) -> None:
 def test_other_arrays_are_refused() -> None:
     with pytest.raises(TypeError, match="expected binary"):
         FixedLayout.parse("a:u1").decode(pa.array(["x"]))
+
+
+def test_a_narrowed_layout_answers_the_columns_that_are_asked_for_in_that_order() -> None:
+    layout = FixedLayout.parse("a:>i4, b:<f8, c:u1")
+    narrow = layout.narrowed(["c", "a"])
+    values = pa.array([struct.pack(">i", 7) + struct.pack("<d", 0.5) + b"\x09", b"short", None], pa.binary())
+    found = narrow.decode(values)
+    assert narrow.schema == pa.schema([("c", pa.uint8()), ("a", pa.int32())])
+    assert {name: column.to_pylist() for name, column in found.columns.items()} == {
+        "c": [9, None, None],
+        "a": [7, None, None],
+    }
+    assert (found.bad.tolist(), found.why(0)) == ([1], "the value has 5 bytes, the layout has 13")
+    with pytest.raises(KeyError, match="no field 'd'; it has a, b, c"):
+        layout.narrowed(["d"])

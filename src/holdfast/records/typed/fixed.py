@@ -9,11 +9,14 @@ null value (a tombstone) is a row of nulls and is not bad.
     decoded.bad                   row numbers of bad values, int64, ascending
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+
+from holdfast.records.typed.decoding import Decoded
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -24,28 +27,17 @@ class LayoutError(ValueError):
     """The text is no layout of a fixed-width value."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decoded:
-    """Rows of one Arrow batch: typed columns of ``rows`` items each, and which rows are bad."""
-
-    rows: int
-    columns: dict[str, pa.Array]
-    bad: Array
-    """Row numbers, int64, ascending."""
-    sizes: Array
-    """Bytes of each bad value, in the order of ``bad``."""
-    width: int
-
-    def why(self, index: int) -> str:
-        """The reason of the bad row ``bad[index]``, in words."""
-        return f"the value has {self.sizes[index]} bytes, the layout has {self.width}"
-
-
 @dataclass(frozen=True, slots=True)
 class FixedLayout:
     """Fields in their order, without gaps between them."""
 
     kind: "np.dtype[Any]"
+    names: tuple[str, ...]
+    """The fields that are decoded, in the order of their columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, pa.from_numpy_dtype(self.kind[name].newbyteorder("="))) for name in self.names])
 
     @classmethod
     def parse(cls, text: str) -> "FixedLayout":
@@ -64,7 +56,7 @@ class FixedLayout:
             if name in fields:
                 raise LayoutError(f"field {name!r} is there twice")
             fields[name] = kind
-        return cls(np.dtype(list(fields.items())))
+        return cls(np.dtype(list(fields.items())), tuple(fields))
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decodes a binary array (32-bit offsets, as records/columns.py makes it; slices too)."""
@@ -87,8 +79,21 @@ class FixedLayout:
                 raw[good] = source[starts[good, None] + np.arange(width)]
         mask = None if good.all() else ~good
         columns = {}
-        for name in self.kind.names or ():
+        for name in self.names:
             column = table[name]
             native = np.ascontiguousarray(column, column.dtype.newbyteorder("="))
             columns[name] = pa.array(native, mask=mask)
-        return Decoded(rows=rows, columns=columns, bad=bad, sizes=sizes[bad], width=width)
+        bad_sizes = sizes[bad]
+        return Decoded(
+            rows=rows,
+            columns=columns,
+            bad=bad,
+            why=lambda index: f"the value has {bad_sizes[index]} bytes, the layout has {width}",
+        )
+
+    def narrowed(self, names: Sequence[str]) -> "FixedLayout":
+        """One that answers these columns only. KeyError for a name that the layout has not."""
+        missing = [name for name in names if name not in (self.kind.names or ())]
+        if missing:
+            raise KeyError(f"the layout has no field {missing[0]!r}; it has {', '.join(self.kind.names or ())}")
+        return replace(self, names=tuple(names))
