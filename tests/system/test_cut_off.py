@@ -16,6 +16,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.fetch.v4.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v4.response import FetchResponse
+from kio.schema.find_coordinator.v2.request import FindCoordinatorRequest
+from kio.schema.find_coordinator.v2.response import FindCoordinatorResponse
 from kio.schema.list_offsets.v5.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v5.response import ListOffsetsResponse
 from kio.schema.offset_fetch.v5.request import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -230,6 +232,21 @@ def committed(address: tuple[str, int], group: str, topic: str) -> tuple[int, in
     return 0, int(topic_answer.partitions[0].committed_offset)
 
 
+def coordinator(address: tuple[str, int], group: str) -> int | None:
+    """The broker that this one names; None where it ends the connection instead."""
+    request = FindCoordinatorRequest(key=group, key_type=i8(0))
+    body = io.BytesIO()
+    body.write(struct.pack(">hhih", 10, request.__version__, 1, 4) + b"test")
+    entity_writer(FindCoordinatorRequest)(body, request)
+    with socket.create_connection(address, TIMEOUT_S) as connection, connection.makefile("rb") as file:
+        connection.sendall(struct.pack(">i", len(body.getvalue())) + body.getvalue())
+        size = file.read(4)
+        if not size:
+            return None
+        answer, _ = entity_reader(FindCoordinatorResponse)(file.read(struct.unpack(">i", size)[0]), 4)
+    return int(answer.node_id)
+
+
 def commit(brokers: Brokers, by: tuple[int, ...], group: str, topic: str, offset: int) -> None:
     servers = ",".join("{}:{}".format(*brokers.network.advertised(broker)) for broker in by)
     consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group, **EAGER, **QUIET})
@@ -263,9 +280,10 @@ def test_H_13_a_coordinator_that_was_given_up_tells_no_old_commit(brokers: Broke
     assert old is not None
     where = brokers.network.advertised(old)
     commit(brokers, brokers.ids, group, topic, 17)
-    assert committed(where, group, topic) == (0, 17)
+    assert (committed(where, group, topic), coordinator(where, group)) == ((0, 17), old)
 
     give_up(brokers, OFFSETS_TOPIC, partition, controller, old)
+    assert coordinator(where, group) is None, "a client that is told of it comes here again and again"
     commit(brokers, tuple(broker for broker in brokers.ids if broker != old), group, topic, 28)
     assert committed(where, group, topic) == (NOT_COORDINATOR, -1)
     brokers.network.heal(controller, old)

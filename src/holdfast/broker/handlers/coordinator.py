@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.leaders import is_led_here
 from holdfast.groups.partitioning import partition_for
 from holdfast.model.errors import HoldfastError, InvalidRequestError, TransactionalIdAuthorizationFailedError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
@@ -26,14 +27,18 @@ async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
     """One answer per key; before version 4 there is one key and the answer is flat."""
     kind = getattr(request, "key_type", GROUP)
     if ctx.version < BATCHED_VERSION:
-        return respond(ctx, **_find(ctx, kind, request.key))
-    return respond(ctx, coordinators=[_find(ctx, kind, key) for key in request.coordinator_keys])
+        return respond(ctx, **await _find(ctx, kind, request.key))
+    return respond(ctx, coordinators=[await _find(ctx, kind, key) for key in request.coordinator_keys])
 
 
-def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
+async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"key": key, "node_id": -1, "host": "", "port": -1, "error_message": None}
     try:
-        broker = _coordinator(ctx, kind, key)
+        broker, of_group = _coordinator(ctx, kind, key)
+        if broker.id == ctx.broker.broker_id and not await is_led_here(ctx.broker, of_group):
+            # It was given up. librdkafka asks the broker that it used last: an error would keep the client here.
+            ctx.connection.close("this broker is out of its cluster and is asked who coordinates one of its groups")
+            raise CoordinatorNotAvailableError("The coordinator is not available.")
         at = broker.endpoints.at(ctx.connection.listener.name)
         if at is None:  # a broker that clients of this listener cannot reach
             raise CoordinatorNotAvailableError("The coordinator is not available.")
@@ -44,7 +49,8 @@ def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     return answer
 
 
-def _coordinator(ctx: RequestContext, kind: int, key: str) -> Any:
+def _coordinator(ctx: RequestContext, kind: int, key: str) -> tuple[Any, TopicPartition]:
+    """The broker, and the partition that makes it one."""
     broker = ctx.broker
     if kind == TRANSACTION:
         raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
@@ -56,8 +62,9 @@ def _coordinator(ctx: RequestContext, kind: int, key: str) -> Any:
     if partitions is None:
         broker.topic_creation.auto_create([OFFSETS_TOPIC])
         raise CoordinatorNotAvailableError("The coordinator is not available.")
-    info = broker.metadata.partition(TopicPartition(OFFSETS_TOPIC, partition_for(key, len(partitions))))
+    of_group = TopicPartition(OFFSETS_TOPIC, partition_for(key, len(partitions)))
+    info = broker.metadata.partition(of_group)
     leader = None if info is None or info.leader is None else broker.metadata.brokers.get(info.leader)
     if leader is None:
         raise CoordinatorNotAvailableError("The coordinator is not available.")
-    return leader
+    return leader, of_group
