@@ -12,7 +12,7 @@ by Arrow; timestamps are TIMESTAMP_MICROS, never INT96. Owns nothing of commits:
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -105,11 +105,14 @@ def check_schema(schema: pa.Schema, location: str) -> None:
         )
 
 
-def check_columns(file: DataFile, schema: pa.Schema, location: str) -> None:
-    """TableError if the file has a column that the table has not, or as another type. One that it lacks is null."""
+def check_columns(file: DataFile, schema: pa.Schema, location: str, *, widens: bool = False) -> None:
+    """TableError if the file has a column that the table has not, or as another type. One that it lacks is null.
+
+    With ``widens`` a column of the file may be narrower than the table's: readers of the format make it wider.
+    """
     for column in file.columns:
         wanted = schema.field(column.name).type if column.name in schema.names else None
-        if wanted is None or plain(wanted) != plain(column.type):
+        if wanted is None or not (plain(wanted) == plain(column.type) or (widens and holds(wanted, column.type))):
             raise TableError(
                 f"{location}: {file.path} has column {column.name} as {column.type}, the table has "
                 + (f"it as {wanted}" if wanted is not None else "no such column")
@@ -129,6 +132,28 @@ def plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, plain(each.type)) for each in kind])
     return kind
+
+
+def holds(wide: pa.DataType, narrow: pa.DataType) -> bool:
+    """True if each value of ``narrow`` is one of ``wide``, of the same kind: the two are equal, or it is wider."""
+    if plain(wide) == plain(narrow):
+        return True
+    for kind in (pa.types.is_signed_integer, pa.types.is_unsigned_integer, pa.types.is_floating):
+        if kind(wide) and kind(narrow):
+            return bool(wide.bit_width > narrow.bit_width)
+    if pa.types.is_decimal(wide) and pa.types.is_decimal(narrow):
+        return bool(wide.scale == narrow.scale and wide.precision >= narrow.precision)
+    return False
+
+
+def check_kept(kept: pa.Schema, change: Sequence[pa.Field], location: str) -> None:
+    """TableError if a format would keep one of the columns as a type that does not hold its values."""
+    for column in change:
+        found = kept.field(column.name).type
+        if not holds(found, column.type):
+            raise TableError(
+                f"{location}: column {column.name} cannot be {column.type}, this format has {plain(found)}"
+            )
 
 
 def write_file(

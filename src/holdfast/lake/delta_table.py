@@ -14,13 +14,13 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.lake.data_files import DataFile, check_schema
+from holdfast.lake.data_files import DataFile, check_kept, check_schema
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, PositionError, TableError
 from holdfast.lake.position import Position
 from holdfast.lake.rows import rows_of
@@ -47,6 +47,7 @@ class DeltaTable:
     """See ``Table``."""
 
     format = "delta"
+    widens = False
 
     def __init__(self, store: Store, table: Any, *, clock: Clock = now_ms) -> None:
         self._store = store
@@ -169,10 +170,31 @@ class DeltaTable:
                 post_commithook_properties=deltalake.PostCommitHookProperties(cleanup_expired_logs=False),
             )
         except deltalake.exceptions.CommitFailedError as error:
-            self.refresh()
-            if self._table.version() > version:
-                raise CommitConflict from error
-            raise TableError(f"{self._store.location}: Delta's log refuses the commit: {error}") from error
+            self._failed(version, error)
+
+    def change_columns(self, added: Sequence[pa.Field], widened: Sequence[pa.Field]) -> None:
+        import deltalake
+
+        assert not widened, "asked of a table that does not widen"
+        columns = _delta_schema(pa.schema(added), self._store.location)
+        check_kept(pa.schema(columns.to_arrow()), added, self._store.location)
+        version = self._table.version()
+        try:
+            self._table.alter.add_columns(
+                columns.fields,
+                commit_properties=deltalake.CommitProperties(
+                    custom_metadata={"holdfast": "columns"}, max_commit_retries=0
+                ),
+            )
+        except deltalake.exceptions.CommitFailedError as error:
+            self._failed(version, error)
+
+    def _failed(self, version: int, error: Exception) -> NoReturn:
+        """CommitConflict if the log has gone on beyond ``version``."""
+        self.refresh()
+        if self._table.version() > version:
+            raise CommitConflict from error
+        raise TableError(f"{self._store.location}: Delta's log refuses the commit: {error}") from error
 
     def _add(self, file: DataFile, *, data_change: bool) -> Any:
         from deltalake.transaction import AddAction
@@ -257,6 +279,16 @@ class DeltaTable:
                         if each:
                             named.add(unquote(each["path"]))
         return frozenset(named)
+
+
+def _delta_schema(schema: pa.Schema, location: str) -> Any:
+    """TableError for a type that Delta has not."""
+    import deltalake
+
+    try:
+        return deltalake.Schema.from_arrow(schema)
+    except Exception as error:  # deltalake raises just that; its text ends in a trace of its own
+        raise TableError(f"{location}: columns {', '.join(schema.names)}: {str(error).splitlines()[0]}") from error
 
 
 def _log_entry(path: str) -> tuple[int, str] | None:

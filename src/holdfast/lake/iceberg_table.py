@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.lake.data_files import DataFile, check_schema, plain
+from holdfast.lake.data_files import DataFile, check_kept, check_schema, plain
 from holdfast.lake.errors import FileMissingError, TableError
 from holdfast.lake.position import Position
 from holdfast.lake.store import Store
@@ -38,6 +38,7 @@ class IcebergTable:
     """See ``Table``."""
 
     format = "iceberg"
+    widens = True
 
     def __init__(self, store: Store, table: Any, *, clock: Clock = now_ms) -> None:
         self._store = store
@@ -81,8 +82,7 @@ class IcebergTable:
         self._table.refresh()
 
     def schema(self) -> pa.Schema:
-        schema: pa.Schema = self._table.schema().as_arrow()
-        return pa.schema([pa.field(column.name, plain(column.type), column.nullable) for column in schema])
+        return _plain_schema(self._table.schema())
 
     def files(self) -> tuple[str, ...]:
         return tuple(sorted(self._path(task.file.file_path) for task in self._table.scan().plan_files()))
@@ -123,6 +123,26 @@ class IcebergTable:
         change.set_properties({RETRIES: "0"})
         self._commit(change)
         raise CommitConflict  # what was read is not the newest any more
+
+    def change_columns(self, added: Sequence[pa.Field], widened: Sequence[pa.Field]) -> None:
+        from pyiceberg.exceptions import ValidationError
+        from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+
+        self._refuse_retries()
+        change = _transaction(self._table)
+        columns = pa.schema([*added, *widened])
+        try:
+            with change.update_schema() as update:
+                update.union_by_name(columns)
+        except (
+            UnsupportedPyArrowTypeException,
+            TypeError,
+            ValueError,
+            ValidationError,
+        ) as error:  # a type that Iceberg has not
+            raise TableError(f"{self._store.location}: columns {', '.join(columns.names)}: {error}") from error
+        check_kept(_plain_schema(change.table_metadata.schema()), columns, self._store.location)
+        self._commit(change)
 
     def _commit(self, change: Any) -> None:
         from pyiceberg.exceptions import CommitFailedException
@@ -218,6 +238,11 @@ class IcebergTable:
         """Below the location; the whole name of a file that is elsewhere."""
         root = self._store.url("").rstrip("/") + "/"
         return url[len(root) :] if url.startswith(root) else url
+
+
+def _plain_schema(schema: Any) -> pa.Schema:
+    arrow: pa.Schema = schema.as_arrow()
+    return pa.schema([pa.field(column.name, plain(column.type), column.nullable) for column in arrow])
 
 
 def _transaction(table: Any) -> Any:

@@ -36,6 +36,7 @@ class ParquetTable:
     """See ``Table``."""
 
     format = "parquet"
+    widens = True
 
     def __init__(self, store: Store, state: State, *, clock: Clock = now_ms) -> None:
         self._store = store
@@ -93,7 +94,14 @@ class ParquetTable:
     def put(self, files: Sequence[DataFile], after: Position) -> None:
         self._append(live(files), (), after.to_text())
 
-    def _append(self, added: tuple[LiveFile, ...], removed: tuple[str, ...], position: str) -> None:
+    def change_columns(self, added: Sequence[pa.Field], widened: Sequence[pa.Field]) -> None:
+        wider = {column.name: column for column in widened}
+        columns = [wider.get(column.name, column) for column in self.schema()]
+        self._append((), (), self._state.position, schema_text(pa.schema([*columns, *added])))
+
+    def _append(
+        self, added: tuple[LiveFile, ...], removed: tuple[str, ...], position: str, schema: str | None = None
+    ) -> None:
         entry = Entry(
             number=self._state.number + 1,
             # Time does not go back in a chain, whatever the clocks of its writers say.
@@ -101,6 +109,7 @@ class ParquetTable:
             position=position,
             added=added,
             removed=removed,
+            schema=schema,
         )
         if not self._log.append(entry):
             raise CommitConflict

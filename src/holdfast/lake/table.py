@@ -62,6 +62,11 @@ class Table(Protocol):
         """``delta``, ``iceberg`` or ``parquet``."""
         ...
 
+    @property
+    def widens(self) -> bool:
+        """True if a column can become wider, and files of before then still count."""
+        ...
+
     def refresh(self) -> None:
         """Reads the newest committed state."""
         ...
@@ -88,6 +93,14 @@ class Table(Protocol):
         """Adds the files and sets the position in one atomic commit on top of the state that was read last.
 
         CommitConflict if any commit has come since. ``land`` is what calls this.
+        """
+        ...
+
+    def change_columns(self, added: Sequence[pa.Field], widened: Sequence[pa.Field]) -> None:
+        """Adds columns at the end and gives others a wider type, in one commit on top of the state read last.
+
+        The position stays. CommitConflict as with ``put``; TableError for a type that the format has not. ``evolve``
+        is what calls this.
         """
         ...
 
@@ -145,7 +158,7 @@ def land(
         files = _footers(table, batch) if files is None else files
         schema = table.schema()
         for file in files:
-            check_columns(file, schema, table.store.location)
+            check_columns(file, schema, table.store.location, widens=table.widens)
         on_step("commit")
         try:
             table.put(files, batch.after)

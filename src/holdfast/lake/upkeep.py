@@ -111,7 +111,7 @@ def _replaced(
             return False
         schema = table.schema()
         for file in added:
-            check_columns(file, schema, table.store.location)
+            check_columns(file, schema, table.store.location, widens=table.widens)
         try:
             table.replace(removed, added)
         except CommitConflict:
