@@ -72,11 +72,14 @@ else:
     copy_bytes = _extending.intrinsic(_memcpy)
 
     def _compile(function: F, **options: Any) -> F:
+        # Without numba's runtime: kernels make no arrays, and counting who uses those that they are given costs a call
+        # for each one that is handed on, in all seven times what a walk over a value costs. A kernel that makes an
+        # array fails to compile.
         compiled: F
         try:
-            compiled = numba.njit(cache=True, nogil=True, **options)(function)
+            compiled = numba.njit(cache=True, nogil=True, _nrt=False, **options)(function)
         except RuntimeError:  # no directory for the cache can be written: compile in each process
-            compiled = numba.njit(nogil=True, **options)(function)
+            compiled = numba.njit(nogil=True, _nrt=False, **options)(function)
         return compiled
 
     def jit(function: F) -> F:
@@ -84,6 +87,5 @@ else:
         return _compile(function)
 
     def inline_jit(function: F) -> F:
-        """As ``jit``, and put into each caller. Such functions take arrays, not tuples of arrays: taking one out of
-        a tuple costs atomic operations."""
+        """As ``jit``, and put into each caller."""
         return _compile(function, forceinline=True)
