@@ -40,7 +40,7 @@ class AvroDecoder:
         """SchemaError if values of the one can never be read as the other."""
         if kernels is None:
             from holdfast.records.kernels import avro as kernels
-        self._writer, self._reader, self._kernels = writer, reader, kernels
+        self._writer, self._reader, self._names, self._kernels = writer, reader, names, kernels
         self._program = compile_program(writer, reader, names)
         chosen = {each.name: each.type for each in reader.fields}
         wanted = chosen if names is None else names
@@ -54,6 +54,10 @@ class AvroDecoder:
         """From the texts of the schemas. Without ``reader`` all is read as it was written."""
         written = parse(writer)
         return cls(written, written if reader is None else parse(reader), kernels=kernels)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Kernels are a module: other processes have theirs.
+        return AvroDecoder, (self._writer, self._reader, self._names)
 
     def decode(self, values: pa.Array) -> Decoded:
         """Decodes a binary array (32-bit offsets, as records/columns.py makes it; slices too)."""

@@ -1,0 +1,1 @@
+"""Asking a schema registry over HTTP."""
