@@ -81,7 +81,7 @@ def batch_of(
 
 def offsets_by_duckdb(table: Table) -> list[tuple[int, int]]:
     """(partition, offset) of all rows, sorted, as DuckDB sees them."""
-    query = f"SELECT _partition, _offset FROM {_from(table)} ORDER BY 1, 2"
+    query = f"SELECT _partition, _offset FROM {scan_of(table)} ORDER BY 1, 2"
     return [(int(partition), int(offset)) for partition, offset in duckdb_rows(query)]
 
 
@@ -97,7 +97,7 @@ def duckdb_rows(query: str) -> list[tuple[Any, ...]]:
         return list(connection.execute(query).fetchall())
 
 
-def _from(table: Table) -> str:
+def scan_of(table: Table) -> str:
     location = table.store.location
     if table.format == "delta":
         return f"delta_scan('{location}')"

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli import demo_flights
-from holdfast.cli.demo_compare import compare
+from holdfast.cli.demo_compare import Delays, compare
 from holdfast.cli.demo_ledger import Load
+from holdfast.cli.demo_picture import heat_map
 from holdfast.cli.demo_pipeline import Pipeline
 from holdfast.cli.demo_report import Death, LostDisk, LostHost, Outcome, differences, summary
 from holdfast.java.runtime import JavaNotFoundError
@@ -76,7 +77,7 @@ def demo(data_dir: str, lose_a_disk: bool, hosts: bool) -> None:
     """The whole thing on real data: cluster, load, lake, a kill -9, audit.
 
     Three brokers with two log directories each take the 336,776 flights that left New York in 2013 while Spark lands
-    them as Parquet in DIR/lake/flights; the controller is killed half way and started again; every replica is
+    them in an Iceberg table at DIR/lake/flights; the controller is killed half way and started again; every replica is
     audited. Ends with exit code 1 if any number differs from any other.
     """
     from rich.console import Console
@@ -87,8 +88,9 @@ def demo(data_dir: str, lose_a_disk: bool, hosts: bool) -> None:
     directory = prepare(os.path.abspath(data_dir))
     # A stop from outside unwinds like Ctrl-C: brokers and Spark end with the demo.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    run = Demo(directory, console, lose_a_disk=lose_a_disk, hosts=hosts)
     try:
-        outcome = Demo(directory, console, lose_a_disk=lose_a_disk, hosts=hosts).run()
+        outcome = run.run()
     except UNAVAILABLE as error:
         raise DemoError(f"--hosts cannot run here: {error}") from error
     except (ClusterError, TimeoutError, demo_flights.NoFlightsError) as error:
@@ -99,6 +101,7 @@ def demo(data_dir: str, lose_a_disk: bool, hosts: bool) -> None:
         console.print(f"[red]differs:[/red] {line}")
     if found:
         sys.exit(1)
+    console.print(f"A picture of what landed: {run.picture}", soft_wrap=True)
     what = "Files of the lake" if lose_a_disk or hosts else "Files of the cluster and the lake"
     console.print(f"Everything is equal. {what}: {directory}", soft_wrap=True)
 
@@ -122,6 +125,7 @@ class Demo:
         self.directory, self.console = directory, console
         self.lose_a_disk, self.hosts = lose_a_disk, hosts
         self.how = ""
+        self.picture = ""
         self.started_s = time.monotonic()
 
     def say(self, line: str) -> None:
@@ -147,6 +151,7 @@ class Demo:
                 audit = pipeline.audit()
             self.say("comparing what landed with the table, flight by flight")
             landed = compare(pipeline.lake, load.ledger, file)
+            self.picture = self.draw(landed.delays)
             return Outcome(
                 flights=demo_flights.FLIGHTS,
                 sent=load.ledger.sent,
@@ -157,6 +162,7 @@ class Demo:
                 landed=landed.rows,
                 landed_bad=pipeline.bad_records(),
                 landed_different=landed.different,
+                orphans=landed.orphans,
                 blow=blow,
                 audited_partitions=audit.partitions,
                 audited_replicas=audit.replicas,
@@ -168,6 +174,13 @@ class Demo:
                 by_hour_truth=landed.by_hour,
                 seconds=time.monotonic() - self.started_s,
             )
+
+    def draw(self, delays: Delays) -> str:
+        """A picture of what landed; its path."""
+        path = os.path.join(self.directory, "delays.svg")
+        with open(path, "w") as file:
+            file.write(heat_map(delays, f"{demo_flights.FLIGHTS:,} flights from New York, 2013, as they landed"))
+        return path
 
     def cluster(self, ending: ExitStack) -> Cluster | HostCluster:
         """Running; ends with ``ending``."""
@@ -255,7 +268,7 @@ class Bars:
     def __init__(self, progress: Progress, load: Load, pipeline: Pipeline) -> None:
         self.progress, self.load, self.pipeline = progress, load, pipeline
         self.acked = progress.add_task("acknowledged by all", total=demo_flights.FLIGHTS)
-        self.landed = progress.add_task("landed as Parquet", total=demo_flights.FLIGHTS)
+        self.landed = progress.add_task("landed in Iceberg", total=demo_flights.FLIGHTS)
 
     def wait_until(self, condition: Any) -> None:
         """Moves the bars until the condition holds; an error of load or pipeline ends the wait."""

@@ -1,6 +1,6 @@
 """What landed against what was sent: every flight, every column, by the offset that was acknowledged for it.
 
-Reads the lake's Parquet files without Spark and the table anew, so that nothing that made the lake judges it.
+Reads the Iceberg table by its newest metadata file, without Spark and without what made it, and the flights anew.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy
     import pandas
 
+Delays = dict[tuple[str, int], float]
+"""Carrier and hour of the day -> minutes by which its flights arrived late, on average."""
 PARTITION_BITS = 48
 """A place as one number: partition above, offset below."""
 
@@ -31,18 +33,36 @@ class Landed:
     different: int
     by_carrier: Aggregates
     by_hour: Aggregates
+    orphans: tuple[str, ...]
+    """Data files beside the table that its newest state does not name."""
+    delays: Delays
+    """As they landed."""
+
+
+def newest_metadata(lake: Path) -> str:
+    """The metadata file of the table's newest state: the one with the highest number."""
+    files = list((lake / "metadata").glob("*.metadata.json"))
+    return str(max(files, key=lambda each: int(each.name.split("-")[0])))
+
+
+def orphans(lake: Path) -> list[str]:
+    """Data files that are in the table's directory and not in its newest state."""
+    from pyiceberg.table import StaticTable
+
+    table = StaticTable.from_metadata(newest_metadata(lake))
+    live = {task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()}
+    return sorted(str(each) for each in lake.rglob("*.parquet*") if str(each) not in live)
 
 
 def compare(lake: Path, ledger: Ledger, file: str) -> Landed:
     """Counts landed rows that are at no acknowledged place, at one that another row has, or not the flight sent."""
     import numpy
     import pandas
-    import pyarrow.dataset
+    from pyiceberg.table import StaticTable
 
     table = pandas.concat(list(frames(file)), ignore_index=True)
-    files = pyarrow.dataset.dataset(str(lake), format="parquet", ignore_prefixes=["_", "."])
-    places = files.to_table(columns=["_partition", "_offset"])
-    partitions, offsets = (places.column(name).to_numpy() for name in ("_partition", "_offset"))
+    there = StaticTable.from_metadata(newest_metadata(lake)).scan().to_arrow()
+    partitions, offsets = (there.column(name).to_numpy() for name in ("_partition", "_offset"))
     rows = rows_of(ledger, partitions, offsets)
     known = rows >= 0
     _, first = numpy.unique(rows, return_index=True)
@@ -50,7 +70,7 @@ def compare(lake: Path, ledger: Ledger, file: str) -> Landed:
     wrong[first] = False
     wrong |= ~known
     for name in table.columns:
-        landed = files.to_table(columns=[name]).column(name).to_pandas()
+        landed = there.column(name).to_pandas()
         sent = table[name].take(numpy.where(known, rows, 0)).reset_index(drop=True)
         wrong |= ~equal(landed, sent)
     return Landed(
@@ -58,7 +78,15 @@ def compare(lake: Path, ledger: Ledger, file: str) -> Landed:
         different=int(wrong.sum()),
         by_carrier=totals(table, "carrier"),
         by_hour=totals(table, "hour"),
+        orphans=tuple(orphans(lake)),
+        delays=mean_delays(there),
     )
+
+
+def mean_delays(landed: Any) -> Delays:
+    """Of an Arrow table of flights; what has no flight that arrived is left out."""
+    groups = landed.group_by(["carrier", "hour"]).aggregate([("arr_delay", "mean")]).to_pylist()
+    return {(row["carrier"], row["hour"]): row["arr_delay_mean"] for row in groups if row["arr_delay_mean"] is not None}
 
 
 def rows_of(ledger: Ledger, partitions: Sequence[int], offsets: Sequence[int]) -> numpy.ndarray[Any, Any]:

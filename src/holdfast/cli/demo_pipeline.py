@@ -115,6 +115,7 @@ class Pipeline:
             bootstrap=self.bootstrap,
             topic=self.topic,
             to=self.lake,
+            format="iceberg",
             checkpoint=self._checkpoint,
             trigger_s=TRIGGER_S,
             on_progress=self._progress,

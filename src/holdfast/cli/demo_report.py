@@ -92,6 +92,8 @@ class Outcome:
     landed_bad: int
     landed_different: int
     """Landed rows that are not, column by column, the flight that was acknowledged at that offset."""
+    orphans: tuple[str, ...]
+    """Data files beside the table that no commit names."""
     blow: Death | LostDisk | LostHost
     """What was done to the cluster half way."""
     audited_partitions: int
@@ -117,6 +119,7 @@ def differences(outcome: Outcome) -> list[str]:
         ("rows landed", o.landed, "records acknowledged", o.acked),
         ("bad records", o.landed_bad, "expected", 0),
         ("landed rows that differ from what was sent", o.landed_different, "expected", 0),
+        ("data files that the table does not name", len(o.orphans), "expected", 0),
         ("records audited", o.audited_records, "records acknowledged", o.acked),
     ]
     found = [f"{name}: {value:,}, {against}: {other:,}" for name, value, against, other in counts if value != other]
@@ -146,7 +149,7 @@ def summary(outcome: Outcome) -> Table:
     table.columns[1].justify = "right"
     table.add_row("records sent", f"{o.sent:,}")
     table.add_row("records acknowledged by all in-sync replicas", f"{o.acked:,}")
-    table.add_row("rows landed as Parquet", f"{o.landed:,}")
+    table.add_row("rows landed in the Iceberg table", f"{o.landed:,}")
     table.add_row("bad records beside them", f"{o.landed_bad:,}")
     table.add_row(f"records audited, in {o.audited_replicas} replicas", f"{o.audited_records:,}")
     table.add_section()

@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
-    "lake": Place("holdfast.cli.lake:lake", "Land topics as Parquet with Spark, exactly once."),
+    "lake": Place("holdfast.cli.lake:lake", "Land topics in tables with Spark, each record once."),
     "spark": Place("holdfast.cli.spark:spark", "What Spark needs, and where it is missing."),
     "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, batch by batch."),
 }

@@ -214,12 +214,13 @@ def advanced(before: Position, landed: Iterable[LandedRange], *, attempt: str) -
 def with_gap(before: Position, gap: Gap) -> Position:
     """``before`` with the end of one partition moved over offsets that are lost, and a note of it.
 
-    The first half of a batch: hand the answer to ``advanced``. HoleError if the gap does not begin at the end.
+    The first half of a batch: hand the answer to ``advanced``. HoleError if the gap does not begin at the end; in a
+    partition that ``before`` does not know it begins anywhere.
     """
-    ends = before.topics.get(gap.topic)
-    end = ends.partitions.get(gap.partition) if ends is not None else None
-    if ends is None or end is None or end.offset != gap.start or gap.end < gap.start or ends.topic_id != gap.topic_id:
-        raise HoleError(f"{gap}: the table ends at {end.offset if end is not None else 'no offset'} there")
+    ends = before.topics.get(gap.topic, TopicEnds(topic_id=gap.topic_id, partitions={}))
+    end = ends.partitions.get(gap.partition, End(offset=gap.start))
+    if end.offset != gap.start or gap.end < gap.start or ends.topic_id != gap.topic_id:
+        raise HoleError(f"{gap}: the table ends at {end.offset} there")
     partitions = {**ends.partitions, gap.partition: replace(end, offset=gap.end)}
     return replace(
         before,
@@ -247,6 +248,28 @@ def restarted(before: Position, topic: str, topic_id: TopicId, reason: str) -> P
         before,
         topics={**before.topics, topic: TopicEnds(topic_id=topic_id, partitions={})},
         gaps=(*before.gaps, *notes)[-MOST_GAPS:],
+    )
+
+
+def cut_back(before: Position, topic: str, partition: int, to: Offset, reason: str) -> Position:
+    """``before`` with the end of one partition moved back to where its log was cut: what the log has from there on are
+    other records, which are yet to be landed. The rows of before stay; the note of it is of no offsets, at the old end.
+
+    The first half of a batch, as ``with_gap``. PositionError if the table does not end beyond ``to`` there.
+    """
+    ends = before.topics.get(topic)
+    end = ends.partitions.get(partition) if ends is not None else None
+    if ends is None or end is None or not 0 <= to < end.offset:
+        known = end.offset if end is not None else "no offset"
+        raise PositionError(f"topic {topic}, partition {partition}: the table ends at {known}, it is not cut to {to}")
+    note = Gap(
+        topic=topic, topic_id=ends.topic_id, partition=partition, start=end.offset, end=end.offset, reason=reason
+    )
+    partitions = {**ends.partitions, partition: End(offset=to, epoch=end.epoch)}
+    return replace(
+        before,
+        topics={**before.topics, topic: replace(ends, partitions=partitions)},
+        gaps=(*before.gaps, note)[-MOST_GAPS:],
     )
 
 

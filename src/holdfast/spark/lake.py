@@ -1,109 +1,45 @@
-"""A topic to Parquet, exactly once across restarts: a Structured Streaming job.
+"""Topics to tables, each committed record once, whatever dies or runs twice: a Structured Streaming job.
 
-Owns the query and its progress. What lands where, and why once, is landing.py's; the JSON is json_records.py's.
-The position is in Spark's checkpoint; a batch that Spark replays lands in the folder of its number.
+Owns the query and its progress. Spark says when a batch is due and how far it goes; the table says where it begins and
+keeps the position, in the commit that adds the rows (holdfast.lake, docs/decisions/0033). Executors fetch, decode and
+write Parquet (lake_write.py), the driver commits (lake_batch.py): rows never pass through the JVM.
 """
 
-import json
-import threading
 import time
-import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.spark.json_records import (
-    CORRUPT,
-    PLACE_COLUMNS,
-    check_schema,
-    given_schema,
-    inferred_schema,
-    keep_schema,
-    kept_schema,
-    parsed,
-    why_bad,
-)
-from holdfast.spark.landing import LandedBatch, Landing, write_json
-from holdfast.spark.ranges import OffsetJson, from_json
+from holdfast.lake.opening import make_table, open_table
+from holdfast.lake.position import Position
+from holdfast.lake.table import Table
+from holdfast.spark.lake_batch import LandedBatch, Lander, side_location
+from holdfast.spark.lake_job import LakeJob, LakeProgress, LakeResult
+from holdfast.spark.lake_plan import check_newest, has_begun, plan_of, starting_offsets
+from holdfast.spark.lake_schema import settled_values
+from holdfast.spark.lake_upkeep import Upkeeper
+from holdfast.spark.lake_values import Values
+from holdfast.spark.options import ReadOptions, parse_read
 from holdfast.spark.session import spark_session
+from holdfast.spark.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-IDENTITY_FILE: Final = "holdfast-lake-id.json"
+__all__ = ["LakeJob", "LakeProgress", "LakeResult", "run", "run_all", "source_options"]
+
 PATIENCE_S: Final = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeProgress:
-    """After each batch."""
-
-    topic: str
-    batch: int
-    records: int
-    """Good records of this batch."""
-    bad: int
-    total: int
-    """Good records that this run has landed so far."""
-    total_bad: int
-    behind: int
-    """Records in the topic that have not been read yet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeJob:
-    """What to land and where. ``parse_json=False`` lands the bytes as they are."""
-
-    bootstrap: str
-    topic: str
-    to: Path
-    checkpoint: Path
-    available_now: bool = False
-    schema: str | None = None
-    sample_records: int = 20_000
-    parse_json: bool = True
-    keep_value: bool = False
-    starting_offsets: str = "earliest"
-    max_offsets_per_batch: int = 500_000
-    trigger_s: float = 2.0
-    fail_on_data_loss: bool = True
-    on_progress: Callable[[LakeProgress], None] | None = None
-    on_step: Callable[[str, int], None] | None = None
-    """Told of each step of a batch ("staged", "placed", "landed"); tests break things there."""
-    stop: threading.Event = field(default_factory=threading.Event)
-    """Set it to end after the batch that is under way."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeResult:
-    """What one run did, and what the directory holds after it."""
-
-    topic: str
-    to: Path
-    bad_path: Path
-    records: int
-    """Good records that this run landed."""
-    bad: int
-    batches: int
-    total_records: int
-    """Good records in the directory, of all runs."""
-    total_bad: int
-    schema: str
-    seconds: float
 
 
 def run(job: LakeJob, spark: "SparkSession | None" = None) -> LakeResult:
     """Runs until the topic is read up (``available_now``) or ``job.stop`` is set.
 
-    Raises OptionError, SchemaError, LandingError before anything is written; what the query itself dies of after.
+    Raises OptionError, SchemaError, LakeError, DataLossError before anything is written; what the query itself dies of
+    after.
     """
     return run_all([job], spark)[0]
 
 
 def run_all(jobs: list[LakeJob], spark: "SparkSession | None" = None) -> list[LakeResult]:
-    """Several topics side by side; the first failure ends all."""
+    """Several topics side by side, a table each; the first failure ends all."""
     spark = spark or spark_session("holdfast lake")
     started = [_Lake(job, spark) for job in jobs]
     try:
@@ -119,18 +55,35 @@ def run_all(jobs: list[LakeJob], spark: "SparkSession | None" = None) -> list[La
     return [lake.result() for lake in started]
 
 
+def source_options(job: LakeJob) -> dict[str, str]:
+    """What the job asks of the source."""
+    return {
+        "kafka.isolation.level": "read_committed",
+        **job.options,
+        "kafka.bootstrap.servers": job.bootstrap,
+        "subscribe": job.topic,
+        "startingOffsets": job.starting_offsets,
+        "failOnDataLoss": str(job.fail_on_data_loss).lower(),
+    }
+
+
 class _Lake:
     """One query of one run."""
 
     def __init__(self, job: LakeJob, spark: "SparkSession") -> None:
         self._job = job
         self._spark = spark
-        self._landing = Landing(job.to)
-        self._schema: StructType | None = None
+        self._location = str(job.to)
+        self._options: ReadOptions = parse_read(source_options(job), streaming=True)
+        self._topics = Topics(self._options)
+        self._values: Values | None = None
+        self._lander: Lander | None = None
+        self._upkeeper: Upkeeper | None = None
         self._query: Any = None
+        self._batch = -1
         self._done: list[LandedBatch] = []
+        self._dropped: dict[str, int] = {}
         self._began_s = time.monotonic()
-        self._topics: Any = None
         self._busy = False
         self._asked_s: float | None = None
 
@@ -138,22 +91,43 @@ class _Lake:
 
     def start(self) -> None:
         job = self._job
+        self._topics.partitions()  # a topic that is not there fails here, in words
+        table = open_table(self._location, job.format, catalog=job.catalog)
+        self._values = settled_values(job, table, self._topics, self._options)
+        if self._values is None:  # stopped while the topic was empty, or nothing to read now
+            return
+        if table is None:
+            table = make_table(self._location, job.format, self._values.schema(), catalog=job.catalog)
+        self._lander = Lander(
+            spark=self._spark,
+            topics=self._topics,
+            options=self._options,
+            values=self._values,
+            table=table,
+            side=open_table(side_location(self._location), job.format, catalog=job.catalog),
+            make_side=self._made_side,
+            lose=not job.fail_on_data_loss,
+            new_fields=job.new_fields,
+            on_step=lambda name: self._step(name, self._batch),
+            on_task_step=job.on_task_step,
+        )
+        if job.maintain_commits:
+            self._upkeeper = Upkeeper(self._reopened, every=job.maintain_commits)
+        self._query = self._started(table)
+
+    def _started(self, table: Table) -> Any:
+        job = self._job
+        source = self._spark.readStream.format("holdfast").options(**source_options(job))
+        source = source.option("maxOffsetsPerTrigger", job.max_offsets_per_batch)
         job.checkpoint.mkdir(parents=True, exist_ok=True)
-        self._topics = self._subscribed()
-        if job.parse_json:
-            self._schema = self._settled_schema()
-            if self._schema is None:  # stopped while the topic was empty, or nothing to read now
-                return
-        self._landing.claim(self._identity(), job.topic)
-        records = self._source(self._spark.readStream).option("maxOffsetsPerTrigger", job.max_offsets_per_batch)
-        stream = records.option("startingOffsets", job.starting_offsets).load().writeStream
-        stream = stream.queryName(f"lake {job.topic}").foreachBatch(self._land)
-        stream = stream.option("checkpointLocation", str(job.checkpoint))
+        if not has_begun(job.checkpoint):
+            source = source.option("startingOffsets", starting_offsets(table.position(), self._topics, self._options))
+        # The plan is all that is wanted of the source: a column that is never read.
+        stream = source.schema("offset bigint").load().writeStream.queryName(f"lake {job.topic} ({job.checkpoint})")
+        stream = stream.foreachBatch(self._land).option("checkpointLocation", str(job.checkpoint))
         if job.available_now:
-            stream = stream.trigger(availableNow=True)
-        else:
-            stream = stream.trigger(processingTime=f"{int(job.trigger_s * 1000)} milliseconds")
-        self._query = stream.start()
+            return stream.trigger(availableNow=True).start()
+        return stream.trigger(processingTime=f"{int(job.trigger_s * 1000)} milliseconds").start()
 
     def running(self) -> bool:
         """False once the query has ended; ends it when asked to stop. Raises what it died of."""
@@ -165,12 +139,13 @@ class _Lake:
         if query.isActive:
             return True
         if query.exception() is not None:
+            check_newest(self._job.checkpoint)
             raise query.exception()
         return False
 
     def _may_stop(self) -> bool:
         """Between batches if there is such a moment, else whenever no batch is being landed: Spark then repeats one
-        that it had not noted, and it is found in place."""
+        that it had not noted, and the table has it."""
         self._asked_s = self._asked_s or time.monotonic()
         if self._busy:
             return False
@@ -179,150 +154,80 @@ class _Lake:
     def end(self) -> None:
         if self._query is not None and self._query.isActive:
             self._query.stop()
+        if self._upkeeper is not None:
+            self._upkeeper.end()
 
     def result(self) -> LakeResult:
-        landed = list(self._landing.landed())
+        if self._lander is None:
+            position = Position()
+        else:
+            self._lander.table.refresh()
+            position = self._lander.table.position()
         return LakeResult(
             topic=self._job.topic,
-            to=self._job.to,
-            bad_path=self._job.to / "_bad",
-            records=sum(each.records for each in self._done),
+            to=self._location,
+            format=self._job.format,
+            bad_to=side_location(self._location),
+            records=sum(each.rows for each in self._done),
             bad=sum(each.bad for each in self._done),
             batches=len(self._done),
-            total_records=sum(each.records for each in landed),
-            total_bad=sum(each.bad for each in landed),
-            schema=self._schema.simpleString() if self._schema is not None else "",
+            total_records=position.rows,
+            total_bad=position.bad,
+            gap_offsets=position.gap_offsets,
+            dropped=dict(self._dropped),
+            schema=", ".join(f"{each.name} {each.type}" for each in self._values.fields) if self._values else "",
             seconds=time.monotonic() - self._began_s,
         )
 
-    # -- before the query ------------------------------------------------------------------------------------
+    # -- the cluster and the tables --------------------------------------------------------------------------
 
-    def _source(self, reader: Any) -> Any:
-        job = self._job
-        source = reader.format("holdfast").option("kafka.bootstrap.servers", job.bootstrap)
-        return source.option("subscribe", job.topic).option("failOnDataLoss", str(job.fail_on_data_loss).lower())
+    def _made_side(self) -> Table:
+        assert self._values is not None, "bad records come with values"
+        location = side_location(self._location)
+        return make_table(location, self._job.format, self._values.bad_schema(), catalog=self._job.catalog)
 
-    def _subscribed(self) -> Any:
-        from holdfast.spark.options import parse_read
-        from holdfast.spark.topics import Topics
-
-        options = {"kafka.bootstrap.servers": self._job.bootstrap, "subscribe": self._job.topic}
-        topics = Topics(parse_read(options, streaming=True))
-        topics.partitions()  # a topic that is not there fails here, in words
-        return topics
-
-    def _settled_schema(self) -> "StructType | None":
-        """Kept by an earlier run, or given, or inferred; a new one is kept before the query starts."""
-        job = self._job
-        given = given_schema(job.schema) if job.schema is not None else None
-        if given is not None:
-            check_schema(given)
-        schema = kept_schema(job.checkpoint, given) or given
-        if schema is None:
-            sample = self._sample()
-            if sample is None:
-                return None
-            schema = inferred_schema(self._spark, sample, job.topic)
-            check_schema(schema)
-        keep_schema(job.checkpoint, schema)
-        return schema
-
-    def _sample(self) -> "DataFrame | None":
-        """The first records of each partition; waits for some unless the job reads only what is there."""
-        job, topics = self._job, self._topics
-        while True:
-            tps = topics.partitions()
-            earliest, latest = topics.earliest(tps), topics.latest(tps)
-            if any(latest[tp] > earliest[tp] for tp in tps):
-                break
-            if job.available_now or job.stop.is_set():
-                return None
-            topics.wait_beyond(latest)
-        each = max(1, job.sample_records // len(tps))
-        ends: dict[str, dict[str, int]] = {}
-        for tp in tps:
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = min(latest[tp], earliest[tp] + each)
-        source = self._source(self._spark.read).option("endingOffsets", json.dumps(ends))
-        frame: DataFrame = source.schema("value binary").load()
-        return frame
-
-    def _identity(self) -> str:
-        """Names this checkpoint; made with it, gone with it."""
-        file = self._job.checkpoint / IDENTITY_FILE
-        if not file.is_file():
-            write_json(file, {"id": str(uuid.uuid4())})
-        return str(json.loads(file.read_text())["id"])
+    def _reopened(self) -> list[Table]:
+        """The tables that there are, once more: upkeep has its own view of them."""
+        places = (self._location, side_location(self._location))
+        found = (open_table(each, self._job.format, catalog=self._job.catalog) for each in places)
+        return [each for each in found if each is not None]
 
     # -- one batch -------------------------------------------------------------------------------------------
 
-    def _land(self, records: "DataFrame", batch: int) -> None:
+    def _land(self, _records: "DataFrame", batch: int) -> None:
         """Called by Spark for each batch, again for one whose end it had not noted before a crash."""
-        if self._landing.has_landed(batch):
-            return
-        self._busy = True
+        assert self._lander is not None, "the query runs when there is a table"
+        self._busy, self._batch = True, batch
         try:
-            done = self._write(records, batch)
-            ends = self._ends(batch)
-            self._landing.finish(done, ends)
+            done = self._lander.land(plan_of(self._job.checkpoint, batch))
         finally:
             self._busy = False
+        if done is None:
+            return
         self._done.append(done)
+        self._count_dropped(done)
         self._step("landed", batch)
+        if self._upkeeper is not None:
+            self._upkeeper.committed()
         if self._job.on_progress is not None:
-            self._job.on_progress(self._progress(done, ends))
+            self._job.on_progress(self._progress(done, batch))
 
-    def _write(self, records: "DataFrame", batch: int) -> LandedBatch:
-        """One pass for the good records, which also counts; another one only if there are bad ones."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.observation import Observation
+    def _count_dropped(self, done: LandedBatch) -> None:
+        for name, each in done.unknown.items():
+            self._dropped[name] = self._dropped.get(name, 0) + each.rows
 
-        if self._schema is not None:
-            rows = parsed(records, self._schema, keep_value=self._job.keep_value)
-            unwanted = [CORRUPT] if self._job.keep_value else [CORRUPT, "value"]
-        else:
-            place = [F.col(name[1:]).alias(name) for name in PLACE_COLUMNS]
-            rows = records.select(*place, "value", F.lit(None).cast("string").alias(CORRUPT))
-            unwanted = [CORRUPT]
-        seen = Observation()
-        counted = rows.observe(seen, F.count(F.lit(1)).alias("all"), F.count(CORRUPT).alias("bad"))
-        staged = self._landing.staging(batch, "good")
-        counted.where(F.col(CORRUPT).isNull()).drop(*unwanted).write.parquet(str(staged))
-        counts = seen.get
-        self._step("staged", batch)
-        if counts["bad"]:
-            self._write_bad(rows, batch)
-        self._landing.put(batch, "good", staged)
-        self._step("placed", batch)
-        return LandedBatch(batch=batch, records=counts["all"] - counts["bad"], bad=counts["bad"])
-
-    def _ends(self, batch: int) -> OffsetJson:
-        """Where the batch ends in each partition, as Spark noted it before the batch began."""
-        noted = (self._job.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-        found: OffsetJson = json.loads(noted[-1])
-        return found
-
-    def _write_bad(self, rows: "DataFrame", batch: int) -> None:
-        from pyspark.sql import functions as F
-
-        assert self._schema is not None
-        schema_json = self._schema.json()
-        reason = F.udf(lambda value: why_bad(value, schema_json), "string")
-        bad = rows.where(F.col(CORRUPT).isNotNull())
-        staged = self._landing.staging(batch, "bad")
-        bad.select(*PLACE_COLUMNS, "value", reason("value").alias("reason")).write.parquet(str(staged))
-        self._landing.put(batch, "bad", staged)
-
-    def _progress(self, done: LandedBatch, ends: OffsetJson) -> LakeProgress:
-        positions = from_json(ends)
-        latest = self._topics.latest(positions)
+    def _progress(self, done: LandedBatch, batch: int) -> LakeProgress:
+        ends = done.position.topics[self._job.topic].partitions
+        latest = self._topics.latest(self._topics.partitions())
         return LakeProgress(
             topic=self._job.topic,
-            batch=done.batch,
-            records=done.records,
+            batch=batch,
+            records=done.rows,
             bad=done.bad,
-            total=sum(each.records for each in self._done),
+            total=sum(each.rows for each in self._done),
             total_bad=sum(each.bad for each in self._done),
-            behind=sum(max(0, latest[tp] - offset) for tp, offset in positions.items()),
+            behind=sum(max(0, end - ends[tp.partition].offset) for tp, end in latest.items() if tp.partition in ends),
+            dropped={name: each.rows for name, each in done.unknown.items()},
         )
 
     def _step(self, name: str, batch: int) -> None:

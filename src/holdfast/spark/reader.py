@@ -85,7 +85,7 @@ def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
     return [Task(ranges) for ranges in planned]
 
 
-class _Guide:
+class ClusterGuide:
     """Asks the cluster from an executor; imports what that takes only when something has changed."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -134,7 +134,7 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     decoder = ColumnDecoder(schema.fieldNames(), check_crc=options.check_crc)
-    for part in RangeFetcher(ranges, options, _Guide(options)):
+    for part in RangeFetcher(ranges, options, ClusterGuide(options)):
         found = decoder.decode(
             part.chunk,
             start=part.start,

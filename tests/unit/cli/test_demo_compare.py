@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from holdfast.cli.demo_compare import Landed, compare
 from holdfast.cli.demo_flights import chunks, frames
@@ -38,13 +41,16 @@ class Run:
         ]
 
     def compare(self) -> Landed:
-        (self.lake / "batch=0").mkdir(parents=True)
-        (self.lake / "_bad").mkdir()
-        (self.lake / "_bad/part.parquet").write_text("not looked at")
         landed = pandas.DataFrame(self.rows)
         for name in ("dep_time", "arr_delay"):
             landed[name] = landed[name].astype("Int64")
-        landed.to_parquet(self.lake / "batch=0/part-0.parquet")
+        arrow = pa.Table.from_pandas(landed, preserve_index=False)
+        self.lake.parent.mkdir(exist_ok=True)
+        catalog = SqlCatalog(
+            "of", uri=f"sqlite:///{self.lake.parent}/catalog.db", warehouse=f"file://{self.lake.parent}"
+        )
+        catalog.create_namespace("lake")
+        catalog.create_table("lake.flights", arrow.schema, location=f"file://{self.lake}").append(arrow)
         return compare(self.lake, self.ledger, str(self.file))
 
 
@@ -59,6 +65,19 @@ def test_equal_flights_in_any_order_are_equal(run: Run) -> None:
     assert (landed.rows, landed.different) == (3, 0)
     assert landed.by_carrier == {"UA": (2, -9), "AA": (0, 0)}
     assert landed.by_hour == {"5": (1, 11), "6": (1, -20)}
+
+
+def test_what_the_table_does_not_name_is_an_orphan_and_no_row(run: Run) -> None:
+    assert run.compare().orphans == ()
+    [file] = run.lake.rglob("*.parquet")
+    stray = file.with_name("stray.parquet")
+    shutil.copyfile(file, stray)
+    found = compare(run.lake, run.ledger, str(run.file))
+    assert (found.rows, found.orphans) == (3, (str(stray),))
+
+
+def test_mean_delays_are_of_flights_that_arrived(run: Run) -> None:
+    assert run.compare().delays == {("UA", 5): 11.0, ("UA", 6): -20.0}
 
 
 def test_a_changed_value_is_found(run: Run) -> None:
@@ -87,7 +106,7 @@ def test_rows_that_changed_places_are_found(run: Run) -> None:
     assert run.compare().different == 2
 
 
-def test_times_that_spark_recognised_are_compared_as_times(run: Run) -> None:
+def test_times_that_are_times_in_the_table_are_compared_as_times(run: Run) -> None:
     for row in run.rows:
         row["time_hour"] = pandas.Timestamp(row["time_hour"])
     assert run.compare().different == 0

@@ -1,0 +1,256 @@
+"""The driver's part of a batch of the lake: hand out tasks, and commit what they wrote together with the position.
+
+Owns the order of things: what is lost is noted, what is new is decided upon, then the bad records' table is committed,
+then the table. Each is refused unless it ends where the batch begins, so a batch that was cut off between the two is
+finished by the one that comes next.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from holdfast.lake.data_files import Attempt, FileRange, attempt_of
+from holdfast.lake.errors import ConflictError
+from holdfast.lake.planning import Joined, without
+from holdfast.lake.position import LandedRange, Position, advanced, cut_back, place, restarted
+from holdfast.lake.table import Batch, Table, land, now_ms
+from holdfast.model.types import Offset, TopicPartition
+from holdfast.records.typed.decoding import UnknownField
+from holdfast.spark.lake_plan import BatchPlan, joined_plan
+from holdfast.spark.lake_values import NewFields, SchemaError, Values
+from holdfast.spark.lake_write import LandTask, LostOffsets, Steps, TaskFiles, joined_unknown, land_task
+from holdfast.spark.options import ReadOptions
+from holdfast.spark.ranges import Range, tasks_of
+from holdfast.spark.topics import DataLossError, Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIES: Final = 20
+"""How often a batch is begun again because the log has lost some of it meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandedBatch:
+    """What one batch brought to the table."""
+
+    rows: int
+    bad: int
+    position: Position
+    unknown: Mapping[str, UnknownField]
+    """Fields that there is no column for: what was in them is not in the table, unless in the column for the rest."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Lander:
+    """Lands batches in one table, and what is bad of them in another one."""
+
+    spark: "SparkSession"
+    topics: Topics
+    options: ReadOptions
+    values: Values
+    table: Table
+    make_side: Callable[[], Table]
+    """Makes the table of bad records; called when there are some and no table yet."""
+    side: Table | None
+    new_fields: NewFields
+    lose: bool
+    """Go on where the log has lost what was to be landed, with a note in the position."""
+    on_step: Callable[[str], None] = lambda _step: None
+    on_task_step: Steps | None = None
+
+    def land(self, plan: BatchPlan) -> LandedBatch | None:
+        """None if the table has all of it. HoleError, DataLossError, PositionMovedError and what ``land`` raises."""
+        table = self.table
+        table.refresh()
+        position = table.position()
+        joined = joined_plan(position, plan, self.topics, self.options, lose=self.lose)
+        for _ in range(TRIES):
+            if not joined.ranges and joined.before == position:
+                return None
+            attempt = attempt_of(now_ms())
+            side = None if self.side is None else _side_position(self.side, position, joined, plan)
+            found = self._run(joined, attempt, side)
+            lost = next((each.lost for each in found if each.lost is not None), None)
+            if lost is None:
+                written = _Written(joined=joined, plan=plan, attempt=attempt, tasks=found)
+                self.on_step("written")
+                self._check_new_fields(written)
+                if written.bad_files:
+                    self._commit_side(written, side)
+                return self._commit(position, written)
+            joined = self._without(joined, lost)
+        raise ConflictError(
+            f"{table.store.location}: the log has lost some of the batch {TRIES} times while it was read"
+        )
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    def _run(self, joined: Joined, attempt: Attempt, side: Position | None) -> list[TaskFiles]:
+        context = self.spark.sparkContext
+        leaders = self.topics.leaders([_tp(each) for each in joined.ranges])
+        ranges = [
+            Range(tp=_tp(each), start=each.start, end=each.end, leader=leaders.get(_tp(each)), topic_id=each.topic_id)
+            for each in joined.ranges
+        ]
+        self.on_step("planned")
+        wanted = [
+            LandTask(
+                ranges=each,
+                options=self.options,
+                values=self.values,
+                attempt=attempt,
+                location=self.table.store.location,
+                schema=self.table.schema(),
+                bad_location=side_location(self.table.store.location),
+                bad_schema=self.values.bad_schema(),
+                bad_from={} if side is None else _ends(side),
+                on_step=self.on_task_step,
+            )
+            for each in tasks_of(ranges, parallelism=context.defaultParallelism)
+        ]
+        if not wanted:
+            return []
+        return list(context.parallelize(wanted, len(wanted)).map(land_task).collect())
+
+    def _without(self, joined: Joined, lost: LostOffsets) -> Joined:
+        """The batch without what the log lost since it was planned; DataLossError where that is to end the query."""
+        [wanted] = [each for each in joined.ranges if _tp(each) == lost.tp]
+        gone = replace(wanted, end=min(max(lost.log_start, wanted.start), wanted.end))
+        short = replace(wanted, end=max(min(lost.log_end, wanted.end), wanted.start))
+        if not self.lose:
+            where = place(wanted.topic, wanted.topic_id, wanted.partition)
+            first, last = (gone.start, gone.end) if gone.start < gone.end else (short.end, wanted.end)
+            raise DataLossError(f"{where}: offsets {first} to {last} are missing in the log: {lost.text}")
+        if gone.start < gone.end:
+            return without(joined, gone, "retention, or a deletion of records")
+        # What the log does not reach is landed with a later batch, or told then.
+        ranges = tuple(short if each == wanted else each for each in joined.ranges)
+        return replace(joined, ranges=tuple(each for each in ranges if each.start < each.end))
+
+    def _check_new_fields(self, written: "_Written") -> None:
+        if self.new_fields == "fail" and (unknown := written.unknown()):
+            names = ", ".join(f"{name} {each.type} (of {each.rows} records)" for name, each in unknown.items())
+            raise SchemaError(f"{self.table.store.location} has no column for {names}; nothing of the batch is landed")
+
+    # -- commits ---------------------------------------------------------------------------------------------
+
+    def _commit(self, position: Position, written: "_Written") -> LandedBatch:
+        joined, plan = written.joined, written.plan
+        rows, bad = written.count("rows"), written.count("bad")
+        landed = [_landed(each, plan, rows.get(_tp(each), 0), bad.get(_tp(each), 0)) for each in joined.ranges]
+        known = _ends(joined.before).keys() | {_tp(each) for each in joined.ranges}
+        # The table learns of partitions that nothing is in yet.
+        landed += [_landed(each, plan) for each in plan.ranges if each.start == each.end and _tp(each) not in known]
+        after = advanced(joined.before, landed, attempt=str(written.attempt))
+        batch = Batch(attempt=written.attempt, before=position, after=after, files=written.files)
+        land(self.table, batch, on_step=self.on_step)
+        return LandedBatch(
+            rows=after.rows - position.rows,
+            bad=after.bad - position.bad,
+            position=after,
+            unknown=written.unknown(),
+        )
+
+    def _commit_side(self, written: "_Written", before: Position | None) -> None:
+        """``before`` is where the side table ends; all up to the batch's end is then told to be in it: there is nothing
+        bad in what was not written."""
+        if self.side is None:
+            self.side = self.make_side()
+        position = self.side.position()
+        before = position if before is None else before
+        ends, counts = _ends(before), written.count("bad_written")
+        landed = []
+        for each in written.joined.ranges:
+            start = ends.get(_tp(each), each.start)
+            if start < each.end:
+                landed.append(_landed(replace(each, start=start), written.plan, counts.get(_tp(each), 0)))
+        after = advanced(before, landed, attempt=str(written.attempt))
+        batch = Batch(attempt=written.attempt, before=position, after=after, files=written.bad_files)
+        land(self.side, batch, on_step=lambda name: self.on_step(f"bad {name}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """One attempt's files, and what they are of."""
+
+    joined: Joined
+    plan: BatchPlan
+    attempt: Attempt
+    tasks: Sequence[TaskFiles]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(path for each in self.tasks for path in each.files)
+
+    @property
+    def bad_files(self) -> tuple[str, ...]:
+        return tuple(path for each in self.tasks for path in each.bad_files)
+
+    def count(self, name: str) -> dict[TopicPartition, int]:
+        """``rows``, ``bad`` or ``bad_written``, by partition."""
+        found: dict[TopicPartition, int] = {}
+        for each in self.tasks:
+            for tp, number in getattr(each, name).items():
+                found[tp] = found.get(tp, 0) + number
+        return found
+
+    def unknown(self) -> dict[str, UnknownField]:
+        found: dict[str, UnknownField] = {}
+        for each in self.tasks:
+            for name, one in each.unknown.items():
+                found[name] = joined_unknown(found.get(name), one)
+        return found
+
+
+def side_location(location: str) -> str:
+    """Where the bad records of a table are: a table beside it."""
+    return f"{location.rstrip('/')}_bad"
+
+
+def _side_position(side: Table, position: Position, joined: Joined, plan: BatchPlan) -> Position:
+    """Where the table of bad records ends, with what the table notes of topics made again and logs that were cut.
+
+    It may be ahead of the table by a batch that was cut off between the two commits: that one's leader epoch tells a
+    log that was cut before from one that it has landed the new records of.
+    """
+    side.refresh()
+    found, ends, was = side.position(), _ends(joined.before), _ends(position)
+    for each in joined.ranges:
+        known = found.topics.get(each.topic)
+        if known is None:
+            continue
+        if each.topic_id is not None and known.topic_id not in (None, each.topic_id):
+            found = restarted(found, each.topic, each.topic_id, "the topic was made again")
+            continue
+        end = known.partitions.get(each.partition)
+        if end is None or ends.get(_tp(each), each.start) >= was.get(_tp(each), 0):
+            continue
+        if each.start < end.offset and end.epoch != plan.epochs.get(_tp(each)):
+            found = cut_back(found, each.topic, each.partition, each.start, "the log was cut (unclean leader election)")
+    return found
+
+
+def _landed(each: FileRange, plan: BatchPlan, rows: int = 0, bad: int = 0) -> LandedRange:
+    return LandedRange(
+        topic=each.topic,
+        topic_id=each.topic_id,
+        partition=each.partition,
+        start=each.start,
+        end=each.end,
+        epoch=plan.epochs.get(_tp(each)),
+        rows=rows,
+        bad=bad,
+    )
+
+
+def _ends(position: Position) -> dict[TopicPartition, Offset]:
+    return {
+        TopicPartition(topic, number): end.offset
+        for topic, each in position.topics.items()
+        for number, end in each.partitions.items()
+    }
+
+
+def _tp(each: FileRange) -> TopicPartition:
+    return TopicPartition(each.topic, each.partition)

@@ -1,0 +1,142 @@
+"""Which columns a lake's table has: given, those of the table that is there, or inferred from the first records.
+
+Owns the words of a schema that a user gives, and the sample. What a value of JSON is, is records/typed/'s.
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from holdfast.lake.data_files import plain
+from holdfast.lake.table import Table
+from holdfast.model.types import TopicPartition
+from holdfast.records.typed.json import REST
+from holdfast.spark.lake_job import LakeJob
+from holdfast.spark.lake_values import PLACE, VALUE, SchemaError, Values
+from holdfast.spark.options import ReadOptions
+from holdfast.spark.ranges import Range
+from holdfast.spark.topics import Topics
+
+SAMPLE_BYTES: Final = 16 << 20
+"""A sample has no more, however large records are."""
+ADDED: Final = (*PLACE, REST)
+
+
+def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: ReadOptions) -> Values | None:
+    """None if nothing says what the columns are: no schema, no table, and nothing in the topic to infer them from.
+
+    SchemaError for a schema that is none, is not the table's, or has columns that the lake adds.
+    """
+    given = given_schema(job.schema) if job.schema is not None else None
+    if job.values == "raw":
+        if given is not None:
+            raise SchemaError("raw values have no fields: a schema is for JSON")
+        fields: pa.Schema | None = pa.schema([(VALUE, pa.binary())])
+    elif table is not None:
+        fields = _of_table(table, given, keep_value=job.keep_value)
+    else:
+        fields = given if given is not None else _inferred(job, topics, options)
+    if fields is None:
+        return None
+    values = Values(
+        format=job.values,
+        fields=fields,
+        keep_value=job.keep_value,
+        headers=job.headers,
+        time_zone=job.time_zone,
+        rest=job.values == "json" and job.new_fields == "rest" and (table is None or REST in table.schema().names),
+    )
+    values.schema()  # fails here, before anything is made
+    return values
+
+
+def given_schema(text: str) -> pa.Schema:
+    """A schema as a user gives it: DDL, Spark's JSON, or the path of a file with one of them."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    path = Path(text)
+    content = path.read_text() if "\n" not in text and len(text) < 4096 and path.is_file() else text
+    content = content.strip()
+    try:
+        found = StructType.fromJson(json.loads(content)) if content.startswith("{") else StructType.fromDDL(content)
+    except Exception as error:
+        first = str(error).splitlines()[0]
+        raise SchemaError(f"schema {text!r} is neither a file, nor DDL, nor Spark's JSON: {first}") from None
+    if not isinstance(found, StructType):
+        raise SchemaError(f"schema {text!r} is a single type: expected fields, like 'id BIGINT, name STRING'")
+    arrow: pa.Schema = to_arrow_schema(found, timezone="UTC")
+    return pa.schema([(each.name, plain(each.type)) for each in arrow])
+
+
+def _of_table(table: Table, given: pa.Schema | None, *, keep_value: bool) -> pa.Schema:
+    """The table's own fields. SchemaError if others are given."""
+    mine = {*ADDED, *([VALUE] if keep_value else [])}
+    there = pa.schema([(each.name, plain(each.type)) for each in table.schema() if each.name not in mine])
+    if given is None:
+        return there
+    for field in given:
+        kind = there.field(field.name).type if field.name in there.names else None
+        if kind != field.type:
+            has = f"it as {kind}" if kind is not None else "no such column"
+            raise SchemaError(
+                f"the schema has field {field.name} as {field.type}, the table {table.store.location} has {has}"
+            )
+    return given
+
+
+def _inferred(job: LakeJob, topics: Topics, options: ReadOptions) -> pa.Schema | None:
+    """From the first records of each partition; waits for some unless the job reads only what is there."""
+    from holdfast.records.typed.json import inferred
+
+    while True:
+        tps = topics.partitions()
+        earliest, latest = topics.earliest(tps), topics.latest(tps)
+        if any(latest[tp] > earliest[tp] for tp in tps):
+            break
+        if job.available_now or job.stop.is_set():
+            return None
+        topics.wait_beyond(latest)
+    each = max(1, job.sample_records // len(tps))
+    leaders, ids = topics.leaders(tps), topics.topic_ids({})
+    ranges = tuple(
+        Range(
+            tp=tp,
+            start=earliest[tp],
+            end=min(latest[tp], earliest[tp] + each),
+            leader=leaders.get(tp),
+            topic_id=ids.get(tp.topic),
+        )
+        for tp in tps
+        if latest[tp] > earliest[tp]
+    )
+    found = inferred(_sample(ranges, options))
+    if not len(found):
+        raise SchemaError(f"no JSON object among the first records of topic {job.topic}: give a schema")
+    return found
+
+
+def _sample(ranges: tuple[Range, ...], options: ReadOptions) -> pa.Array:
+    """Values of the ranges, up to ``SAMPLE_BYTES``, a share of them of each range."""
+    from holdfast.records.columns import ColumnDecoder
+    from holdfast.spark.fetching import RangeFetcher
+    from holdfast.spark.reader import ClusterGuide
+
+    decoder = ColumnDecoder((VALUE,), check_crc=options.check_crc)
+    share = SAMPLE_BYTES // max(1, len(ranges))
+    values: list[pa.Array] = []
+    for each in ranges:
+        size = 0
+        for part in RangeFetcher((each,), options, ClusterGuide(options)):
+            topic, number = TopicPartition(*part.tp)
+            found = decoder.decode(
+                part.chunk, start=part.start, end=part.end, topic=topic, partition=number, aborted=part.aborted
+            )
+            taken = [columns.arrays[VALUE] for columns in found]
+            values += taken
+            size += sum(array.nbytes for array in taken)
+            if size >= share:
+                break
+    return pa.concat_arrays(values) if values else pa.array([], pa.binary())

@@ -1,0 +1,90 @@
+"""What a record's value becomes in a table of the lake: its columns, beside those that say where the record was.
+
+Owns the columns that the lake adds, and which decoder a format has. Travels to executors by pickle. No Spark, no I/O.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.records.typed.decoding import Decoded, ValueDecoder
+
+Format = Literal["json", "raw"]
+NewFields = Literal["rest", "drop", "fail"]
+
+CORRUPT: Final = "reason"
+VALUE: Final = "value"
+PLACE: Final = {
+    "_topic": ("topic", pa.string()),
+    "_partition": ("partition", pa.int32()),
+    "_offset": ("offset", pa.int64()),
+    "_timestamp": ("timestamp", pa.timestamp("us", tz="UTC")),
+    "_timestampType": ("timestampType", pa.int32()),
+    "_key": ("key", pa.binary()),
+    "_headers": ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+}
+"""Column of a table -> that of the source, and its type."""
+
+
+class SchemaError(ValueError):
+    """There is no usable schema for the values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawDecoder:
+    """The value's bytes as they are; none is bad."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(VALUE, pa.binary())])
+
+    def decode(self, values: pa.Array) -> Decoded:
+        bad = np.zeros(0, np.int64)
+        return Decoded(rows=len(values), columns={VALUE: values}, bad=bad, why=lambda _: "")
+
+    def narrowed(self, names: Sequence[str]) -> "RawDecoder":
+        for name in names:
+            if name != VALUE:
+                raise KeyError(f"raw values have one column, {VALUE!r}, not {name!r}")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """How values are decoded, and which columns a table of them has."""
+
+    format: Format
+    fields: pa.Schema
+    """Of what is decoded."""
+    keep_value: bool = False
+    headers: bool = False
+    time_zone: str = "UTC"
+    rest: bool = False
+
+    def decoder(self) -> ValueDecoder:
+        if self.format == "raw":
+            return RawDecoder()
+        from holdfast.records.typed.json import JsonDecoder
+
+        return JsonDecoder(self.fields, time_zone=self.time_zone, rest=self.rest)
+
+    def schema(self) -> pa.Schema:
+        """Of a new table. SchemaError where a field would hide a column that the lake adds."""
+        place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
+        kept = [(VALUE, pa.binary())] if self.keep_value and self.format != "raw" else []
+        fields = list(self.decoder().schema)
+        taken = {name.lower() for name, _ in [*place, *kept]}
+        for field in fields:
+            if field.name.lower() in taken:
+                raise SchemaError(
+                    f"field {field.name} has the name of a column that the lake adds: give a schema without it"
+                )
+        return pa.schema([*place, *fields, *kept])
+
+    def bad_schema(self) -> pa.Schema:
+        """Of the table of what could not be decoded."""
+        place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
+        return pa.schema([*place, (VALUE, pa.binary()), (CORRUPT, pa.string())])
