@@ -94,7 +94,8 @@ def duckdb_rows(query: str) -> list[tuple[Any, ...]]:
         for name in ("avro", "iceberg", "delta"):
             file = wheels / f"duckdb_extension_{name}/extensions/v{duckdb.__version__}/{name}.duckdb_extension"
             connection.execute(f"LOAD '{file}'")
-        return list(connection.execute(query).fetchall())
+        found = connection.execute(query).to_arrow_table()  # by Arrow, which needs no pytz for times of a zone
+        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def scan_of(table: Table) -> str:
@@ -118,14 +119,14 @@ def parquet_files(location: str) -> list[str]:
     begin = ""
     if snapshots:
         content = json.loads(Path(log, snapshots[-1]).read_text())
-        live.update(dict.fromkeys(path for path, _, _ in content["files"]))
+        live.update(dict.fromkeys(each[0] for each in content["files"]))
         begin = snapshots[-1].replace(".snapshot", "")
     for name in sorted(name for name in os.listdir(log) if name.count(".") == 1 and name.endswith(".json")):
         if name > begin:
             content = json.loads(Path(log, name).read_text())
             for path in content["removed"]:
                 live.pop(path)
-            live.update(dict.fromkeys(path for path, _, _ in content["added"]))
+            live.update(dict.fromkeys(each[0] for each in content["added"]))
     return [os.path.join(location, path) for path in live]
 
 

@@ -1,9 +1,7 @@
 """A table gets more columns while it is written: position, rows, other writers stay; other engines read all of it."""
 
-from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,18 +12,17 @@ from holdfast.lake.evolution import change_of, evolve
 from holdfast.lake.position import LandedRange, Position, advanced
 from holdfast.lake.table import Batch, Table, land, now_ms
 from holdfast.lake.upkeep import compact
+from tests.contracts.lake_engines import by_engines
 from tests.contracts.lake_tables import (
     FORMATS,
     SCHEMA,
     TOPIC,
     TOPIC_ID,
     batch_of,
-    duckdb_rows,
     made,
     offsets,
     offsets_by_duckdb,
     opened,
-    parquet_files,
     rows,
 )
 
@@ -48,37 +45,6 @@ def wide_batch(table: Table, before: Position, start: int, end: int) -> Batch:
     write_file(table.store, path, schema, [pa.RecordBatch.from_arrays(values, schema=schema)], ranges=ranges)
     landed = LandedRange(topic=TOPIC, topic_id=TOPIC_ID, partition=0, start=start, end=end, epoch=1, rows=end - start)
     return Batch(attempt=attempt, before=before, after=advanced(before, [landed], attempt=str(attempt)), files=(path,))
-
-
-def by_engines(table: Table, columns: Sequence[str]) -> list[list[tuple[Any, ...]]]:
-    """Rows in order of offset as DuckDB, Polars and the format's own library see them."""
-    import polars as pl
-    import pyarrow.dataset
-
-    location, names = table.store.location, ", ".join(columns)
-    if table.format == "delta":
-        import deltalake
-
-        source, frame = f"delta_scan('{location}')", pl.scan_delta(location).collect()
-        own = deltalake.DeltaTable(location).to_pyarrow_dataset().to_table()
-    elif table.format == "iceberg":
-        from pyiceberg.table import StaticTable
-
-        metadata = table.snapshot()[1]
-        static = StaticTable.from_metadata(metadata)
-        source = f"iceberg_scan('{metadata.removeprefix('file://')}')"
-        frame = pl.scan_iceberg(static, reader_override="pyiceberg").collect()
-        own = static.scan().to_arrow()
-    else:
-        files = parquet_files(location)
-        source = f"read_parquet({files!r}, union_by_name=true)"
-        frame = pl.concat([pl.read_parquet(file) for file in files], how="diagonal_relaxed")
-        own = pyarrow.dataset.dataset(files, schema=table.schema(), format="parquet").to_table()
-    return [
-        duckdb_rows(f"SELECT {names} FROM {source} ORDER BY _offset"),
-        frame.sort("_offset").select(columns).rows(),
-        [tuple(row[name] for name in columns) for row in own.sort_by("_offset").to_pylist()],
-    ]
 
 
 @each_format

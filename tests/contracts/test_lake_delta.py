@@ -6,11 +6,10 @@ import deltalake
 import pytest
 
 from holdfast.lake.delta_table import POSITIONS
-from holdfast.lake.errors import PositionError, TableError
-from holdfast.lake.opening import open_table
+from holdfast.lake.errors import PositionError
 from holdfast.lake.position import Position
 from holdfast.lake.table import land
-from tests.contracts.lake_tables import SCHEMA, batch_of, made, opened
+from tests.contracts.lake_tables import batch_of, made, opened
 
 
 def test_the_text_of_the_position_is_in_two_places_and_its_loss_is_told(tmp_path: Path) -> None:
@@ -32,9 +31,3 @@ def test_the_text_of_the_position_is_in_two_places_and_its_loss_is_told(tmp_path
     texts[0].rename(texts[-1])
     with pytest.raises(PositionError, match="the text of commit 3 is one of commit 1"):
         opened(tmp_path, "delta").position()
-
-
-def test_a_partitioned_table_is_refused_by_name(tmp_path: Path) -> None:
-    deltalake.DeltaTable.create(str(tmp_path / "table"), schema=SCHEMA, partition_by=["name"])
-    with pytest.raises(TableError, match="is partitioned by name: expected a table without"):
-        open_table(str(tmp_path / "table"), "delta")

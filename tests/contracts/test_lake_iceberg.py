@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.lake.data_files import attempt_of
 from holdfast.lake.errors import LakeError, PositionMovedError, TableError
 from holdfast.lake.iceberg_table import RETRIES, _transaction
 from holdfast.lake.opening import CATALOG_FILE, open_table
 from holdfast.lake.position import Position
-from holdfast.lake.table import CommitConflict, land
+from holdfast.lake.table import CommitConflict, land, now_ms
+from holdfast.lake.upkeep import compact
 from tests.contracts.lake_tables import batch_of, library_table, made, offsets, offsets_by_duckdb, opened
 
 
@@ -58,9 +60,17 @@ def test_a_catalog_is_for_iceberg_only(tmp_path: Path) -> None:
         open_table(str(tmp_path / "table"), "orc")
 
 
-def test_a_partitioned_table_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_table_that_was_partitioned_since_keeps_the_files_of_before(tmp_path: Path) -> None:
     table = made(tmp_path, "iceberg")
+    land(table, batch_of(table, Position(), (0, 0, 10), (1, 0, 10)))
+    with library_table(table).update_spec() as change:
+        change.add_identity("_partition")
+    table = opened(tmp_path, "iceberg")
+    assert str(table.partitioning) == "_partition" and table.values() == {}
+    assert compact(table, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 0
+    with pytest.raises(TableError, match="written for no partitions, the table has partition by _partition"):
+        land(table, batch_of(table, table.position(), (0, 10, 20)))
     with library_table(table).update_spec() as change:
         change.add_identity("name")
-    with pytest.raises(TableError, match="is partitioned by"):
+    with pytest.raises(TableError, match="expected one column at most, as it is or by its day"):
         opened(tmp_path, "iceberg")

@@ -12,7 +12,8 @@ by Arrow; timestamps are TIMESTAMP_MICROS, never INT96. Owns nothing of commits:
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,11 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.lake.errors import TableError
+from holdfast.lake.partitioning import Cell, Partitioning
 from holdfast.lake.store import Store
 from holdfast.model.types import Offset, TimestampMs, TopicId
 
 FOLDER: Final = "data"
 RANGES_KEY: Final = b"holdfast.ranges"
+PARTITION_KEY: Final = b"holdfast.partition"
 ROWS_PER_GROUP: Final = 1_000_000
 NAME: Final = re.compile(
     r"(?:.*/)?\.?(?P<topic>[0-9a-f]{32})-(?P<partition>\d+)-(?P<start>\d+)-(?P<end>\d+)"
@@ -74,6 +77,8 @@ class DataFile:
     """Column of whole numbers -> its smallest value."""
     greatest: dict[str, int] = field(default_factory=dict)
     columns: tuple[pa.Field, ...] = ()
+    partition: Cell | None = None
+    """As its writer noted it."""
 
 
 def name_of(ranges: tuple[FileRange, ...], attempt: Attempt, part: int) -> str:
@@ -117,6 +122,20 @@ def check_columns(file: DataFile, schema: pa.Schema, location: str, *, widens: b
                 f"{location}: {file.path} has column {column.name} as {column.type}, the table has "
                 + (f"it as {wanted}" if wanted is not None else "no such column")
             )
+
+
+def check_partition(file: DataFile, partitioning: Partitioning | None, location: str) -> None:
+    """TableError if the file was written for another partitioning than the table has."""
+    wanted = str(partitioning) if partitioning is not None else None
+    found = file.partition.by if file.partition is not None else None
+    if found != wanted:
+        raise TableError(
+            f"{location}: {file.path} was written for {_by(found)}, the table has {_by(wanted)}: begin the batch again"
+        )
+
+
+def _by(text: str | None) -> str:
+    return f"partition by {text}" if text is not None else "no partitions"
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
@@ -163,26 +182,44 @@ def write_file(
     batches: Iterable[pa.RecordBatch],
     *,
     ranges: tuple[FileRange, ...] = (),
+    partition: Cell | None = None,
     compression: str = "zstd",
 ) -> int:
     """Makes the file, only if it is not there, and answers its rows. AlreadyThereError, TableError.
 
     Nothing is in place unless all batches were written. Memory: one row group, or the whole file in an object store.
     """
-    check_schema(schema, f"{store.location}/{path}")
-    noted = json.dumps([[r.topic, str(r.topic_id or ""), r.partition, r.start, r.end] for r in ranges]).encode()
-    described = schema.with_metadata({**(schema.metadata or {}), RANGES_KEY: noted})
     rows = 0
+    with parquet_sink(store, path, schema, ranges=ranges, partition=partition, compression=compression) as writer:
+        for batch in batches:
+            writer.write_batch(batch.cast(schema).replace_schema_metadata(writer.schema.metadata), ROWS_PER_GROUP)
+            rows += batch.num_rows
+    return rows
+
+
+@contextmanager
+def parquet_sink(
+    store: Store,
+    path: str,
+    schema: pa.Schema,
+    *,
+    ranges: tuple[FileRange, ...],
+    partition: Cell | None,
+    compression: str,
+) -> Iterator[Any]:
+    """Arrow's writer of a file that is in place when the body has ended well. AlreadyThereError, TableError."""
+    check_schema(schema, f"{store.location}/{path}")
+    noted = {RANGES_KEY: json.dumps([[r.topic, str(r.topic_id or ""), r.partition, r.start, r.end] for r in ranges])}
+    if partition is not None:
+        noted[PARTITION_KEY] = json.dumps([partition.by, partition.value])
+    described = schema.with_metadata({**(schema.metadata or {}), **noted})
     with (
         store.creating(path) as sink,
         pq.ParquetWriter(
             sink, described, compression=compression, coerce_timestamps="us", use_deprecated_int96_timestamps=False
         ) as writer,
     ):
-        for batch in batches:
-            writer.write_batch(batch.cast(schema).replace_schema_metadata(described.metadata), ROWS_PER_GROUP)
-            rows += batch.num_rows
-    return rows
+        yield writer
 
 
 def described(store: Store, path: str) -> DataFile:
@@ -191,6 +228,8 @@ def described(store: Store, path: str) -> DataFile:
     with store.open(path) as file, pq.ParquetFile(file) as parquet:
         metadata = parquet.metadata
         nulls, least, greatest = _statistics(metadata, parquet.schema_arrow)
+        noted = (parquet.schema_arrow.metadata or {}).get(PARTITION_KEY)
+        by, value = json.loads(noted) if noted is not None else (None, None)
         return DataFile(
             path=path,
             rows=metadata.num_rows,
@@ -199,6 +238,7 @@ def described(store: Store, path: str) -> DataFile:
             least=least,
             greatest=greatest,
             columns=tuple(parquet.schema_arrow.remove_metadata()),
+            partition=Cell(by=by, value=value) if by is not None else None,
         )
 
 

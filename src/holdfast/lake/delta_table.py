@@ -14,14 +14,16 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.lake.data_files import DataFile, check_kept, check_schema
+from holdfast.lake.data_files import PARTITION_KEY, DataFile, check_kept, check_schema
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, PositionError, TableError
+from holdfast.lake.partitioning import Partitioning, partitioning_of, text_of
 from holdfast.lake.position import Position
 from holdfast.lake.rows import rows_of
 from holdfast.lake.store import Store
@@ -53,11 +55,10 @@ class DeltaTable:
         self._store = store
         self._table = table
         self._clock = clock
-        if table.metadata().partition_columns:
-            raise TableError(
-                f"{store.location} is partitioned by {', '.join(table.metadata().partition_columns)}: expected a table "
-                "without partition columns"
-            )
+        self._by = table.metadata().partition_columns
+        if len(self._by) > 1:
+            raise TableError(f"{store.location} is partitioned by {', '.join(self._by)}: expected one column at most")
+        _ = self.partitioning  # fails here for a column that cannot be split by
 
     @staticmethod
     def opened(store: Store, *, clock: Clock = now_ms) -> "DeltaTable | None":
@@ -71,14 +72,28 @@ class DeltaTable:
         return DeltaTable(store, deltalake.DeltaTable(url, storage_options=options), clock=clock)
 
     @staticmethod
-    def made(store: Store, schema: pa.Schema, *, clock: Clock = now_ms) -> "DeltaTable":
+    def made(
+        store: Store, schema: pa.Schema, *, partition_by: str | None = None, clock: Clock = now_ms
+    ) -> "DeltaTable":
         """A new and empty one. TableError if one is there, or the schema cannot be kept."""
         import deltalake
 
+        by = []
+        if partition_by is not None:
+            column = partitioning_of(partition_by, schema, store.location)
+            by = [column.column]
+            if column.by_day:  # Delta knows columns only: one of the day, which the files do not have
+                by = [f"{column.column}_day"]
+                schema = schema.append(pa.field(by[0], pa.date32(), metadata={PARTITION_KEY: partition_by}))
         check_schema(schema, store.location)
         try:
             table = deltalake.DeltaTable.create(
-                _url(store), schema=schema, mode="error", configuration=SETTINGS, storage_options=_options()
+                _url(store),
+                schema=schema,
+                mode="error",
+                partition_by=by,
+                configuration=SETTINGS,
+                storage_options=_options(),
             )
         except deltalake.exceptions.DeltaError as error:
             raise TableError(f"{store.location}: no Delta table can be made: {error}") from error
@@ -97,7 +112,18 @@ class DeltaTable:
             self._table = deltalake.DeltaTable(_url(self._store), storage_options=_options())
 
     def schema(self) -> pa.Schema:
-        return pa.schema(self._table.schema().to_arrow())
+        schema = pa.schema(self._table.schema().to_arrow())
+        derived = [name for name in self._by if _derived(schema.field(name)) is not None]
+        return pa.schema([column for column in schema if column.name not in derived])
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        if not self._by:
+            return None
+        schema = pa.schema(self._table.schema().to_arrow())
+        derived = _derived(schema.field(self._by[0]))
+        found = partitioning_of(derived or self._by[0], schema, self._store.location)
+        return replace(found, in_files=found.by_day, folder=self._by[0])
 
     def files(self) -> tuple[str, ...]:
         return tuple(sorted(self._live()))
@@ -164,6 +190,7 @@ class DeltaTable:
                 actions,
                 "append",
                 self._table.schema(),
+                partition_by=self._by or None,
                 commit_properties=deltalake.CommitProperties(
                     custom_metadata=info, max_commit_retries=0, app_transactions=transactions
                 ),
@@ -205,7 +232,11 @@ class DeltaTable:
             "maxValues": file.greatest,
             "nullCount": file.nulls,
         }
-        return AddAction(file.path, file.size, {}, self._clock(), data_change, json.dumps(statistics))
+        values = {self._by[0]: file.partition.value} if self._by and file.partition is not None else {}
+        return AddAction(file.path, file.size, values, self._clock(), data_change, json.dumps(statistics))
+
+    def _values(self, value: str | None) -> dict[str, str | None]:
+        return dict.fromkeys(self._by, value)
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
@@ -214,6 +245,13 @@ class DeltaTable:
             return {}  # for the engine that does this
         return self._live()
 
+    def values(self) -> dict[str, str | None]:
+        if not self._by:
+            return {}
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        paths, values = (actions.column(name).to_pylist() for name in ("path", f"partition.{self._by[0]}"))
+        return {unquote(path): text_of(value) for path, value in zip(paths, values, strict=True)}
+
     def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for path in paths:
             yield from rows_of(self._store, path, schema)
@@ -221,8 +259,10 @@ class DeltaTable:
     def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
         from deltalake.transaction import RemoveAction
 
-        live = self._live()
-        gone = [RemoveAction(path, False, self._clock(), live[path][0], {}) for path in removed]
+        live, values = self._live(), self.values()
+        gone = [
+            RemoveAction(path, False, self._clock(), live[path][0], self._values(values.get(path))) for path in removed
+        ]
         self._commit([*(self._add(file, data_change=False) for file in added), *gone], {"holdfast": "compaction"}, [])
 
     def _live(self) -> dict[str, tuple[int, int]]:
@@ -279,6 +319,12 @@ class DeltaTable:
                         if each:
                             named.add(unquote(each["path"]))
         return frozenset(named)
+
+
+def _derived(column: pa.Field) -> str | None:
+    """What a partition column is made of, if it is one that ``made`` has added."""
+    noted = (column.metadata or {}).get(PARTITION_KEY)
+    return noted.decode() if noted is not None else None
 
 
 def _delta_schema(schema: pa.Schema, location: str) -> Any:

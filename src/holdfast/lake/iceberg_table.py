@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from holdfast.lake.data_files import DataFile, check_kept, check_schema, plain
 from holdfast.lake.errors import FileMissingError, TableError
+from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
 from holdfast.lake.position import Position
 from holdfast.lake.store import Store
 from holdfast.lake.table import Clock, CommitConflict, now_ms
@@ -32,6 +33,9 @@ SETTINGS: Final = {
     "commit.manifest.min-count-to-merge": "20",
 }
 METADATA: Final = "metadata"
+NAME_MAPPING: Final = "schema.name-mapping.default"
+PARTITION: Final = 3
+"""Place of the partition in pyiceberg's record of a data file."""
 
 
 class IcebergTable:
@@ -48,8 +52,7 @@ class IcebergTable:
             raise TableError(
                 f"Iceberg table {'.'.join(table.name())} is at {table.metadata.location}, expected {store.url('')}"
             )
-        if table.spec().fields:
-            raise TableError(f"{store.location} is partitioned by {table.spec()}: expected a table without partitions")
+        _ = self.partitioning  # fails here for one that is not ours to split by
 
     @staticmethod
     def opened(store: Store, catalog: Any, name: str, *, clock: Clock = now_ms) -> "IcebergTable | None":
@@ -62,17 +65,35 @@ class IcebergTable:
             return None
 
     @staticmethod
-    def made(store: Store, catalog: Any, name: str, schema: pa.Schema, *, clock: Clock = now_ms) -> "IcebergTable":
+    def made(
+        store: Store,
+        catalog: Any,
+        name: str,
+        schema: pa.Schema,
+        *,
+        partition_by: str | None = None,
+        clock: Clock = now_ms,
+    ) -> "IcebergTable":
         """A new and empty one. TableError if one is there, or the schema cannot be kept."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         check_schema(schema, store.location)
+        by = partitioning_of(partition_by, schema, store.location) if partition_by is not None else None
         catalog.create_namespace_if_not_exists(name.rsplit(".", 1)[0])
         try:
-            table = catalog.create_table(name, schema=schema, location=store.url("").rstrip("/"), properties=SETTINGS)
+            change = catalog.create_table_transaction(
+                name, schema=schema, location=store.url("").rstrip("/"), properties=SETTINGS
+            )
+            if by is not None:
+                with change.update_spec() as spec:
+                    if by.by_day:
+                        spec.add_field(by.column, "day", f"{by.column}_day")
+                    else:
+                        spec.add_identity(by.column)
+            change.commit_transaction()
         except TableAlreadyExistsError:
             raise TableError(f"the catalog has a table {name} already") from None
-        return IcebergTable(store, table, clock=clock)
+        return IcebergTable(store, catalog.load_table(name), clock=clock)
 
     @property
     def store(self) -> Store:
@@ -83,6 +104,19 @@ class IcebergTable:
 
     def schema(self) -> pa.Schema:
         return _plain_schema(self._table.schema())
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        spec = self._table.spec()
+        if not spec.fields:
+            return None
+        names = {"identity": "{}", "day": "day({})"}
+        if len(spec.fields) > 1 or str(spec.fields[0].transform) not in names:
+            raise TableError(
+                f"{self._store.location} is partitioned by {spec}: expected one column at most, as it is or by its day"
+            )
+        column = self._table.schema().find_column_name(spec.fields[0].source_id)
+        return partitioning_of(names[str(spec.fields[0].transform)].format(column), self.schema(), self._store.location)
 
     def files(self) -> tuple[str, ...]:
         return tuple(sorted(self._path(task.file.file_path) for task in self._table.scan().plan_files()))
@@ -105,8 +139,13 @@ class IcebergTable:
         change = _transaction(self._table)
         summary = {SUMMARY_KEY: str(after.sequence)}
         if files:
+            if change.table_metadata.name_mapping() is None:  # of columns that files have no ids of
+                mapping = change.table_metadata.schema().name_mapping.model_dump_json()
+                change.set_properties({NAME_MAPPING: mapping})
             try:
-                change.add_files([self._store.url(file.path) for file in files], summary, check_duplicate_files=False)
+                with change._append_snapshot_producer(summary) as added:
+                    for file in files:
+                        added.append_data_file(self._data_file(file))
             except FileNotFoundError as error:
                 raise FileMissingError(f"{self._store.location}: {error}") from error
         else:
@@ -114,6 +153,20 @@ class IcebergTable:
                 pass
         change.set_properties({KEY: after.to_text()})
         self._commit(change)
+
+    def _data_file(self, file: DataFile) -> Any:
+        """By its footer; its partition is what its writer noted, as bounds are cut short and nulls have none."""
+        from pyiceberg.io.pyarrow import parquet_file_to_data_file
+        from pyiceberg.partitioning import PartitionSpec
+        from pyiceberg.typedef import Record
+
+        metadata, by = self._table.metadata, self.partitioning
+        apart = metadata.model_copy(update={"partition_specs": [PartitionSpec(spec_id=metadata.default_spec_id)]})
+        found = parquet_file_to_data_file(self._table.io, apart, self._store.url(file.path))
+        if by is not None and file.partition is not None:
+            kind = pa.date32() if by.by_day else self.schema().field(by.column).type
+            found[PARTITION] = Record(value_of(file.partition.value, kind))
+        return found
 
     def _refuse_retries(self) -> None:
         """Sets the property where it is not; a table of others has it not."""
@@ -161,6 +214,18 @@ class IcebergTable:
             if not task.delete_files
         }
 
+    def values(self) -> dict[str, str | None]:
+        by, spec = self.partitioning, self._table.spec()
+        if by is None:
+            return {}
+        dates = by.by_day or pa.types.is_date(self.schema().field(by.column).type)
+        found = {}
+        for path, task in self._tasks().items():
+            if task.file.spec_id == spec.spec_id:  # not of a partitioning that it had before
+                value = task.file.partition[0]
+                found[path] = day_text(value) if dates and value is not None else text_of(value)
+        return found
+
     def _tasks(self) -> dict[str, Any]:
         return {self._path(task.file.file_path): task for task in self._table.scan().plan_files()}
 
@@ -173,11 +238,9 @@ class IcebergTable:
         for path in paths:
             scan = ArrowScan(self._table.metadata, self._table.io, self._table.schema(), AlwaysTrue())
             for batch in scan.to_record_batches([tasks[path]]):
-                yield batch.cast(schema)
+                yield batch.select(schema.names).cast(schema)
 
     def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
-        from pyiceberg.io.pyarrow import parquet_file_to_data_file
-
         self._refuse_retries()
         tasks = self._tasks()
         change = _transaction(self._table)
@@ -185,9 +248,7 @@ class IcebergTable:
             for path in removed:
                 snapshot.delete_data_file(tasks[path].file)
             for file in added:
-                snapshot.append_data_file(
-                    parquet_file_to_data_file(self._table.io, self._table.metadata, self._store.url(file.path))
-                )
+                snapshot.append_data_file(self._data_file(file))
         self._commit(change)
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:

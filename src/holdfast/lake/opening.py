@@ -46,18 +46,28 @@ def open_table(location: str, format: str, *, catalog: str | None = None, clock:
 
 
 def make_table(
-    location: str, format: str, schema: pa.Schema, *, catalog: str | None = None, clock: Clock = now_ms
+    location: str,
+    format: str,
+    schema: pa.Schema,
+    *,
+    partition_by: str | None = None,
+    catalog: str | None = None,
+    clock: Clock = now_ms,
 ) -> Table:
-    """A new table, in a place that is proved to keep what the commits stand on. TableError if one is there."""
+    """A new table, in a place that is proved to keep what the commits stand on. TableError if one is there.
+
+    ``partition_by`` is ``COL`` or ``day(COL)``.
+    """
     if open_table(location, format, catalog=catalog, clock=clock) is not None:
         raise TableError(f"{location} is a table already")
     store = store_of(location)
     prove(store)
     if format == "delta":
-        return DeltaTable.made(store, schema, clock=clock)
+        return DeltaTable.made(store, schema, partition_by=partition_by, clock=clock)
     if format == "iceberg":
-        return IcebergTable.made(store, _catalog(store, catalog), _table_name(store), schema, clock=clock)
-    return ParquetTable.made(store, schema, clock=clock)
+        of = _catalog(store, catalog)
+        return IcebergTable.made(store, of, _table_name(store), schema, partition_by=partition_by, clock=clock)
+    return ParquetTable.made(store, schema, partition_by=partition_by, clock=clock)
 
 
 def _checked(location: str, format: str, catalog: str | None) -> Store:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.lake.data_files import DataFile
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, TableError
 from holdfast.lake.store import Store
 from holdfast.model.types import TimestampMs
@@ -35,6 +36,8 @@ class LiveFile:
     path: str
     rows: int
     size: int
+    value: str | None = None
+    """Of its partition, in a table that has partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class Entry:
     removed: tuple[str, ...] = ()
     schema: str | None = None
     """Where it changes: Arrow's form, in base64."""
+    partition_by: str | None = None
+    """In the first one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +64,7 @@ class State:
     time_ms: TimestampMs
     position: str
     schema: str
+    partition_by: str | None = None
     files: Mapping[str, LiveFile] = field(default_factory=dict)
     left: Mapping[str, TimestampMs] = field(default_factory=dict)
     """Files that have left the table -> when; until ``expire`` forgets them, they stay for whoever reads them still."""
@@ -74,6 +80,7 @@ class State:
             time_ms=entry.time_ms,
             position=entry.position,
             schema=entry.schema or self.schema,
+            partition_by=entry.partition_by or self.partition_by,
             files=files,
             left=left,
         )
@@ -146,6 +153,7 @@ class ParquetLog:
             added=tuple(_live(each) for each in content["added"]),
             removed=tuple(content["removed"]),
             schema=content["schema"],
+            partition_by=content.get("partition_by"),
         )
 
     def snapshot(self, number: int) -> State:
@@ -156,6 +164,7 @@ class ParquetLog:
             time_ms=content["time_ms"],
             position=content["position"],
             schema=content["schema"],
+            partition_by=content.get("partition_by"),
             files={file.path: file for file in files},
             left=content["left"],
         )
@@ -183,6 +192,7 @@ class ParquetLog:
             "added": [_text(file) for file in entry.added],
             "removed": entry.removed,
             "schema": entry.schema,
+            "partition_by": entry.partition_by,
         }
         try:
             self._store.create(path_of(entry.number), _bytes(content))
@@ -199,6 +209,7 @@ class ParquetLog:
             "time_ms": state.time_ms,
             "position": state.position,
             "schema": state.schema,
+            "partition_by": state.partition_by,
             "files": [_text(file) for _, file in sorted(state.files.items())],
             "left": state.left,
         }
@@ -253,9 +264,17 @@ def snapshot_path(number: int) -> str:
     return f"{LOG}/{number:020d}.snapshot.json"
 
 
-def live(files: Iterable[Any]) -> tuple[LiveFile, ...]:
-    """Of things that have a path, rows and a size."""
-    return tuple(LiveFile(path=file.path, rows=file.rows, size=file.size) for file in files)
+def live(files: Iterable[DataFile]) -> tuple[LiveFile, ...]:
+    """As the chain names them."""
+    return tuple(
+        LiveFile(
+            path=file.path,
+            rows=file.rows,
+            size=file.size,
+            value=file.partition.value if file.partition is not None else None,
+        )
+        for file in files
+    )
 
 
 def _bytes(content: Mapping[str, Any]) -> bytes:
@@ -263,9 +282,9 @@ def _bytes(content: Mapping[str, Any]) -> bytes:
 
 
 def _text(file: LiveFile) -> list[Any]:
-    return [file.path, file.rows, file.size]
+    return [file.path, file.rows, file.size, *([file.value] if file.value is not None else [])]
 
 
 def _live(text: list[Any]) -> LiveFile:
-    path, rows, size = text
-    return LiveFile(path=path, rows=rows, size=size)
+    path, rows, size, *value = text
+    return LiveFile(path=path, rows=rows, size=size, value=value[0] if value else None)

@@ -22,6 +22,7 @@ from holdfast.lake.parquet_log import (
     schema_of,
     schema_text,
 )
+from holdfast.lake.partitioning import Partitioning, partitioning_of
 from holdfast.lake.position import Position
 from holdfast.lake.rows import rows_of
 from holdfast.lake.store import Store
@@ -51,10 +52,20 @@ class ParquetTable:
         return ParquetTable(store, state, clock=clock) if state is not None else None
 
     @staticmethod
-    def made(store: Store, schema: pa.Schema, *, clock: Clock = now_ms) -> "ParquetTable":
+    def made(
+        store: Store, schema: pa.Schema, *, partition_by: str | None = None, clock: Clock = now_ms
+    ) -> "ParquetTable":
         """A new and empty one. TableError if one is there, or the schema cannot be kept."""
         check_schema(schema, store.location)
-        first = Entry(number=0, time_ms=clock(), position=Position().to_text(), schema=schema_text(schema))
+        if partition_by is not None:
+            partitioning_of(partition_by, schema, store.location)
+        first = Entry(
+            number=0,
+            time_ms=clock(),
+            position=Position().to_text(),
+            schema=schema_text(schema),
+            partition_by=partition_by,
+        )
         log = ParquetLog(store)
         if log.state() is not None or not log.append(first):
             raise TableError(f"{store.location} is a Parquet table already")
@@ -65,6 +76,11 @@ class ParquetTable:
     @property
     def store(self) -> Store:
         return self._store
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        by = self._state.partition_by
+        return partitioning_of(by, self.schema(), self._store.location) if by is not None else None
 
     def refresh(self) -> None:
         state = self._log.state(self._state)
@@ -121,6 +137,11 @@ class ParquetTable:
 
     def whole(self) -> dict[str, tuple[int, int]]:
         return {path: (file.size, file.rows) for path, file in self._state.files.items()}
+
+    def values(self) -> dict[str, str | None]:
+        if self._state.partition_by is None:
+            return {}
+        return {path: file.value for path, file in self._state.files.items()}
 
     def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for path in paths:

@@ -13,7 +13,15 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from holdfast.lake.data_files import Attempt, DataFile, attempt_in, attempt_of, check_columns, described
+from holdfast.lake.data_files import (
+    Attempt,
+    DataFile,
+    attempt_in,
+    attempt_of,
+    check_columns,
+    check_partition,
+    described,
+)
 from holdfast.lake.errors import (
     AttemptTooOldError,
     ConflictError,
@@ -22,6 +30,7 @@ from holdfast.lake.errors import (
     PositionMovedError,
     TableError,
 )
+from holdfast.lake.partitioning import Partitioning
 from holdfast.lake.position import Position, difference
 from holdfast.lake.store import Store
 from holdfast.model.types import TimestampMs
@@ -67,6 +76,11 @@ class Table(Protocol):
         """True if a column can become wider, and files of before then still count."""
         ...
 
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """None where files may have any rows."""
+        ...
+
     def refresh(self) -> None:
         """Reads the newest committed state."""
         ...
@@ -75,7 +89,9 @@ class Table(Protocol):
         """Of the state that was read last. PositionError if the table's word cannot be used."""
         ...
 
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """Of rows that are landed, of the state that was read last."""
+        ...
 
     def files(self) -> tuple[str, ...]:
         """Live data files below the location, of the state that was read last."""
@@ -106,6 +122,10 @@ class Table(Protocol):
 
     def whole(self) -> dict[str, tuple[int, int]]:
         """Live files whose rows are all rows of the table (none is deleted by another file) -> bytes, rows."""
+        ...
+
+    def values(self) -> dict[str, str | None]:
+        """Live file -> its partition's value as text, where that is known; empty for a table without partitions."""
         ...
 
     def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -159,6 +179,7 @@ def land(
         schema = table.schema()
         for file in files:
             check_columns(file, schema, table.store.location, widens=table.widens)
+            check_partition(file, table.partitioning, table.store.location)
         on_step("commit")
         try:
             table.put(files, batch.after)

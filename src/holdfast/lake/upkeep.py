@@ -21,6 +21,7 @@ from holdfast.lake.data_files import (
     write_file,
 )
 from holdfast.lake.errors import ConflictError, TableError
+from holdfast.lake.partitioning import Cell, in_folder
 from holdfast.lake.table import MOST_AGE_MS, TRIES, Clock, CommitConflict, Table, check_age, fence, now_ms, pause
 from holdfast.model.types import TimestampMs
 
@@ -77,12 +78,18 @@ def compact(
     table.refresh()
     check_age(table, attempt, clock=clock, most_age_ms=most_age_ms)
     whole, schema = table.whole(), table.schema()
-    groups = groups_of({path: size for path, (size, _) in whole.items()}, target_bytes)
+    by = table.partitioning
+    if by is not None and not by.in_files:
+        schema = schema.remove(schema.get_field_index(by.column))
+    found = list(_groups(table, whole, target_bytes))
+    groups = [group for _, group in found]
     added: list[DataFile] = []
-    for part, group in enumerate(groups):
+    for part, (cell, group) in enumerate(found):
         ranges = tuple(_ranges(table, group))
         path = name_of(ranges, attempt, part)
-        write_file(table.store, path, schema, table.read(group, schema), ranges=ranges)
+        if by is not None and cell is not None:
+            path = in_folder(path, by, cell.value)
+        write_file(table.store, path, schema, table.read(group, schema), ranges=ranges, partition=cell)
         added.append(described(table.store, path))
         before, after = sum(whole[each][1] for each in group), added[-1].rows
         if before != after:
@@ -93,6 +100,24 @@ def compact(
     if not _replaced(table, attempt, removed, added, most_age_ms, clock):
         return Compaction()
     return Compaction(files_before=len(removed), files_after=len(added), rows=sum(file.rows for file in added))
+
+
+def _groups(
+    table: Table, whole: Mapping[str, tuple[int, int]], target_bytes: int
+) -> Iterator[tuple[Cell | None, tuple[str, ...]]]:
+    """Files to be put together, and their partition: never two of those in one file."""
+    by = table.partitioning
+    if by is None:
+        for group in groups_of({path: size for path, (size, _) in whole.items()}, target_bytes):
+            yield None, group
+        return
+    apart: dict[str | None, dict[str, int]] = {}
+    for path, value in table.values().items():
+        if path in whole:
+            apart.setdefault(value, {})[path] = whole[path][0]
+    for value, sizes in apart.items():
+        for group in groups_of(sizes, target_bytes):
+            yield Cell(by=str(by), value=value), group
 
 
 def _replaced(
