@@ -200,7 +200,7 @@ def test_spark_D18_bad_records_go_to_a_table_beside_with_the_reason_and_land_onc
     schema = "id BIGINT, name STRING"
     # Cut off between the commit of the bad records and that of the others: told then, landed once.
     with pytest.raises(Exception, match="Crash"):
-        run(job(schema=schema, on_step=crash_at("bad committed", 0)), spark)
+        run(job(schema=schema, on_step=crash_at("side committed", 0)), spark)
     result = run(job(schema=schema), spark)
     assert (result.records, result.bad, result.dropped) == (5, 7, {"more": 1})
     rows = values_of(result, "id, name, _rest, _key, _topic")
@@ -243,6 +243,10 @@ def test_spark_D15_new_fields_are_kept_dropped_or_the_end(
     result = run(job(), spark)
     assert result.dropped == {"new": 1}
     assert values_of(result, "id, _rest") == [(1, None), (2, '{"new":[1]}')]
+    produced(topic, [{"id": 3, "new": [3]}, {"id": 4, "newer": 0.5}])
+    result = run(job(new_fields="add"), spark)
+    assert not result.dropped
+    assert values_of(result, "id, new, newer")[2:] == [(3, [3], None), (4, None, 0.5)]
 
 
 def test_spark_D4_a_topic_that_was_made_again_is_refused_or_noted_in_the_table(

@@ -47,8 +47,8 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
 @click.option("--schema", help="DDL, Spark's JSON, or a file with one; default: the table's, or inferred.")
 @click.option("--sample", default=20_000, show_default=True, help="Records to infer the schema from.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Of times in values that name none.")
-@click.option("--new-fields", type=click.Choice(("rest", "drop", "fail")), default="rest", show_default=True,
-              help="Fields without a column: kept in _rest as JSON, counted only, or the end.")  # fmt: skip
+@click.option("--new-fields", type=click.Choice(("rest", "add", "drop", "fail")), default="rest", show_default=True,
+              help="Fields without a column: kept in _rest as JSON, given one, counted, or the end.")  # fmt: skip
 @click.option("--raw", is_flag=True, help="Land the bytes as they are, no JSON.")
 @click.option("--keep-value", is_flag=True, help="Keep the value's bytes beside its fields.")
 @click.option("--headers", is_flag=True, help="Keep the headers, in a column _headers.")
@@ -165,8 +165,8 @@ def status(to: str, table_format: str | None, catalog: str | None, bootstrap: st
 def maintain(to: str, table_format: str | None, catalog: str | None, target_mib: int, keep_hours: float) -> None:
     """One round of upkeep of a table and of its bad records. May run beside ``holdfast lake``. Needs no Spark."""
     from holdfast.lake.opening import open_table
+    from holdfast.lake.side import side_location
     from holdfast.lake.upkeep import maintain as round_of
-    from holdfast.spark.lake_batch import side_location
 
     with clear_words():
         main = _opened(to, table_format, catalog)

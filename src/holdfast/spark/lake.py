@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.lake.opening import make_table, open_table
 from holdfast.lake.position import Position
+from holdfast.lake.side import side_location
 from holdfast.lake.table import Table
-from holdfast.spark.lake_batch import LandedBatch, Lander, side_location
+from holdfast.spark.lake_batch import LandedBatch, Lander
 from holdfast.spark.lake_job import LakeJob, LakeProgress, LakeResult
 from holdfast.spark.lake_plan import check_newest, has_begun, plan_of, starting_offsets
 from holdfast.spark.lake_schema import settled_values
@@ -163,6 +164,7 @@ class _Lake:
         else:
             self._lander.table.refresh()
             position = self._lander.table.position()
+        values = self._values if self._lander is None else self._lander.values
         return LakeResult(
             topic=self._job.topic,
             to=self._location,
@@ -175,7 +177,7 @@ class _Lake:
             total_bad=position.bad,
             gap_offsets=position.gap_offsets,
             dropped=dict(self._dropped),
-            schema=", ".join(f"{each.name} {each.type}" for each in self._values.fields) if self._values else "",
+            schema=", ".join(f"{each.name} {each.type}" for each in values.fields) if values is not None else "",
             seconds=time.monotonic() - self._began_s,
         )
 

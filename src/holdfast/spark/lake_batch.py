@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from holdfast.lake.data_files import Attempt, FileRange, attempt_of
 from holdfast.lake.errors import ConflictError
+from holdfast.lake.evolution import evolve
 from holdfast.lake.planning import Joined, without
-from holdfast.lake.position import LandedRange, Position, advanced, cut_back, place, restarted
-from holdfast.lake.table import Batch, Table, land, now_ms
-from holdfast.model.types import Offset, TopicPartition
+from holdfast.lake.position import LandedRange, Position, advanced, place
+from holdfast.lake.side import SidePlan, land_both, plan_side, side_batch, side_location
+from holdfast.lake.table import Batch, Table, now_ms
+from holdfast.model.types import TopicPartition
 from holdfast.records.typed.decoding import UnknownField
 from holdfast.spark.lake_plan import BatchPlan, joined_plan
 from holdfast.spark.lake_values import NewFields, SchemaError, Values
@@ -68,25 +72,23 @@ class Lander:
         for _ in range(TRIES):
             if not joined.ranges and joined.before == position:
                 return None
+            side = plan_side(self.side, position, joined.ranges)
             attempt = attempt_of(now_ms())
-            side = None if self.side is None else _side_position(self.side, position, joined, plan)
-            found = self._run(joined, attempt, side)
-            lost = next((each.lost for each in found if each.lost is not None), None)
-            if lost is None:
-                written = _Written(joined=joined, plan=plan, attempt=attempt, tasks=found)
+            written = _Written(joined=joined, plan=plan, attempt=attempt, tasks=self._run(joined, attempt, side))
+            lost = next((each.lost for each in written.tasks if each.lost is not None), None)
+            if lost is not None:
+                joined = self._without(joined, lost)
+            elif not self._has_grown(written):
                 self.on_step("written")
-                self._check_new_fields(written)
-                if written.bad_files:
-                    self._commit_side(written, side)
-                return self._commit(position, written)
-            joined = self._without(joined, lost)
+                return self._commit(position, written, side)
         raise ConflictError(
-            f"{table.store.location}: the log has lost some of the batch {TRIES} times while it was read"
+            f"{table.store.location}: the log has lost some of the batch, or brought new fields, {TRIES} times while "
+            "it was read"
         )
 
     # -- tasks -----------------------------------------------------------------------------------------------
 
-    def _run(self, joined: Joined, attempt: Attempt, side: Position | None) -> list[TaskFiles]:
+    def _run(self, joined: Joined, attempt: Attempt, side: SidePlan) -> list[TaskFiles]:
         context = self.spark.sparkContext
         leaders = self.topics.leaders([_tp(each) for each in joined.ranges])
         ranges = [
@@ -104,7 +106,7 @@ class Lander:
                 schema=self.table.schema(),
                 bad_location=side_location(self.table.store.location),
                 bad_schema=self.values.bad_schema(),
-                bad_from={} if side is None else _ends(side),
+                side=side,
                 on_step=self.on_task_step,
             )
             for each in tasks_of(ranges, parallelism=context.defaultParallelism)
@@ -128,46 +130,43 @@ class Lander:
         ranges = tuple(short if each == wanted else each for each in joined.ranges)
         return replace(joined, ranges=tuple(each for each in ranges if each.start < each.end))
 
-    def _check_new_fields(self, written: "_Written") -> None:
-        if self.new_fields == "fail" and (unknown := written.unknown()):
+    def _has_grown(self, written: "_Written") -> bool:
+        """True if the table has columns for the batch's new fields now, so that it is to be written anew."""
+        unknown = written.unknown()
+        if not unknown or self.new_fields in ("rest", "drop"):
+            return False
+        if self.new_fields == "fail":
             names = ", ".join(f"{name} {each.type} (of {each.rows} records)" for name, each in unknown.items())
             raise SchemaError(f"{self.table.store.location} has no column for {names}; nothing of the batch is landed")
+        fields = [pa.field(name, each.type) for name, each in unknown.items()]
+        grown = replace(self.values, fields=pa.schema([*self.values.fields, *fields]))
+        grown.schema()  # a field may have the name of a column that the lake adds
+        evolve(self.table, fields, on_step=self.on_step)
+        self.values = grown
+        return True
 
     # -- commits ---------------------------------------------------------------------------------------------
 
-    def _commit(self, position: Position, written: "_Written") -> LandedBatch:
-        joined, plan = written.joined, written.plan
-        rows, bad = written.count("rows"), written.count("bad")
+    def _commit(self, position: Position, written: "_Written", side: SidePlan) -> LandedBatch:
+        joined, plan, attempt = written.joined, written.plan, written.attempt
+        rows, bad, put_aside = written.count("rows"), written.count("bad"), written.count("bad_written")
         landed = [_landed(each, plan, rows.get(_tp(each), 0), bad.get(_tp(each), 0)) for each in joined.ranges]
-        known = _ends(joined.before).keys() | {_tp(each) for each in joined.ranges}
+        known = _partitions(joined.before) | {_tp(each) for each in joined.ranges}
         # The table learns of partitions that nothing is in yet.
         landed += [_landed(each, plan) for each in plan.ranges if each.start == each.end and _tp(each) not in known]
-        after = advanced(joined.before, landed, attempt=str(written.attempt))
-        batch = Batch(attempt=written.attempt, before=position, after=after, files=written.files)
-        land(self.table, batch, on_step=self.on_step)
+        after = advanced(joined.before, landed, attempt=str(attempt))
+        batch = Batch(attempt=attempt, before=position, after=after, files=written.files)
+        aside = [_landed(each, plan, put_aside.get(_tp(each), 0)) for each in joined.ranges]
+        bad_batch = side_batch(side, attempt, aside, written.bad_files)
+        if bad_batch is not None and self.side is None:
+            self.side = self.make_side()
+        land_both(self.table, batch, self.side, bad_batch, on_step=self.on_step)
         return LandedBatch(
             rows=after.rows - position.rows,
             bad=after.bad - position.bad,
             position=after,
             unknown=written.unknown(),
         )
-
-    def _commit_side(self, written: "_Written", before: Position | None) -> None:
-        """``before`` is where the side table ends; all up to the batch's end is then told to be in it: there is nothing
-        bad in what was not written."""
-        if self.side is None:
-            self.side = self.make_side()
-        position = self.side.position()
-        before = position if before is None else before
-        ends, counts = _ends(before), written.count("bad_written")
-        landed = []
-        for each in written.joined.ranges:
-            start = ends.get(_tp(each), each.start)
-            if start < each.end:
-                landed.append(_landed(replace(each, start=start), written.plan, counts.get(_tp(each), 0)))
-        after = advanced(before, landed, attempt=str(written.attempt))
-        batch = Batch(attempt=written.attempt, before=position, after=after, files=written.bad_files)
-        land(self.side, batch, on_step=lambda name: self.on_step(f"bad {name}"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,34 +202,6 @@ class _Written:
         return found
 
 
-def side_location(location: str) -> str:
-    """Where the bad records of a table are: a table beside it."""
-    return f"{location.rstrip('/')}_bad"
-
-
-def _side_position(side: Table, position: Position, joined: Joined, plan: BatchPlan) -> Position:
-    """Where the table of bad records ends, with what the table notes of topics made again and logs that were cut.
-
-    It may be ahead of the table by a batch that was cut off between the two commits: that one's leader epoch tells a
-    log that was cut before from one that it has landed the new records of.
-    """
-    side.refresh()
-    found, ends, was = side.position(), _ends(joined.before), _ends(position)
-    for each in joined.ranges:
-        known = found.topics.get(each.topic)
-        if known is None:
-            continue
-        if each.topic_id is not None and known.topic_id not in (None, each.topic_id):
-            found = restarted(found, each.topic, each.topic_id, "the topic was made again")
-            continue
-        end = known.partitions.get(each.partition)
-        if end is None or ends.get(_tp(each), each.start) >= was.get(_tp(each), 0):
-            continue
-        if each.start < end.offset and end.epoch != plan.epochs.get(_tp(each)):
-            found = cut_back(found, each.topic, each.partition, each.start, "the log was cut (unclean leader election)")
-    return found
-
-
 def _landed(each: FileRange, plan: BatchPlan, rows: int = 0, bad: int = 0) -> LandedRange:
     return LandedRange(
         topic=each.topic,
@@ -244,12 +215,8 @@ def _landed(each: FileRange, plan: BatchPlan, rows: int = 0, bad: int = 0) -> La
     )
 
 
-def _ends(position: Position) -> dict[TopicPartition, Offset]:
-    return {
-        TopicPartition(topic, number): end.offset
-        for topic, each in position.topics.items()
-        for number, end in each.partitions.items()
-    }
+def _partitions(position: Position) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for topic, each in position.topics.items() for number in each.partitions}
 
 
 def _tp(each: FileRange) -> TopicPartition:

@@ -46,8 +46,8 @@ class LakeJob:
     time_zone: str = "UTC"
     """Of timestamps in values that name none."""
     new_fields: NewFields = "rest"
-    """Of fields that the table has no column for: ``rest`` keeps their JSON in the column ``_rest``, ``drop`` counts
-    them, ``fail`` ends the job before it lands the batch."""
+    """Of fields that the table has no column for: ``rest`` keeps their JSON in the column ``_rest``, ``add`` adds
+    columns, ``drop`` counts them, ``fail`` ends the job before it lands the batch."""
     keep_value: bool = False
     headers: bool = False
     available_now: bool = False
@@ -63,7 +63,7 @@ class LakeJob:
     """Compaction, expiry and sweep after so many commits; 0: never."""
     on_progress: Callable[[LakeProgress], None] | None = None
     on_step: Callable[[str, int], None] | None = None
-    """Told of each step of a batch ("planned", "written", "bad commit", "bad committed", "commit", "committed",
+    """Told of each step of a batch ("planned", "written", "side commit", "side committed", "commit", "committed",
     "landed"); tests break things there."""
     on_task_step: Callable[[str], None] | None = None
     """The same in executors: "fetched", "written"."""

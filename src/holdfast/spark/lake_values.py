@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
 
 Format = Literal["json", "raw"]
-NewFields = Literal["rest", "drop", "fail"]
+NewFields = Literal["rest", "add", "drop", "fail"]
 
 CORRUPT: Final = "reason"
 VALUE: Final = "value"

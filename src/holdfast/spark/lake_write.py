@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.lake.data_files import Attempt, FileRange, name_of, write_file
+from holdfast.lake.side import SidePlan
 from holdfast.lake.stores import store_of
 from holdfast.model.types import Offset, TopicPartition
 from holdfast.records.typed.decoding import Decoded, UnknownField
@@ -43,8 +44,8 @@ class LandTask:
     """The table's: a file has those of its columns that there are values for."""
     bad_location: str
     bad_schema: pa.Schema
-    bad_from: Mapping[TopicPartition, Offset]
-    """Bad records below are in their table already: of a batch that was cut off between its two commits."""
+    side: SidePlan
+    """What the table of bad records has of the batch, as it was cut off between its two commits."""
     on_step: Steps | None = None
     """Told "fetched" and "written"; tests break things there."""
 
@@ -193,9 +194,8 @@ class _Landing:
         names = [name for name in self._task.bad_schema.names if name in PLACE or name == VALUE]
         taken = [arrays[PLACE[name][0] if name in PLACE else VALUE].take(rows) for name in names]
         batch = pa.RecordBatch.from_arrays([*taken, pa.array(reasons, pa.string())], names=[*names, CORRUPT])
-        first = self._task.bad_from.get(tp)
-        if first is not None:
-            batch = batch.filter(pa.array(arrays["offset"].take(rows).to_numpy() >= first))
+        offsets = arrays["offset"].take(rows).to_numpy()
+        batch = batch.filter(pa.array(self._task.side.lacks(tp.topic, tp.partition, offsets)))
         self._done.bad_written[tp] += batch.num_rows
         self._bad.append(batch)
         if sum(each.nbytes for each in self._bad) > BAD_BYTES:

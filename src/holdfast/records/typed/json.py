@@ -28,7 +28,7 @@ from holdfast.records.kernels import json_scan as k
 from holdfast.records.kernels.jit import as_source, as_target
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.json_columns import converted
-from holdfast.records.typed.json_spans import JsonSchemaError, Spans, accepted
+from holdfast.records.typed.json_spans import JsonSchemaError, MemberSpans, accepted
 from holdfast.records.typed.json_types import members_by_name, type_of
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -104,7 +104,7 @@ class JsonDecoder:
             unknown=unknown_of(spans),
         )
 
-    def scanned(self, values: pa.Array) -> Spans:
+    def scanned(self, values: pa.Array) -> MemberSpans:
         """Where the members of the values are, and which values are bad by grammar, kind or text."""
         rows = len(values)
         _, offsets, data = values.buffers()
@@ -113,7 +113,7 @@ class JsonDecoder:
         size = int(ends[-1]) - int(ends[0])
         source = as_source(data if data is not None and size else bytes(1))
         fields = len(self._fields)
-        spans = Spans(
+        spans = MemberSpans(
             starts=np.empty((fields, rows), np.int32),
             ends=np.empty((fields, rows), np.int32),
             kinds=np.zeros((fields, rows), np.uint8),
@@ -137,7 +137,7 @@ class JsonDecoder:
             as_target(np.empty(longest + 1, np.uint8)),
             spans.status,
         )
-        spans = Spans(spans.starts, spans.ends, spans.kinds, spans.status, spans.unknown[:found], source)
+        spans = MemberSpans(spans.starts, spans.ends, spans.kinds, spans.status, spans.unknown[:found], source)
         _check_text(values, spans)
         return spans
 
@@ -161,12 +161,12 @@ class JsonDecoder:
         return f"field {field.name}: expected {field.type}, found {found}"
 
 
-def _without(spans: Spans, bad: Array) -> Spans:
+def _without(spans: MemberSpans, bad: Array) -> MemberSpans:
     unknown = spans.unknown[~bad[spans.unknown[:, 0]]] if len(spans.unknown) else spans.unknown
-    return Spans(spans.starts, spans.ends, spans.kinds, spans.status, unknown, spans.source)
+    return MemberSpans(spans.starts, spans.ends, spans.kinds, spans.status, unknown, spans.source)
 
 
-def _check_text(values: pa.Array, spans: Spans) -> None:
+def _check_text(values: pa.Array, spans: MemberSpans) -> None:
     """Marks values that are not UTF-8. One look at all of them, which is enough if they are."""
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     try:
@@ -194,7 +194,7 @@ def _not_text(text: pa.Array, first: int) -> list[int]:
     return _not_text(text.slice(0, half), first) + _not_text(text.slice(half), first + half)
 
 
-def _rest(spans: Spans, rows: int) -> pa.Array:
+def _rest(spans: MemberSpans, rows: int) -> pa.Array:
     unknown = spans.unknown
     # Name and value with quotes, colon, and comma or brace.
     size = int((unknown[:, 2] - unknown[:, 1] + unknown[:, 4] - unknown[:, 3] + 7).sum(dtype=np.int64)) + 1
@@ -207,7 +207,7 @@ def _rest(spans: Spans, rows: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), rows, buffers, rows - int(present.sum()))
 
 
-def unknown_of(spans: Spans) -> dict[str, UnknownField]:
+def unknown_of(spans: MemberSpans) -> dict[str, UnknownField]:
     """What the members are that have no column; the first MOST_UNKNOWN names."""
     found: dict[str, UnknownField] = {}
     for name, members in members_by_name(spans).items():

@@ -14,14 +14,14 @@ import pyarrow.json as pj
 
 from holdfast.records.kernels import json_fill as fill
 from holdfast.records.kernels import json_scan as k
-from holdfast.records.typed.json_spans import Array, Spans, spans_text
+from holdfast.records.typed.json_spans import Array, MemberSpans, spans_text
 
 _POWERS: Final = np.array([float(10**n) for n in range(23)])
 _ZONED: Final = r"[Tt ]\d.*([Zz]|[+-]\d{2}(:?\d{2})?)$"
 _LONG_FRACTION: Final = r"(\.\d{6})\d+"
 
 
-def converted(kind: pa.DataType, spans: Spans, number: int, time_zone: str) -> pa.Array:
+def converted(kind: pa.DataType, spans: MemberSpans, number: int, time_zone: str) -> pa.Array:
     """The column of a field; rows that do not fit its type are null, and bad from now on."""
     starts, ends, kinds = spans.starts[number], spans.ends[number], spans.kinds[number]
     if pa.types.is_boolean(kind):
@@ -40,7 +40,7 @@ def converted(kind: pa.DataType, spans: Spans, number: int, time_zone: str) -> p
     return _halved(text, lambda some: pc.cast(some, kind), kind, spans, number)
 
 
-def _ints(kind: pa.DataType, spans: Spans, number: int) -> pa.Array:
+def _ints(kind: pa.DataType, spans: MemberSpans, number: int) -> pa.Array:
     starts, ends, kinds = spans.starts[number], spans.ends[number], spans.kinds[number]
     limits = np.iinfo(kind.to_pandas_dtype())
     rows = len(kinds)
@@ -52,7 +52,7 @@ def _ints(kind: pa.DataType, spans: Spans, number: int) -> pa.Array:
     return column if kind == pa.int64() else column.cast(kind)
 
 
-def _floats(kind: pa.DataType, spans: Spans, number: int) -> pa.Array:
+def _floats(kind: pa.DataType, spans: MemberSpans, number: int) -> pa.Array:
     starts, ends, kinds = spans.starts[number], spans.ends[number], spans.kinds[number]
     rows = len(kinds)
     out, slow = np.empty(rows, np.float64), np.empty(rows, np.int64)
@@ -65,7 +65,7 @@ def _floats(kind: pa.DataType, spans: Spans, number: int) -> pa.Array:
     return column if kind == pa.float64() else column.cast(kind)
 
 
-def _times(kind: pa.DataType, text: pa.Array, spans: Spans, number: int, time_zone: str) -> pa.Array:
+def _times(kind: pa.DataType, text: pa.Array, spans: MemberSpans, number: int, time_zone: str) -> pa.Array:
     """With a zone of its own a time is one of UTC; without, it is in the decoder's zone. A column without a zone takes
     only times without."""
     text = pc.replace_substring_regex(text, _LONG_FRACTION, r"\1")
@@ -104,7 +104,7 @@ def _nested(kind: pa.DataType, text: pa.Array) -> pa.Array:
 
 
 def _halved(
-    text: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType, spans: Spans, number: int
+    text: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType, spans: MemberSpans, number: int
 ) -> pa.Array:
     """All at once; where that fails by halves, and what fails alone is bad."""
     bad: list[int] = []

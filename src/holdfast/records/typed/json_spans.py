@@ -24,7 +24,7 @@ class JsonSchemaError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class MemberSpans:
     """Members by field and row (``starts``, ``ends``, ``kinds``), and those that no field is for."""
 
     starts: Array

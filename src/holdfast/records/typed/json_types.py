@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from holdfast.records.kernels import json_scan as k
-from holdfast.records.typed.json_spans import Array, Spans, accepted, spans_text
+from holdfast.records.typed.json_spans import Array, MemberSpans, accepted, spans_text
 
 MOST_LOOKED_AT: Final = 20_000
 """Values of one member that its type is taken from."""
@@ -23,7 +23,7 @@ _DIGITS: Final = 18
 
 
 def type_of(source: Any, members: Array) -> pa.DataType:
-    """Of one field's members, none of which is null: rows of Spans.unknown."""
+    """Of one field's members, none of which is null: rows of MemberSpans.unknown."""
     kinds = set(np.unique(members[:, 5]).tolist())
     if kinds <= {k.TRUE, k.FALSE}:
         return pa.bool_()
@@ -72,7 +72,7 @@ def _settled(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def members_by_name(spans: Spans) -> dict[str, Array]:
+def members_by_name(spans: MemberSpans) -> dict[str, Array]:
     """Rows of ``spans.unknown``, by name in the order in which the names first come."""
     members = spans.unknown
     if not len(members):
