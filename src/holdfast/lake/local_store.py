@@ -69,6 +69,14 @@ class LocalStore:
                 ) from error
             raise
 
+    def link(self, source: str, path: str) -> None:
+        """A second name for a file of the same file system, durably. AlreadyThereError, StoreError."""
+        place = self._place(path)
+        folder = os.path.dirname(place)
+        _make_folders(folder)
+        self._put(source, place)
+        _sync(folder)
+
     # -- reading ---------------------------------------------------------------------------------------------
 
     @contextmanager

@@ -25,6 +25,8 @@ FORMATS: Final = ("delta", "iceberg", "parquet")
 SIGNS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": LOG}
 CATALOG_FILE: Final = "iceberg-catalog.db"
 NAMESPACE: Final = "lake"
+OLD_LAKE: Final = "_lake.json"
+"""The lake before it had tables: whose a directory is."""
 
 
 def open_table(location: str, format: str, *, catalog: str | None = None, clock: Clock = now_ms) -> Table | None:
@@ -61,6 +63,11 @@ def make_table(
     if open_table(location, format, catalog=catalog, clock=clock) is not None:
         raise TableError(f"{location} is a table already")
     store = store_of(location)
+    if isinstance(store, LocalStore) and os.path.exists(os.path.join(store.location, OLD_LAKE)):
+        raise TableError(
+            f"{location} was filled by an earlier holdfast lake, which had no tables: take it over as one of format "
+            "parquet, or use a new directory"
+        )
     prove(store)
     if format == "delta":
         return DeltaTable.made(store, schema, partition_by=partition_by, clock=clock)
