@@ -25,6 +25,7 @@ help:
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
 	@echo "             STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
+	@echo "make lake-chaos  a lake whose driver, workers and brokers are killed at every step, and a ledger (KILLS=60 SEED=n)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
 	@echo "make docs    write again what is made from code: docs/status.md, the pictures in docs/replication.md"
@@ -57,6 +58,10 @@ bench: $(DEV)
 chaos: $(DEV)
 	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(DISKS),--disks) \
 	  $(if $(STORE),--store $(STORE)) $(if $(HOSTS),--hosts) $(ARGS)
+
+.PHONY: lake-chaos
+lake-chaos: $(DEV)
+	$(BIN)/python -m tests.lake_chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV)

@@ -1,0 +1,178 @@
+"""One run: a topic and its ledger, drivers that die one after the other, and the tables held against the ledger.
+
+The judge is DuckDB, by the tables' own metadata, and the ledger is the producer's: nothing of what landed the rows has
+a say in whether they are right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from holdfast.lake.opening import open_table
+from holdfast.lake.side import side_location
+from holdfast.testing import Cluster
+from tests.contracts.lake_tables import duckdb_rows, scan_of
+from tests.lake_chaos.cells import Blow, Plan
+
+LIMIT_S = 240
+Place = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was acknowledged: place -> whether it is a good record."""
+
+    places: dict[Place, bool] = field(default_factory=dict)
+
+    def wanted(self, *, good: bool) -> list[Place]:
+        return sorted(place for place, each in self.places.items() if each == good)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one run."""
+
+    plan: Plan
+    struck: int
+    """Blows that were dealt; a driver may be done before its blow is due."""
+    wrong: tuple[str, ...]
+
+
+class Run:
+    """One plan on a cluster."""
+
+    def __init__(self, plan: Plan, cluster: Cluster, folder: Path) -> None:
+        self.plan, self.cluster, self.folder = plan, cluster, folder
+        self.topic = f"lake-chaos-{plan.seed}-{folder.name}"
+        self.ledger = Ledger()
+        self._written = 0
+        folder.mkdir(parents=True)
+
+    def run(self) -> Outcome:
+        struck = 0
+        self._create()
+        for number, blow in enumerate((*self.plan.blows, None)):
+            self._produce()
+            struck += self._drive(number, blow)
+            if blow is not None:
+                self._spoil(blow, number)
+        return Outcome(plan=self.plan, struck=struck, wrong=tuple(self._judged()))
+
+    # -- the topic -------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap})
+        copies = min(2, len(self.cluster.pids()))
+        for future in admin.create_topics([NewTopic(self.topic, self.plan.partitions, copies)]).values():
+            future.result()
+
+    def _produce(self) -> None:
+        every = int(1 / self.plan.bad_share) if self.plan.bad_share else 0
+        settings = {"bootstrap.servers": self.cluster.bootstrap, "acks": "all", "enable.idempotence": True}
+        producer = Producer({**settings, "linger.ms": 5})
+        for _ in range(self.plan.records):
+            number = self._written
+            good = not every or number % every != 0
+            value = json.dumps({"id": number, "name": f"n{number % 7}"}) if good else f'{{"id": "{number}"}}'
+            self._write(producer, value.encode(), good)
+            self._written += 1
+        left = producer.flush(60)
+        assert left == 0, f"{left} records were not acknowledged"
+
+    def _write(self, producer: Producer, value: bytes, good: bool) -> None:
+        def noted(error: object, message: object) -> None:
+            assert error is None, error
+            self.ledger.places[message.partition(), message.offset()] = good  # type: ignore[attr-defined]
+
+        producer.produce(self.topic, value, partition=self._written % self.plan.partitions, on_delivery=noted)
+        producer.poll(0)
+
+    # -- drivers ---------------------------------------------------------------------------------------------
+
+    def _drive(self, number: int, blow: Blow | None) -> int:
+        """One driver, until it has died or is done; how many blows it was dealt. The last one must be done."""
+        mark = self.folder / f"struck-{number}"
+        given = {
+            "bootstrap": self.cluster.bootstrap,
+            "topic": self.topic,
+            "to": str(self.folder / "table"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "format": self.plan.format,
+            "per_batch": max(50, self.plan.records // 2),
+            "blow": asdict(blow) if blow is not None else None,
+            "mark": str(mark),
+            "log": str(self.folder / "spark.log"),
+        }
+        command = [sys.executable, "-m", "tests.lake_chaos.driver", json.dumps(given)]
+        said = self.folder / f"driver-{number}.err"
+        with open(said, "w") as errors:
+            driver = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+        assert driver.stdout is not None and driver.stdin is not None
+        done = False
+        for line in driver.stdout:
+            done = done or line.startswith("done ")
+            if line.startswith("kill a broker"):
+                victim = number % len(self.cluster.pids()) + 1
+                self.cluster.kill(victim)
+                self.cluster.revive()
+                driver.stdin.write("done\n")
+                driver.stdin.flush()
+        code = driver.wait(LIMIT_S)
+        died = code == -signal.SIGKILL
+        if died:  # whatever is left of its group
+            subprocess.run(["pkill", "-9", "-s", str(driver.pid)], check=False)
+        assert done or blow is not None, f"the last driver ended with {code}: {said.read_text()[-2000:]}"
+        assert done or died or mark.exists(), f"a driver ended with {code} by itself: {said.read_text()[-2000:]}"
+        return int(died or mark.exists())
+
+    def _spoil(self, blow: Blow, number: int) -> None:
+        """What may happen to a checkpoint while its driver is dead."""
+        checkpoint, backup = self.folder / "checkpoint", self.folder / "backup"
+        if blow.checkpoint == "deleted":
+            shutil.rmtree(checkpoint, ignore_errors=True)
+        elif blow.checkpoint == "restored" and backup.exists():
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            shutil.copytree(backup, checkpoint)
+        elif blow.checkpoint == "cut short":
+            offsets = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+            for name in [each.name for each in offsets[-1:]]:
+                for lost in (f"offsets/{name}", f"offsets/.{name}.crc", f"commits/{name}", f"commits/.{name}.crc"):
+                    (checkpoint / lost).unlink(missing_ok=True)
+        if number == 0 and checkpoint.exists():
+            shutil.copytree(checkpoint, backup, dirs_exist_ok=True)
+
+    # -- the judge -------------------------------------------------------------------------------------------
+
+    def _judged(self) -> list[str]:
+        table = str(self.folder / "table")
+        wrong = self._compared("rows", table, self.ledger.wanted(good=True))
+        return wrong + self._compared("bad records", side_location(table), self.ledger.wanted(good=False))
+
+    def _compared(self, what: str, location: str, wanted: list[Place]) -> list[str]:
+        found = open_table(location, self.plan.format)
+        there: list[Place] = []
+        if found is not None:
+            there = sorted(
+                (int(p), int(o)) for p, o in duckdb_rows(f"SELECT _partition, _offset FROM {scan_of(found)}")
+            )
+        if there == wanted:
+            return []
+        missing, extra = sorted(set(wanted) - set(there)), sorted(set(there) - set(wanted))
+        twice = len(there) - len(set(there))
+        return [f"{what}: {len(missing)} missing {missing[:3]}, {len(extra)} extra {extra[:3]}, {twice} twice"]
+
+
+def folder_of(root: Path, plan: Plan) -> Path:
+    return root / f"{os.getpid()}-{plan.seed}"
