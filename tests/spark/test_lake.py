@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -13,11 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pyarrow.parquet as pq
 import pytest
 
 from holdfast.lake.opening import open_table
 from holdfast.spark.lake import LakeJob, LakeProgress, LakeResult, run
+from holdfast.spark.lake_values import SchemaError
 from holdfast.testing import wait_for
 from tests.contracts.lake_tables import duckdb_rows, scan_of
 
@@ -247,6 +252,27 @@ def test_spark_D15_new_fields_are_kept_dropped_or_the_end(
     result = run(job(new_fields="add"), spark)
     assert not result.dropped
     assert values_of(result, "id, new, newer")[2:] == [(3, [3], None), (4, None, 0.5)]
+
+
+def test_struct_and_avro_values_in_a_table_by_day(
+    spark: SparkSession, produced: Any, topic: str, job: Job, tmp_path: Path
+) -> None:
+    produced(topic, [struct.pack(">qI", n, n * 3) for n in range(10)] + [b"short"])
+    result = run(job(values="struct", schema="id:>i8, small:>u4", partition_by="day(_timestamp)"), spark)
+    assert (result.records, result.bad) == (10, 1)
+    assert values_of(result, "id, small") == [(n, n * 3) for n in range(10)]
+    with pytest.raises(Exception, match=r"is partitioned by day._timestamp., expected id"):
+        run(job(values="struct", schema="id:>i8, small:>u4", partition_by="id"), spark)
+    with pytest.raises(SchemaError, match="values of format struct need a schema"):
+        run(job(values="struct"), spark)
+    avsc = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "s", "type": "string"}]}
+    written = io.BytesIO()
+    fastavro.schemaless_writer(written, fastavro.parse_schema(avsc), {"id": 7, "s": "x"})
+    other = f"{topic}-avro"
+    produced(other, [written.getvalue(), b"\x0e\x10"])
+    places = {"to": tmp_path / "avro", "checkpoint": tmp_path / "other"}
+    landed = run(job(topic=other, values="avro", schema=json.dumps(avsc), **places), spark)
+    assert (landed.bad, values_of(landed, "id, s")) == (1, [(7, "x")])
 
 
 def test_spark_D4_a_topic_that_was_made_again_is_refused_or_noted_in_the_table(

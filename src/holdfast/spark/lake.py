@@ -5,13 +5,17 @@ keeps the position, in the commit that adds the rows (holdfast.lake, docs/decisi
 write Parquet (lake_write.py), the driver commits (lake_batch.py): rows never pass through the JVM.
 """
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.lake.opening import make_table, open_table
+from holdfast.lake.errors import TableError
+from holdfast.lake.evolution import evolve
+from holdfast.lake.opening import OLD_LAKE, make_table, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.side import side_location
 from holdfast.lake.table import Table
+from holdfast.lake.takeover import takeover
 from holdfast.spark.lake_batch import LandedBatch, Lander
 from holdfast.spark.lake_job import LakeJob, LakeProgress, LakeResult
 from holdfast.spark.lake_plan import check_newest, has_begun, plan_of, starting_offsets
@@ -20,6 +24,7 @@ from holdfast.spark.lake_upkeep import Upkeeper
 from holdfast.spark.lake_values import Values
 from holdfast.spark.options import ReadOptions, parse_read
 from holdfast.spark.session import spark_session
+from holdfast.spark.shared_path import SharedPathCheck
 from holdfast.spark.topics import Topics
 
 if TYPE_CHECKING:
@@ -93,12 +98,16 @@ class _Lake:
     def start(self) -> None:
         job = self._job
         self._topics.partitions()  # a topic that is not there fails here, in words
-        table = open_table(self._location, job.format, catalog=job.catalog)
+        table = self._opened()
         self._values = settled_values(job, table, self._topics, self._options)
         if self._values is None:  # stopped while the topic was empty, or nothing to read now
             return
         if table is None:
-            table = make_table(self._location, job.format, self._values.schema(), catalog=job.catalog)
+            table = make_table(
+                self._location, job.format, self._values.schema(), catalog=job.catalog, partition_by=job.partition_by
+            )
+        elif job.new_fields == "add":
+            evolve(table, self._values.schema())
         self._lander = Lander(
             spark=self._spark,
             topics=self._topics,
@@ -107,6 +116,7 @@ class _Lake:
             table=table,
             side=open_table(side_location(self._location), job.format, catalog=job.catalog),
             make_side=self._made_side,
+            shared=SharedPathCheck(self._spark, self._location),
             lose=not job.fail_on_data_loss,
             new_fields=job.new_fields,
             on_step=lambda name: self._step(name, self._batch),
@@ -182,6 +192,17 @@ class _Lake:
         )
 
     # -- the cluster and the tables --------------------------------------------------------------------------
+
+    def _opened(self) -> Table | None:
+        """The table, if there is one; a directory that the lake filled before it had tables becomes one."""
+        location = self._location.removeprefix("file://")
+        if self._job.format == "parquet" and os.path.exists(os.path.join(location, OLD_LAKE)):
+            return takeover(self._location)
+        table = open_table(self._location, self._job.format, catalog=self._job.catalog)
+        wanted = self._job.partition_by
+        if table is not None and wanted is not None and wanted != str(table.partitioning):
+            raise TableError(f"{self._location} is partitioned by {table.partitioning or 'nothing'}, expected {wanted}")
+        return table
 
     def _made_side(self) -> Table:
         assert self._values is not None, "bad records come with values"

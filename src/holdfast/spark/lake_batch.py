@@ -25,6 +25,7 @@ from holdfast.spark.lake_values import NewFields, SchemaError, Values
 from holdfast.spark.lake_write import LandTask, LostOffsets, Steps, TaskFiles, joined_unknown, land_task
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Range, tasks_of
+from holdfast.spark.shared_path import SharedPathCheck
 from holdfast.spark.topics import DataLossError, Topics
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Lander:
     """Makes the table of bad records; called when there are some and no table yet."""
     side: Table | None
     new_fields: NewFields
+    shared: SharedPathCheck
+    """That executors see the table's place."""
     lose: bool
     """Go on where the log has lost what was to be landed, with a note in the position."""
     on_step: Callable[[str], None] = lambda _step: None
@@ -65,6 +68,7 @@ class Lander:
 
     def land(self, plan: BatchPlan) -> LandedBatch | None:
         """None if the table has all of it. HoleError, DataLossError, PositionMovedError and what ``land`` raises."""
+        self.shared.check()
         table = self.table
         table.refresh()
         position = table.position()
@@ -104,6 +108,7 @@ class Lander:
                 attempt=attempt,
                 location=self.table.store.location,
                 schema=self.table.schema(),
+                partitioning=self.table.partitioning,
                 bad_location=side_location(self.table.store.location),
                 bad_schema=self.values.bad_schema(),
                 side=side,

@@ -41,7 +41,13 @@ class LakeJob:
     """Of pyiceberg's configuration; without it an Iceberg table has a sqlite file beside it."""
     values: Format = "json"
     schema: str | None = None
-    """DDL, Spark's JSON, or a file with one; without it that of the table, or one inferred from the first records."""
+    """Or a file with it. Of ``json`` DDL or Spark's JSON; without it that of the table, or one inferred from the first
+    records. Of ``struct`` the layout (records/typed/fixed.py). Of ``avro`` the reader's schema; without it the newest
+    of the registry's subject TOPIC-value."""
+    registry: str = ""
+    """Addresses of the schema registry that Avro values begin with an id of; without it they have no prefix."""
+    partition_by: str | None = None
+    """Of a new table: ``COL`` or ``day(COL)``."""
     sample_records: int = 20_000
     time_zone: str = "UTC"
     """Of timestamps in values that name none."""

@@ -4,6 +4,7 @@ Owns the words of a schema that a user gives, and the sample. What a value of JS
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,10 @@ def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: R
 
     SchemaError for a schema that is none, is not the table's, or has columns that the lake adds.
     """
+    if job.registry and job.values != "avro":
+        raise SchemaError(f"a schema registry ({job.registry}) is for values of Avro, not of {job.values}")
+    if job.values in ("struct", "avro"):
+        return _told(job, table)
     given = given_schema(job.schema) if job.schema is not None else None
     if job.values == "raw":
         if given is not None:
@@ -52,14 +57,51 @@ def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: R
     return values
 
 
+def _told(job: LakeJob, table: Table | None) -> Values:
+    """Of a format whose values say nothing of their fields."""
+    text = text_of(job.schema) if job.schema is not None else _subject(job) if job.registry else None
+    if text is None:
+        raise SchemaError(f"values of format {job.values} need a schema" + (" or a registry" * (job.values == "avro")))
+    values = Values(
+        format=job.values,
+        fields=pa.schema([]),
+        text=text,
+        registry=job.registry,
+        keep_value=job.keep_value,
+        headers=job.headers,
+    )
+    values = replace(values, fields=values.decoder().schema)
+    wanted = values.schema()
+    if table is not None:
+        for field in wanted:
+            if field.name not in ADDED and job.new_fields != "add":
+                _check_field(table, field)
+    return values
+
+
+def _subject(job: LakeJob) -> str:
+    from holdfast.registry.client import SchemaRegistry
+
+    subject = f"{job.topic}-value"
+    newest = SchemaRegistry(job.registry).latest(subject)
+    if newest is None or newest.schema.kind != "AVRO":
+        kind = "no such subject" if newest is None else f"it of type {newest.schema.kind}"
+        raise SchemaError(f"subject {subject} of {job.registry}: expected an Avro schema, the registry has {kind}")
+    return newest.schema.text
+
+
+def text_of(given: str) -> str:
+    """Of a schema as a user gives it: the text, or the path of a file with it."""
+    path = Path(given)
+    return (path.read_text() if "\n" not in given and len(given) < 4096 and path.is_file() else given).strip()
+
+
 def given_schema(text: str) -> pa.Schema:
     """A schema as a user gives it: DDL, Spark's JSON, or the path of a file with one of them."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    path = Path(text)
-    content = path.read_text() if "\n" not in text and len(text) < 4096 and path.is_file() else text
-    content = content.strip()
+    content = text_of(text)
     try:
         found = StructType.fromJson(json.loads(content)) if content.startswith("{") else StructType.fromDDL(content)
     except Exception as error:
@@ -78,13 +120,18 @@ def _of_table(table: Table, given: pa.Schema | None, *, keep_value: bool) -> pa.
     if given is None:
         return there
     for field in given:
-        kind = there.field(field.name).type if field.name in there.names else None
-        if kind != field.type:
-            has = f"it as {kind}" if kind is not None else "no such column"
-            raise SchemaError(
-                f"the schema has field {field.name} as {field.type}, the table {table.store.location} has {has}"
-            )
+        _check_field(table, field)
     return given
+
+
+def _check_field(table: Table, field: pa.Field) -> None:
+    there = table.schema()
+    kind = plain(there.field(field.name).type) if field.name in there.names else None
+    if kind != field.type:
+        has = f"it as {kind}" if kind is not None else "no such column"
+        raise SchemaError(
+            f"the schema has field {field.name} as {field.type}, the table {table.store.location} has {has}"
+        )
 
 
 def _inferred(job: LakeJob, topics: Topics, options: ReadOptions) -> pa.Schema | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
 
-Format = Literal["json", "raw"]
+Format = Literal["json", "raw", "struct", "avro"]
 NewFields = Literal["rest", "add", "drop", "fail"]
 
 CORRUPT: Final = "reason"
@@ -63,19 +63,39 @@ class Values:
     headers: bool = False
     time_zone: str = "UTC"
     rest: bool = False
+    text: str = ""
+    """The layout of ``struct``, the schema of ``avro``."""
+    registry: str = ""
+    """Of ``avro``: addresses of the registry that values name their schemas in; without it values have no prefix."""
 
     def decoder(self) -> ValueDecoder:
+        """SchemaError of the format for a text that is none."""
         if self.format == "raw":
             return RawDecoder()
+        if self.format == "struct":
+            from holdfast.records.typed.fixed import FixedLayout
+
+            return FixedLayout.parse(self.text)
+        if self.format == "avro":
+            return self._avro()
         from holdfast.records.typed.json import JsonDecoder
 
         return JsonDecoder(self.fields, time_zone=self.time_zone, rest=self.rest)
+
+    def _avro(self) -> ValueDecoder:
+        from holdfast.records.typed.avro import AvroDecoder
+        from holdfast.records.typed.confluent import RegistryAvroDecoder
+        from holdfast.registry.client import SchemaRegistry
+
+        if not self.registry:
+            return AvroDecoder.parse(self.text)
+        return RegistryAvroDecoder(self.text, SchemaRegistry(self.registry).by_id)
 
     def schema(self) -> pa.Schema:
         """Of a new table. SchemaError where a field would hide a column that the lake adds."""
         place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
         kept = [(VALUE, pa.binary())] if self.keep_value and self.format != "raw" else []
-        fields = list(self.decoder().schema)
+        fields = [pa.field(each.name, _signed(each)) for each in self.decoder().schema]
         taken = {name.lower() for name, _ in [*place, *kept]}
         for field in fields:
             if field.name.lower() in taken:
@@ -88,3 +108,11 @@ class Values:
         """Of the table of what could not be decoded."""
         place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
         return pa.schema([*place, (VALUE, pa.binary()), (CORRUPT, pa.string())])
+
+
+def _signed(field: pa.Field) -> pa.DataType:
+    """What a table keeps the type in: none has unsigned numbers. SchemaError for one that no type holds."""
+    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+    if field.type == pa.uint64():
+        raise SchemaError(f"field {field.name} is uint64, which no table has: expected 8 bytes with a sign, as >i8")
+    return wider.get(field.type, field.type)

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.lake.data_files import Attempt, FileRange, name_of, write_file
+from holdfast.lake.partition_files import write_partitioned
+from holdfast.lake.partitioning import Partitioning
 from holdfast.lake.side import SidePlan
 from holdfast.lake.stores import store_of
 from holdfast.model.types import Offset, TopicPartition
@@ -42,6 +44,7 @@ class LandTask:
     location: str
     schema: pa.Schema
     """The table's: a file has those of its columns that there are values for."""
+    partitioning: Partitioning | None
     bad_location: str
     bad_schema: pa.Schema
     side: SidePlan
@@ -115,19 +118,28 @@ class _Landing:
         for each in task.ranges:
             done.rows[each.tp] = done.bad[each.tp] = done.bad_written[each.tp] = 0
         try:
-            batches = _gathered(self._batches())
-            first = next(batches, None)
-            if first is not None:
-                schema = pa.schema([task.schema.field(name) for name in self._names])
-                path = self._path()
-                rows = write_file(store_of(task.location), path, schema, _chained(first, batches), ranges=self._ranges)
-                done.files.append(path)
-                assert rows == sum(done.rows.values())
+            self._write_good()
             self._write_bad()
         except LostError as error:
             done.lost = error.lost
         self._step("written")
         return done
+
+    def _write_good(self) -> None:
+        task = self._task
+        store, schema = store_of(task.location), pa.schema([task.schema.field(name) for name in self._names])
+        if task.partitioning is not None:
+            found = write_partitioned(
+                store, schema, self._batches(), task.partitioning, new_path=self._path, ranges=self._ranges
+            )
+            self._done.files += found
+            return
+        batches = _gathered(self._batches())
+        first = next(batches, None)
+        if first is not None:
+            path = self._path()
+            write_file(store, path, schema, _chained(first, batches), ranges=self._ranges)
+            self._done.files.append(path)
 
     def _path(self) -> str:
         if self._part >= self._last_part:

@@ -47,6 +47,13 @@ def test_columns_of_a_table_and_of_its_bad_records() -> None:
     assert Values(format="raw", fields=pa.schema([("value", pa.binary())])).schema().names == [*place[:-1], "value"]
 
 
+def test_unsigned_numbers_are_kept_in_wider_ones() -> None:
+    layout = Values(format="struct", fields=pa.schema([]), text="a:u1, b:>u4, c:<i2")
+    assert [layout.schema().field(name).type for name in "abc"] == [pa.int16(), pa.int64(), pa.int16()]
+    with pytest.raises(SchemaError, match="field d is uint64, which no table has"):
+        Values(format="struct", fields=pa.schema([]), text="d:>u8").schema()
+
+
 def test_unknown_fields_of_several_tasks_are_one() -> None:
     one = joined_unknown(None, UnknownField(2, pa.int64()))
     assert joined_unknown(one, UnknownField(3, pa.float64())) == UnknownField(5, pa.float64())
