@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.records.typed.avro import AvroDecoder
-from holdfast.records.typed.avro_schema import SchemaError
 from holdfast.records.typed.decoding import ValueDecoder
+from holdfast.records.typed.schema_error import SchemaError
 from tests.unit.records.avro_schemas import comparable, from_arrow, records, same
 from tests.unit.records.plain_kernels import load_plain
 
@@ -186,6 +186,26 @@ def test_the_largest_decimals_are_exact(kernels: Any) -> None:
         exact = [each is None or int(each.scaleb(5)) for each in found]
     assert exact == [limit, -limit, True, True, 0, -1, True, True, 0]
     assert list(reasons(decoder, raw)) == [2, 3, 6, 7]
+
+
+@KERNELS
+def test_numbers_of_64_bits_are_exact(kernels: Any) -> None:
+    numbers = [0, -1, 1 << 53, (1 << 53) + 1, -(1 << 53) - 1, (1 << 63) - 1, -(1 << 63), (1 << 62) + 1]
+    text = record(("n", "long"), ("t", {"type": "long", "logicalType": "timestamp-micros"}))
+    raw = written(text, *({"n": n, "t": n} for n in numbers))
+    decoded = AvroDecoder.parse(text, kernels=kernels).decode(pa.array(raw, pa.binary()))
+    for column in decoded.columns.values():
+        assert column.view(pa.int64()).to_pylist() == numbers
+
+
+@KERNELS
+def test_an_item_that_a_bad_value_began_has_room_of_its_own(kernels: Any) -> None:
+    """64 items fill their buffers to the last byte; what a bad value puts behind them must not be another's."""
+    item = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]}
+    text = record(("list", {"type": "array", "items": item}))
+    row = {"list": [{"a": 7, "b": 8}] * 64}
+    decoder = AvroDecoder.parse(text, kernels=kernels)
+    assert rows_of(decoder, [*written(text, row), b"\x02\x12"]) == [row, {"list": None}]
 
 
 def test_a_uuid_of_16_bytes_is_text() -> None:

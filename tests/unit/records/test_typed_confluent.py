@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.records.typed.avro_schema import SchemaError
 from holdfast.records.typed.confluent import MAX_DECODERS, RegisteredSchema, RegistryAvroDecoder, without_prefix
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.registry.client import RegistryError, SchemaRegistry
 from tests.unit.registry.registry_server import Registered, serving
 

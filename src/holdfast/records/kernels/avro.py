@@ -106,8 +106,10 @@ def _number(op: int, a: int, b: int, c: int, source: Any, at: int, stop: int, ta
     if op == BOOLEAN:
         if at >= stop:
             return 0, -TRUNCATED
-        value = int(source[at])
-        return value, (at + 1 if value < 2 else -NOT_BOOLEAN)
+        byte = int(source[at])
+        if byte > 1:
+            return 0, -NOT_BOOLEAN
+        return (1 if byte == 1 else 0), at + 1  # not the byte: numba has it unsigned, and would make all numbers floats
     value, at = zigzag(source, at, stop)
     if at < 0 or op == LONG:
         return value, at

@@ -47,8 +47,6 @@ BAD_TAG = 14
 BAD_GROUP = 15
 MISSING = 16
 
-_LONG_MIN = -(1 << 63)
-
 
 @inline_jit
 def zigzag(source: Any, at: int, stop: int) -> tuple[int, int]:

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from holdfast.records.kernels import avro as ops
 from holdfast.records.kernels import walk
-from holdfast.records.typed.avro_schema import AvroField, AvroType, SchemaError, arrow_type, told_type
+from holdfast.records.typed.avro_schema import AvroField, AvroType, arrow_type, told_type
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.records.typed.slots import Constant, Layout, Leaf, ListOutput, Output, StructOutput, UuidLeaf
 
 _LONG_MAX: Final = (1 << 63) - 1

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.records.typed.schema_error import SchemaError
+
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 UTC: Final = pa.timestamp("us", tz="UTC")
 LOCAL: Final = pa.timestamp("us")
@@ -40,10 +42,6 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-micros"): LOCAL,
     ("string", "uuid"): pa.string(),
 }
-
-
-class SchemaError(ValueError):
-    """The text is no schema, or one that has no columns; or values of the one cannot be read as the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.records.typed.avro import AvroDecoder
-from holdfast.records.typed.avro_schema import AvroType, SchemaError, arrow_type, parse
+from holdfast.records.typed.avro_schema import AvroType, arrow_type, parse
 from holdfast.records.typed.decoding import Decoded, UnknownField
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.records.typed.spans import Spans
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"

@@ -66,6 +66,7 @@ def fill(layout: Layout, spans: Spans, kernels: Any, unknown: Array, call: Calla
     if layout.levels > 1 or layout.sized * spans.bytes > GUESSED_BYTES:
         sizes[:] = 0
         run(layout.array(), (np.empty(0, np.uint8), np.empty(0, np.int32), np.empty(0, np.int64)))
+        counts[1:] += 1  # an item that a bad value began is not counted, but written until it is found to be bad
     counts[0] = rows
     arena = Arena(layout, counts.tolist(), sizes.tolist())
     counts[:] = 0
