@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,8 @@ from holdfast.records.typed.spans import Spans
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Why: TypeAlias = Callable[[int], str]
+K = TypeVar("K")
+V = TypeVar("V")
 
 PREFIX_BYTES: Final = 5
 MAX_ID: Final = (1 << 31) - 1
@@ -117,18 +119,18 @@ class SpanDecoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class Group:
     rows: Array
     decoded: Decoded
 
 
 @dataclass(slots=True)
-class _Together:
+class Together:
     """Columns of groups of rows, put together."""
 
     schema: pa.Schema
     rows: int
-    groups: list[_Group]
+    groups: list[Group]
     wrong: list[tuple[Array, Why]]
     """Rows that are bad for another reason than their decoder's."""
 
@@ -172,7 +174,25 @@ class _Together:
         return found
 
 
-def _same(reason: str, _index: int) -> str:
+class Latest(Generic[K, V]):
+    """The MAX_DECODERS values that were used last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+        return found
+
+    def put(self, key: K, value: V) -> None:
+        self._kept[key] = value
+        while len(self._kept) > MAX_DECODERS:
+            self._kept.popitem(last=False)
+
+
+def same_reason(reason: str, _index: int) -> str:
     return reason
 
 
@@ -190,7 +210,7 @@ class RegistryAvroDecoder:
         if missing:
             raise KeyError(f"the schema has no field {missing[0]!r}; it has {', '.join(types)}")
         self.schema = pa.schema([(name, arrow_type(types[name], name)) for name in (types if names is None else names)])
-        self._decoders: OrderedDict[int, SpanDecoder | str] = OrderedDict()
+        self._decoders: Latest[int, SpanDecoder | str] = Latest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RegistryAvroDecoder, (self._reader, self._lookup, self._names)
@@ -201,14 +221,14 @@ class RegistryAvroDecoder:
         What the lookup raises is raised: then nothing is said of the values.
         """
         prefixed = Prefixed.of(Spans.of(values))
-        together = _Together(self.schema, len(values), [], [(prefixed.bad, prefixed.why)])
+        together = Together(self.schema, len(values), [], [(prefixed.bad, prefixed.why)])
         for number in np.unique(prefixed.ids[prefixed.ids >= 0]).tolist():
             rows = np.flatnonzero(prefixed.ids == number)
             decoder = self._decoder(number)
             if isinstance(decoder, str):
-                together.wrong.append((rows, partial(_same, decoder)))
+                together.wrong.append((rows, partial(same_reason, decoder)))
             else:
-                together.groups.append(_Group(rows=rows, decoded=decoder.decode_spans(prefixed.spans.rows(rows))))
+                together.groups.append(Group(rows=rows, decoded=decoder.decode_spans(prefixed.spans.rows(rows))))
         return together.decoded()
 
     def narrowed(self, names: Sequence[str]) -> "RegistryAvroDecoder":
@@ -217,9 +237,9 @@ class RegistryAvroDecoder:
 
     def _decoder(self, number: int) -> SpanDecoder | str:
         """Of the values with this id, or why they are bad."""
-        if number in self._decoders:
-            self._decoders.move_to_end(number)
-            return self._decoders[number]
+        kept = self._decoders.get(number)
+        if kept is not None:
+            return kept
         found = self._lookup(number)
         if found is None:
             return f"the registry knows no schema {number}"  # not kept: it may be registered in a moment
@@ -231,7 +251,5 @@ class RegistryAvroDecoder:
             made = AvroDecoder(written, self._reader, self._names, self._kernels)
         except SchemaError as error:
             made = f"schema {number}: {error}"
-        self._decoders[number] = made
-        while len(self._decoders) > MAX_DECODERS:
-            self._decoders.popitem(last=False)
+        self._decoders.put(number, made)
         return made
