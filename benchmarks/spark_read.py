@@ -41,15 +41,20 @@ def connector_jars() -> str:
     import pyspark
 
     version = pyspark.__version__
-    place = cache_dir() / f"spark-kafka-{version}"
+    wanted = [
+        ("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
+        ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", TOKEN_PROVIDER),
+        ("org.apache.kafka", "kafka-clients", KAFKA_CLIENTS),
+        ("org.apache.commons", "commons-pool2", "2.13.1"),
+    ]
+    return fetched(f"spark-kafka-{version}", wanted)
+
+
+def fetched(name: str, wanted: list[tuple[str, str, str]]) -> str:
+    """Paths of these artifacts' jars, and of none that they depend on; RuntimeError when Maven cannot."""
+    place = cache_dir() / name
     if not (place / "complete").exists():
         place.mkdir(parents=True, exist_ok=True)
-        wanted = [
-            ("org.apache.spark", "spark-sql-kafka-0-10_2.13", version),
-            ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", TOKEN_PROVIDER),
-            ("org.apache.kafka", "kafka-clients", KAFKA_CLIENTS),
-            ("org.apache.commons", "commons-pool2", "2.13.1"),
-        ]
         alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
         dependencies = "".join(
             f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version>{alone}</dependency>"
@@ -57,13 +62,13 @@ def connector_jars() -> str:
         )
         (place / "pom.xml").write_text(
             '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-            "<groupId>holdfast.bench</groupId><artifactId>connector</artifactId><version>1</version>"
+            f"<groupId>holdfast.bench</groupId><artifactId>{name}</artifactId><version>1</version>"
             f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>\n"
         )
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place}"]
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"Maven could not fetch the connector: {(done.stdout + done.stderr)[-600:]}")
+            raise RuntimeError(f"Maven could not fetch {name}: {(done.stdout + done.stderr)[-600:]}")
         (place / "complete").touch()
     return ",".join(str(each) for each in sorted(place.glob("*.jar")))
 
