@@ -23,11 +23,9 @@ from tests.contracts.lake_tables import FORMATS, SCHEMA, TOPIC, TOPIC_ID, opened
 SIDE_SCHEMA = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
 KILLS = [
     *(("side committed", format) for format in FORMATS),
-    ("side inside", "delta"),
-    ("side inside", "iceberg"),
+    ("side inside", "parquet"),
     ("inside", "parquet"),
-    ("inside", "delta"),
-    ("committed", "iceberg"),
+    ("committed", "parquet"),
 ]
 
 Bad = Callable[[int], bool]

@@ -140,6 +140,16 @@ def test_each_type_has_its_values(tmp_path: Path, format: str, by: str) -> None:
     assert by_engines(table, ["_offset", column], library_only=True) == [expected]
 
 
+@pytest.mark.parametrize("format", ["iceberg", "parquet"])
+def test_a_text_beyond_what_statistics_have_is_a_value(tmp_path: Path, format: str) -> None:
+    long = "x" * 5_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.contracts.test_lake_partitions.LONG", long)
+        table = make_table(str(tmp_path / "table"), format, SCHEMA_OF_FLIGHTS, partition_by="carrier")
+        land(table, flights_batch(table, Position(), 0, 3))
+    assert value_rows(opened(tmp_path, format)) == {long: [0], "ÖS": [1], None: [2]}
+
+
 def test_delta_has_the_day_as_a_column_of_its_own(tmp_path: Path) -> None:
     table = make_table(str(tmp_path / "table"), "delta", SCHEMA_OF_FLIGHTS, partition_by="day(at)")
     land(table, flights_batch(table, Position(), 0, 4))

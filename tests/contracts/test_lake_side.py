@@ -88,6 +88,25 @@ def test_of_two_writers_one_lands_both_tables_and_the_other_one_neither(tmp_path
     assert in_both(tmp_path, format) == expected(20)
 
 
+def test_a_batch_that_was_cut_off_between_the_commits_is_finished(tmp_path: Path) -> None:
+    main, side = made(tmp_path, "parquet"), side_made(tmp_path, "parquet")
+
+    class CutOffError(Exception):
+        pass
+
+    def cut(step: str) -> None:
+        if step.endswith("committed"):
+            raise CutOffError
+
+    with pytest.raises(CutOffError):
+        land_both(main, *_both(main, side, Position(), 0, 10), on_step=cut)
+    main.refresh()
+    start = max((end.offset for ends in main.position().topics.values() for end in ends.partitions.values()), default=0)
+    land_both(main, *_both(main, side, main.position(), start, start + 7))
+    assert in_both(tmp_path, "parquet")[0] == expected(start + 7)[0]
+    assert in_both(tmp_path, "parquet")[1] == expected(10)[1]
+
+
 @each_format
 def test_what_another_attempt_takes_for_bad_is_added(tmp_path: Path, format: str) -> None:
     """The first attempt ends between its commits; the next one has another schema, and finds more to be bad."""

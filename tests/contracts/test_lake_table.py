@@ -129,6 +129,16 @@ def test_a_file_of_another_attempt_is_refused(tmp_path: Path, format: str) -> No
         land(table, Batch(attempt=batch.attempt, before=batch.before, after=batch.after, files=other.files))
 
 
+def test_two_attempts_of_one_range_share_no_file(tmp_path: Path, format: str) -> None:
+    table = made(tmp_path, format)
+    batch, other = batch_of(table, Position(), (0, 0, 10)), batch_of(table, Position(), (0, 0, 10))
+    assert not set(batch.files) & set(other.files)
+    land(table, batch)
+    for path in other.files:
+        table.store.remove(path)
+    assert offsets_by_duckdb(table) == offsets((0, 0, 10))
+
+
 def test_compaction_keeps_rows_and_position_and_stops_nobody(tmp_path: Path, format: str) -> None:
     table = made(tmp_path, format)
     position = Position()

@@ -155,7 +155,7 @@ class IcebergTable:
         self._commit(change)
 
     def _data_file(self, file: DataFile) -> Any:
-        """By its footer; its partition is what its writer noted, as bounds are cut short and nulls have none."""
+        """By its footer; its partition is what its writer noted, as long texts have no bounds to guess from."""
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
         from pyiceberg.partitioning import PartitionSpec
         from pyiceberg.typedef import Record
