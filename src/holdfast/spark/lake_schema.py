@@ -80,6 +80,7 @@ def _told(job: LakeJob, table: Table | None) -> Values:
 
 
 def _subject(job: LakeJob) -> str:
+    from holdfast.records.typed.avro_schema import joined
     from holdfast.registry.client import SchemaRegistry
 
     subject = f"{job.topic}-value"
@@ -87,7 +88,7 @@ def _subject(job: LakeJob) -> str:
     if newest is None or newest.schema.kind != "AVRO":
         kind = "no such subject" if newest is None else f"it of type {newest.schema.kind}"
         raise SchemaError(f"subject {subject} of {job.registry}: expected an Avro schema, the registry has {kind}")
-    return newest.schema.text
+    return joined(newest.schema.text, newest.schema.references)
 
 
 def text_of(given: str) -> str:

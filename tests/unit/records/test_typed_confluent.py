@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.records.typed.avro import AvroDecoder
+from holdfast.records.typed.avro_schema import joined, parse
 from holdfast.records.typed.confluent import MAX_DECODERS, RegisteredSchema, RegistryAvroDecoder, without_prefix
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.registry.client import RegistryError, SchemaRegistry
@@ -110,6 +112,20 @@ def test_names_that_other_schemas_define(server: Registered) -> None:
     decoder = RegistryAvroDecoder(reader, SchemaRegistry(server.url).by_id)
     decoded = decoder.decode(pa.array([b"\x00\x00\x00\x00\x16\x08Bern"], pa.binary()))
     assert decoded.columns["home"].to_pylist() == [{"city": "Bern"}]
+
+
+def test_a_schema_and_what_it_refers_to_are_one_text_too() -> None:
+    city = '{"type": "enum", "name": "City", "symbols": ["BERN"]}'
+    address = record(("city", "City"), ("old", ["null", "City"])).replace('"R"', '"Address", "namespace": "x"')
+    person = record(("home", "x.Address"), ("work", {"type": "array", "items": "x.Address"})).replace('"R"', '"n.R"')
+    references = [("City", city), ("x.Address", address)]
+    value = b"\x00\x02\x00\x02\x00\x00\x00"
+    text = joined(person, references)
+    assert parse(text) == parse(person, [each for _, each in references])
+    home = {"city": "BERN", "old": "BERN"}
+    found = AvroDecoder.parse(text).decode(pa.array([value], pa.binary()))
+    assert pa.table(found.columns).to_pylist() == [{"home": home, "work": [home | {"old": None}]}]
+    assert json.loads(joined(FIRST, references)) == json.loads(FIRST)
 
 
 def test_a_registry_that_cannot_be_asked_is_no_bad_row(server: Registered) -> None:

@@ -152,6 +152,35 @@ def parse(text: str, references: Sequence[str] = ()) -> AvroType:
     return AvroType(kind="record", name="value", fields=(AvroField(name="value", type=node),))
 
 
+def joined(text: str, references: Sequence[tuple[str, str]]) -> str:
+    """A schema as one text: what one of ``references`` (name, text) defines stands where its name is first used.
+
+    SchemaError for what is not JSON.
+    """
+    left = {name: _json(each) for name, each in references}
+
+    def walk(node: Any, namespace: str) -> Any:
+        if isinstance(node, list):
+            return [walk(each, namespace) for each in node]
+        if isinstance(node, str):
+            full = next((name for name in (_full(node, namespace), node) if name in left), None)
+            if full is None:
+                return node
+            found = left.pop(full)
+            outside = {"namespace": ""} if isinstance(found, dict) and "." not in str(found.get("name", "")) else {}
+            return walk(outside | found, "") if isinstance(found, dict) else found
+        if not isinstance(node, dict):
+            return node
+        if "name" in node and node.get("type") in ("record", "error", "enum", "fixed"):
+            namespace = _full(str(node["name"]), node.get("namespace", namespace)).rpartition(".")[0]
+        parts = {key: walk(node[key], namespace) for key in ("type", "items", "values") if key in node}
+        if isinstance(node.get("fields"), list):
+            parts["fields"] = [walk(each, namespace) for each in node["fields"]]
+        return node | parts
+
+    return json.dumps(walk(_json(text), ""))
+
+
 def _bounded(root: AvroType) -> None:
     """Refuses what is too large with every name replaced by what it stands for: each layer may double it."""
     known: dict[int, tuple[int, int]] = {}
