@@ -238,6 +238,27 @@ class AdminClient(KafkaClient):
 
         return await self.retrying(once)
 
+    async def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """As a consumer that is no member commits. UnknownMemberIdError while the group has members: offsets are theirs
+        to commit then. What one partition refuses is raised; the others are committed."""
+        from holdfast.client.group_translate import offset_commit_request, raise_commit_errors
+
+        at = {tp: each.offset for tp, each in offsets.items()}
+        epochs = {tp: each.leader_epoch for tp, each in offsets.items() if each.leader_epoch is not None}
+        entity = offset_commit_request(group_id, -1, "", at, epochs)
+
+        async def once() -> None:
+            coordinator = await self.find_coordinator(group_id)
+            raise_commit_errors(await self.ask_broker(coordinator.broker_id, entity))
+
+        await self.retrying(once, timeout_s=timeout_s)
+
     async def delete_group(self, group_id: str) -> None:
         """NonEmptyGroupError, GroupIdNotFoundError."""
         from kio.schema.delete_groups.v2.request import DeleteGroupsRequest

@@ -197,5 +197,14 @@ class BlockingClient:
     ) -> dict[TopicPartition, CommittedOffset]:
         return self._blocking(self.aio.committed, group_id, tps)
 
+    def commit_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        self._blocking(self.aio.commit_offsets, group_id, offsets, timeout_s=timeout_s)
+
     def delete_group(self, group_id: str) -> None:
         self._blocking(self.aio.delete_group, group_id)

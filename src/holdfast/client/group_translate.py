@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.client.pool import raise_for
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import CommittedOffset
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.protocol.error_codes import error_of
 
 _SHORT = Struct(">h")
@@ -110,8 +110,15 @@ def committed_offsets(answer: Any) -> dict[TopicPartition, CommittedOffset]:
     return found
 
 
-def offset_commit_request(group_id: str, generation: int, member_id: str, offsets: Mapping[TopicPartition, int]) -> Any:
-    """OffsetCommit v8."""
+def offset_commit_request(
+    group_id: str,
+    generation: int,
+    member_id: str,
+    offsets: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, LeaderEpoch] | None = None,
+) -> Any:
+    """OffsetCommit v8. ``epochs``: leader epochs in which the offsets were seen, where they are known."""
+    epochs = epochs or {}
     from kio.schema.offset_commit.v8 import request as m
     from kio.schema.types import GroupId, TopicName
     from kio.static.primitive import i32, i64
@@ -120,7 +127,10 @@ def offset_commit_request(group_id: str, generation: int, member_id: str, offset
     for tp, offset in offsets.items():
         by_topic.setdefault(tp.topic, []).append(
             m.OffsetCommitRequestPartition(
-                partition_index=i32(tp.partition), committed_offset=i64(offset), committed_metadata=""
+                partition_index=i32(tp.partition),
+                committed_offset=i64(offset),
+                committed_leader_epoch=i32(epochs.get(tp, -1)),
+                committed_metadata="",
             )
         )
     return m.OffsetCommitRequest(

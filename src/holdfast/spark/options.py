@@ -25,7 +25,7 @@ READ_OPTIONS: Final = (
     "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "ordering", "failOnDataLoss", "onTopicRecreated", "includeHeaders",
-    "groupIdPrefix",
+    "groupIdPrefix", "commitOffsetsToGroup",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 WRITE_OPTIONS: Final = ("topic", "includeHeaders")
@@ -38,7 +38,8 @@ FORBIDDEN_READ: Final = {
     "value.deserializer": "values are always read as bytes; use Spark functions to decode them",
     "enable.auto.commit": "the position is kept in Spark's checkpoint and nowhere else",
     "interceptor.classes": "nothing of the JVM runs on this path",
-    "group.id": "no group is joined and nothing is committed; groupIdPrefix or kafka.client.id name the reader",
+    "group.id": "no group is joined; commitOffsetsToGroup names one that is told where a stream stands, groupIdPrefix "
+    "or kafka.client.id name the reader",
 }
 FORBIDDEN_WRITE: Final = {
     "key.serializer": "keys are written as they are, cast them to string or binary",
@@ -182,6 +183,8 @@ class ReadOptions:
     client_id: str
     offset_retries: int | None
     offset_retry_pause_s: float | None
+    commit_group: str | None
+    """The consumer group that is told where a stream stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +210,12 @@ class _Options:
     def text(self, name: str, default: str | None = None) -> str | None:
         value = self._given.get(name.lower(), default)
         return value.strip() if isinstance(value, str) else value
+
+    def name(self, name: str) -> str | None:
+        value = self.text(name)
+        if value == "":
+            raise OptionError(f"option {name}='': expected the name of a consumer group")
+        return value
 
     def has(self, name: str) -> bool:
         return name.lower() in self._given
@@ -292,7 +301,13 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             if options.has(name):
                 raise OptionError(f"option {name} is not allowed in a stream: a stream has no end")
     else:
-        for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "onTopicRecreated"):
+        for name in (
+            "maxOffsetsPerTrigger",
+            "minOffsetsPerTrigger",
+            "maxTriggerDelay",
+            "onTopicRecreated",
+            "commitOffsetsToGroup",
+        ):
             if options.has(name):
                 log.warning("option %s has no effect in a batch read", name)
     default_start = Named.LATEST if streaming else Named.EARLIEST
@@ -334,6 +349,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
         offset_retries=options.number("fetchOffset.numRetries", None, least=0),
         offset_retry_pause_s=None if pause_ms is None else pause_ms / 1000,
+        commit_group=options.name("commitOffsetsToGroup"),
     )
 
 

@@ -212,6 +212,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: OffsetJson | None = None
         self._target: dict[TopicPartition, LogEnd] | None = None
         self._held_since: float | None = None
+        self._notice: Any = None
 
     def _topics(self) -> Any:
         if self._topics_seen is None:
@@ -252,6 +253,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from holdfast.spark.stream_plan import end_of, known
 
         before, topics = StreamOffset.from_json(start), self._topics()
+        self._tell_group(before)
         ends = self._ends(before.positions)
         found = known(self._options, topics, before, ends)
         first = start == self._first
@@ -263,6 +265,18 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not first and not found.begins and latest == before.positions:
             return start
         return end_of(latest, topics, ends, found.positions if first else found.begins).to_json()
+
+    def _tell_group(self, finished: Any) -> None:
+        """Spark asks how far the next batch goes when the one before is in its log of commits, and once more when there
+        is none: so ``finished`` is never ahead of the checkpoint, and the end of the last batch is told, too. It calls
+        ``commit`` later, and not for the last batch."""
+        if self._options.commit_group is None:
+            return
+        if self._notice is None:
+            from holdfast.spark.group_commit import GroupNotice
+
+            self._notice = GroupNotice(self._options)
+        self._notice.tell(finished, self._topics())
 
     def _ends(self, positions: Positions) -> dict[TopicPartition, LogEnd]:
         """Of all partitions: now, or when a query with Trigger.AvailableNow began."""
@@ -334,7 +348,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options)
 
     def commit(self, end: OffsetJson) -> None:
-        """Nothing: the position is in Spark's checkpoint only."""
+        """Nothing: the position is in Spark's checkpoint, and ``latestOffset`` tells a group of it."""
 
     def stop(self) -> None:
         """Nothing that must be done: Spark ends the process, and does not always call this before."""

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.cluster import KafkaClient
-from holdfast.client.views import BrokerNode, IsolationLevel, OffsetSpec, TopicView
+from holdfast.client.views import BrokerNode, CommittedOffset, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from holdfast.spark.options import (
@@ -314,6 +314,12 @@ class Topics:
                 "startingOffsetsByTimestampStrategy=latest it would start at its end"
             )
         return found | self.latest(late)
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], *, timeout_s: float
+    ) -> None:
+        """Tells a group without members where a reader stands: KafkaClient.commit_offsets."""
+        self._client.commit_offsets(group, offsets, timeout_s=timeout_s)
 
     def data_loss(self, text: str) -> None:
         """Raises, or warns if the user said that loss is fine."""
