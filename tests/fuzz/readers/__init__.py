@@ -1,10 +1,22 @@
 """The table of readers: everything that reads bytes which another process, another machine or a crash may have made."""
 
 from tests.fuzz.reader import Reader
-from tests.fuzz.readers import columns, decisions, disk, groups, memberships, metadata, records, texts, wire, znodes
+from tests.fuzz.readers import (
+    columns,
+    decisions,
+    disk,
+    groups,
+    memberships,
+    metadata,
+    records,
+    texts,
+    typed,
+    wire,
+    znodes,
+)
 
 READERS: dict[str, Reader] = {
     reader.name: reader
-    for module in (wire, records, columns, disk, texts, metadata, groups, decisions, memberships, znodes)
+    for module in (wire, records, columns, typed, disk, texts, metadata, groups, decisions, memberships, znodes)
     for reader in module.READERS
 }
