@@ -143,7 +143,9 @@ class Lander:
         if self.new_fields == "fail":
             names = ", ".join(f"{name} {each.type} (of {each.rows} records)" for name, each in unknown.items())
             raise SchemaError(f"{self.table.store.location} has no column for {names}; nothing of the batch is landed")
-        fields = [pa.field(name, each.type) for name, each in unknown.items()]
+        fields = [pa.field(name, each.type) for name, each in unknown.items() if not each.nested]
+        if not fields:
+            return False
         grown = replace(self.values, fields=pa.schema([*self.values.fields, *fields]))
         grown.schema()  # a field may have the name of a column that the lake adds
         evolve(self.table, fields, on_step=self.on_step)

@@ -232,7 +232,7 @@ def joined_unknown(one: UnknownField | None, other: UnknownField) -> UnknownFiel
     if kind != other.type:
         numbers = all(pa.types.is_integer(each) or pa.types.is_floating(each) for each in (kind, other.type))
         kind = pa.float64() if numbers else pa.string()
-    return UnknownField(one.rows + other.rows, kind)
+    return UnknownField(one.rows + other.rows, kind, nested=one.nested and other.nested)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.records.kernels.jit import inline_jit, jit
 
-__all__ = ["hex_digits", "scan_objects", "unescape"]
+__all__ = ["hex_digits", "next_member", "next_value", "past_blanks", "scan_objects", "unescape"]
 
 # What stands in a member's place; ABSENT is also an explicit null.
 ABSENT = 0
@@ -44,7 +44,7 @@ _AFTER = 2
 
 
 @inline_jit
-def _blank(source: Any, at: int, stop: int) -> int:
+def past_blanks(source: Any, at: int, stop: int) -> int:
     while at < stop and (source[at] == 32 or source[at] == 10 or source[at] == 9 or source[at] == 13):
         at += 1
     return at
@@ -69,21 +69,43 @@ def hex_digits(source: Any, at: int) -> int:
 
 
 @inline_jit
+def _special(c: int) -> int:
+    """1 for a byte that ends a string or does not just stand for itself in it."""
+    return (c == _QUOTE) | (c == _BACKSLASH) | (c < 32)
+
+
+@inline_jit
+def _plain(source: Any, at: int, stop: int) -> int:
+    """The next special byte; ``stop`` if there is none."""
+    while stop - at >= 16:  # by vector instructions
+        found = 0
+        for i in range(16):
+            found |= _special(int(source[at + i]))
+        if found:
+            break
+        at += 16
+    while at < stop and not _special(int(source[at])):
+        at += 1
+    return at
+
+
+@inline_jit
 def _string(source: Any, at: int, stop: int) -> tuple[int, bool]:
     """From behind the quote to behind the closing one, and whether there is a backslash; -1 for a bad one.
 
     A surrogate has its other half, or there is no text that it stands for.
     """
     escaped = False
-    while at < stop:
+    while True:
+        at = _plain(source, at, stop)
+        if at >= stop:
+            return -1, False
         c = source[at]
         if c == _QUOTE:
             return at + 1, escaped
         if c < 32:
             return -1, False
         at += 1
-        if c != _BACKSLASH:
-            continue
         escaped = True
         if at >= stop:
             return -1, False
@@ -105,7 +127,6 @@ def _string(source: Any, at: int, stop: int) -> tuple[int, bool]:
                 at += 6
         elif not (e == 34 or e == 92 or e == 47 or e == 98 or e == 102 or e == 110 or e == 114 or e == 116):
             return -1, False
-    return -1, False
 
 
 @jit
@@ -179,7 +200,7 @@ def _nested(source: Any, at: int, stop: int) -> tuple[int, int]:
                     return at, DEEP
                 depth += 1
                 objects = (objects << 1) | (1 if c == 123 else 0)
-                at = _blank(source, at + 1, stop)
+                at = past_blanks(source, at + 1, stop)
                 state = _NAME if c == 123 else _VALUE
                 if at < stop and source[at] == (125 if c == 123 else 93):
                     state = _AFTER
@@ -187,7 +208,7 @@ def _nested(source: Any, at: int, stop: int) -> tuple[int, int]:
                 end, _ = _scalar(source, at, stop)
                 if end < 0:
                     return at, SYNTAX
-                at = _blank(source, end, stop)
+                at = past_blanks(source, end, stop)
                 state = _AFTER
         elif state == _NAME:
             if c != _QUOTE:
@@ -195,10 +216,10 @@ def _nested(source: Any, at: int, stop: int) -> tuple[int, int]:
             end, _ = _string(source, at + 1, stop)
             if end < 0:
                 return at, SYNTAX
-            at = _blank(source, end, stop)
+            at = past_blanks(source, end, stop)
             if at >= stop or source[at] != 58:
                 return at, SYNTAX
-            at = _blank(source, at + 1, stop)
+            at = past_blanks(source, at + 1, stop)
             state = _VALUE
         elif c == (125 if objects & 1 else 93):
             at += 1
@@ -206,9 +227,9 @@ def _nested(source: Any, at: int, stop: int) -> tuple[int, int]:
             objects >>= 1
             if depth == 0:
                 return at, GOOD
-            at = _blank(source, at, stop)
+            at = past_blanks(source, at, stop)
         elif c == 44:
-            at = _blank(source, at + 1, stop)
+            at = past_blanks(source, at + 1, stop)
             state = _NAME if objects & 1 else _VALUE
         else:
             return at, SYNTAX
@@ -289,7 +310,7 @@ def _field(source: Any, start: int, size: int, names: Any, name_ends: Any, guess
 
 
 @inline_jit
-def _name(source: Any, at: int, stop: int) -> tuple[int, int, bool]:
+def next_member(source: Any, at: int, stop: int) -> tuple[int, int, bool]:
     """Of the member at ``at``: where its value begins, where the name ends, and whether that has a backslash in it.
 
     For a bad one -1, and the position of what is wrong.
@@ -299,17 +320,17 @@ def _name(source: Any, at: int, stop: int) -> tuple[int, int, bool]:
     end, escaped = _string(source, at + 1, stop)
     if end < 0:
         return -1, at, False
-    at = _blank(source, end, stop)
+    at = past_blanks(source, end, stop)
     if at >= stop or source[at] != 58:
         return -1, at, False
-    at = _blank(source, at + 1, stop)
+    at = past_blanks(source, at + 1, stop)
     if at >= stop:
         return -1, at, False
     return at, end - 1, escaped
 
 
 @inline_jit
-def _value(source: Any, at: int, stop: int) -> tuple[int, int, int]:
+def next_value(source: Any, at: int, stop: int) -> tuple[int, int, int]:
     """Behind the value at ``at``, its kind, and GOOD, SYNTAX or DEEP; where what is wrong is, if it is bad."""
     c = source[at]
     if c == 123 or c == 91:
@@ -326,7 +347,7 @@ def _begin(source: Any, at: int, stop: int) -> int:
     """Where the value begins."""
     if stop - at >= 3 and source[at] == 0xEF and source[at + 1] == 0xBB and source[at + 2] == 0xBF:
         at += 3
-    return _blank(source, at, stop)
+    return past_blanks(source, at, stop)
 
 
 @jit
@@ -350,18 +371,18 @@ def scan_objects(
         if at >= stop or source[at] != 123:
             code = NO_OBJECT
         else:
-            at = _blank(source, at + 1, stop)
+            at = past_blanks(source, at + 1, stop)
         if code == GOOD and at < stop and source[at] == 125:
             at += 1
         else:
             while code == GOOD:
                 name = at + 1
-                at, name_end, escaped = _name(source, at, stop)
+                at, name_end, escaped = next_member(source, at, stop)
                 if at < 0:
                     at, code = name_end, SYNTAX
                     break
                 start = at
-                at, kind, code = _value(source, at, stop)
+                at, kind, code = next_value(source, at, stop)
                 if code != GOOD:
                     break
                 if escaped:
@@ -382,16 +403,16 @@ def scan_objects(
                     if kind != ABSENT and not (accepts[number] >> kind) & 1:
                         at, code, field = start, KIND, number
                         break
-                at = _blank(source, at, stop)
+                at = past_blanks(source, at, stop)
                 if at < stop and source[at] == 125:
                     at += 1
                     break
                 if at >= stop or source[at] != 44:
                     code = SYNTAX
                     break
-                at = _blank(source, at + 1, stop)
+                at = past_blanks(source, at + 1, stop)
         if code == GOOD:
-            at = _blank(source, at, stop)
+            at = past_blanks(source, at, stop)
             if at == stop:
                 continue
             code = TRAILING

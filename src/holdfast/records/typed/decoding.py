@@ -22,6 +22,8 @@ class UnknownField:
     """How many values have it, not null."""
     type: pa.DataType
     """What a column for it would be."""
+    nested: bool = False
+    """It is within a field that has a column, and its name has that one's before it: no column can be added for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

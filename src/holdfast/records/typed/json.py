@@ -12,23 +12,25 @@ bad values. A kernel checks the grammar and finds the members (kernels/json_scan
 * a decimal is exact, of a number or of a string; one that has not the room for it is bad
 * a string column takes everything: what is no string stands in it as its JSON text
 * dates and times are strings of ISO 8601; one without a zone is in the decoder's zone
+* a number out of its type's range is bad, with a point too: none becomes infinity
 * null and absent are null; a member that is there twice is bad
 """
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.records.kernels import json_fill as fill
+from holdfast.records.kernels import json_scalars as scalars
 from holdfast.records.kernels import json_scan as k
-from holdfast.records.kernels.jit import as_source, as_target
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.json_columns import converted
-from holdfast.records.typed.json_spans import JsonSchemaError, MemberSpans, accepted
+from holdfast.records.typed.json_rest import has_objects, rest_of
+from holdfast.records.typed.json_spans import JsonSchemaError, Members, MemberSpans, present_in
 from holdfast.records.typed.json_types import members_by_name, type_of
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -47,12 +49,11 @@ class JsonDecoder:
     ) -> None:
         """JsonSchemaError for a type that no JSON is decoded into, or an unknown time zone."""
         self._fields = [field for field in schema if not (rest and field.name == REST)]
-        for field in self._fields:
-            accepted(field)
-        try:
-            pc.assume_timezone(pa.array([0], pa.timestamp("us")), time_zone)
-        except pa.ArrowInvalid as error:
-            raise JsonSchemaError(f"time zone {time_zone!r}: {error}") from None
+        if time_zone != "UTC":  # which needs no data of time zones, whose loading takes a second
+            try:
+                pc.assume_timezone(pa.array([0], pa.timestamp("us")), time_zone)
+            except pa.ArrowInvalid as error:
+                raise JsonSchemaError(f"time zone {time_zone!r}: {error}") from None
         self._time_zone = time_zone
         self._rest = rest
         names = [field.name for field in self._fields] + ([REST] if rest else [])
@@ -60,10 +61,7 @@ class JsonDecoder:
         for name in self._wanted:
             if name not in names:
                 raise KeyError(f"there is no field {name!r}; there are {', '.join(names)}")
-        encoded = [field.name.encode() for field in self._fields]
-        self._names = np.frombuffer(b"".join(encoded) or b"\0", np.uint8)
-        self._name_ends = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-        self._accepts = np.array([accepted(field) for field in self._fields], np.int64)
+        self._members = Members.of(self._fields)
 
     @property
     def schema(self) -> pa.Schema:
@@ -79,65 +77,31 @@ class JsonDecoder:
         if values.type != pa.binary():
             raise TypeError(f"values are {values.type}: expected binary")
         spans = self.scanned(values)
-        columns: dict[str, pa.Array] = {}
-        for name in self._wanted:
-            if name == REST and self._rest:
-                columns[name] = None  # when it is known which rows are bad
-                continue
-            number = next(i for i, field in enumerate(self._fields) if field.name == name)
-            columns[name] = converted(self._fields[number].type, spans, number, self._time_zone)
-        bad = np.flatnonzero(spans.status[:, 0]).astype(np.int64)
-        if len(bad):
-            # A conversion may have failed after other columns of the row were made.
-            mask = pa.array(spans.status[:, 0] != 0)
-            nothing = {name: pa.scalar(None, column.type) for name, column in columns.items() if column is not None}
-            columns |= {name: pc.if_else(mask, null, columns[name]) for name, null in nothing.items()}
-            spans = _without(spans, spans.status[:, 0] != 0)
-        if REST in columns and self._rest:
-            columns[REST] = _rest(spans, len(values))
+        rest = self._rest and REST in self._wanted
+        made: dict[str, pa.Array] = {}
+        for number, field in enumerate(self._fields):
+            if field.name in self._wanted or (rest and has_objects(field.type)):
+                made[field.name] = converted(field.type, spans, number, self._time_zone)
+        is_bad = spans.status[:, 0] != 0
+        bad = np.flatnonzero(is_bad).astype(np.int64)
+        if len(bad):  # a conversion may have failed after other columns of the row were made
+            mask = pa.array(is_bad)
+            made = {name: pc.if_else(mask, pa.scalar(None, one.type), one) for name, one in made.items()}
+        found = [replace(each, unknown=each.unknown_in(is_bad)) for each in spans.all()]
+        if rest:
+            made[REST] = rest_of(found)
         status = spans.status[bad]
         return Decoded(
             rows=len(values),
-            columns=columns,
+            columns={name: made[name] for name in self._wanted},
             bad=bad,
             why=lambda index: self._why(status[index], values[int(bad[index])].as_py()),
-            unknown=unknown_of(spans),
+            unknown=unknown_of(found),
         )
 
     def scanned(self, values: pa.Array) -> MemberSpans:
         """Where the members of the values are, and which values are bad by grammar, kind or text."""
-        rows = len(values)
-        _, offsets, data = values.buffers()
-        ends = np.frombuffer(offsets, np.int32, rows + 1, values.offset * 4) if rows else np.zeros(1, np.int32)
-        present = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.uint8)
-        size = int(ends[-1]) - int(ends[0])
-        source = as_source(data if data is not None and size else bytes(1))
-        fields = len(self._fields)
-        spans = MemberSpans(
-            starts=np.empty((fields, rows), np.int32),
-            ends=np.empty((fields, rows), np.int32),
-            kinds=np.zeros((fields, rows), np.uint8),
-            status=np.zeros((rows, 3), np.int64),
-            # The shortest member and its comma, "":1, have five bytes. Pages that are not used cost nothing.
-            unknown=np.empty((size // 5 + rows + 1, k.UNKNOWN_FIELDS), np.int32),
-            source=source,
-        )
-        longest = int(np.diff(ends).max()) if rows else 0
-        found = k.scan_objects(
-            source,
-            ends,
-            present,
-            self._names,
-            self._name_ends,
-            self._accepts,
-            spans.starts,
-            spans.ends,
-            spans.kinds,
-            spans.unknown,
-            as_target(np.empty(longest + 1, np.uint8)),
-            spans.status,
-        )
-        spans = MemberSpans(spans.starts, spans.ends, spans.kinds, spans.status, spans.unknown[:found], source)
+        spans = self._members.scan(values)
         _check_text(values, spans)
         return spans
 
@@ -161,60 +125,35 @@ class JsonDecoder:
         return f"field {field.name}: expected {field.type}, found {found}"
 
 
-def _without(spans: MemberSpans, bad: Array) -> MemberSpans:
-    unknown = spans.unknown[~bad[spans.unknown[:, 0]]] if len(spans.unknown) else spans.unknown
-    return MemberSpans(spans.starts, spans.ends, spans.kinds, spans.status, unknown, spans.source)
-
-
 def _check_text(values: pa.Array, spans: MemberSpans) -> None:
     """Marks values that are not UTF-8. One look at all of them, which is enough if they are."""
     text = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), offset=values.offset)
     try:
         text.validate(full=True)
-        return
     except pa.ArrowInvalid:
-        pass
-    for row in _not_text(text, 0):
-        try:
-            values[row].as_py().decode()
-        except UnicodeDecodeError as error:
-            spans.status[row] = (k.NOT_UTF8, error.start, -1)
-            spans.kinds[:, row] = k.ABSENT
+        positions = np.empty(len(values), np.int64)
+        ends = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
+        scalars.not_utf8(spans.source, ends, present_in(values), positions)
+        bad = np.flatnonzero(positions >= 0)
+        spans.status[bad] = k.NOT_UTF8, 0, -1
+        spans.status[bad, 1] = positions[bad]
+        spans.kinds[:, bad] = k.ABSENT
 
 
-def _not_text(text: pa.Array, first: int) -> list[int]:
-    """The rows that are not UTF-8, by halves."""
-    try:
-        text.validate(full=True)
-        return []
-    except pa.ArrowInvalid:
-        if len(text) == 1:
-            return [first]
-    half = len(text) // 2
-    return _not_text(text.slice(0, half), first) + _not_text(text.slice(half), first + half)
-
-
-def _rest(spans: MemberSpans, rows: int) -> pa.Array:
-    unknown = spans.unknown
-    # Name and value with quotes, colon, and comma or brace.
-    size = int((unknown[:, 2] - unknown[:, 1] + unknown[:, 4] - unknown[:, 3] + 7).sum(dtype=np.int64)) + 1
-    if size > 2**31 - 1:
-        raise ValueError(f"{rows} values have {size} bytes that no column is for: decode fewer at a time")
-    out, ends, present = np.empty(size, np.uint8), np.zeros(rows + 1, np.int32), np.zeros(rows, np.uint8)
-    used = fill.fill_rest(spans.source, unknown, len(unknown), rows, as_target(out), ends, present)
-    valid = pa.py_buffer(np.packbits(present, bitorder="little"))
-    buffers = [valid, pa.py_buffer(ends), pa.py_buffer(out[:used])]
-    return pa.Array.from_buffers(pa.string(), rows, buffers, rows - int(present.sum()))
-
-
-def unknown_of(spans: MemberSpans) -> dict[str, UnknownField]:
-    """What the members are that have no column; the first MOST_UNKNOWN names."""
-    found: dict[str, UnknownField] = {}
-    for name, members in members_by_name(spans).items():
-        there = members[members[:, 5] != k.ABSENT]
-        if len(there) and len(found) < MOST_UNKNOWN:
-            found[name] = UnknownField(len(there), type_of(spans.source, there))
-    return found
+def unknown_of(found: list[MemberSpans]) -> dict[str, UnknownField]:
+    """What the members are that have no column; the first MOST_UNKNOWN names. What is within others has their names
+    before its own, with a dot between, as ``at.element.x``."""
+    told: dict[str, UnknownField] = {}
+    for spans in found:
+        for name, members in members_by_name(spans).items():
+            there = members[members[:, 5] != k.ABSENT]
+            if len(there) and len(told) < MOST_UNKNOWN:
+                before = told.get(spans.path + name)
+                rows, kind = len(there), type_of(spans.source, there)
+                if before is not None:  # a name with a dot in it reads as one that is within another
+                    rows, kind = before.rows + rows, kind if kind == before.type else pa.string()
+                told[spans.path + name] = UnknownField(rows, kind, nested=bool(spans.path))
+    return told
 
 
 def _shown(value: bytes) -> str:
@@ -222,10 +161,16 @@ def _shown(value: bytes) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
+def _float(text: str) -> float | str:
+    """As it is written if no float64 is near."""
+    return text if np.isinf(float(text)) else float(text)
+
+
 def _member(value: bytes, name: str) -> str:
     """For a message about a value whose grammar is right."""
     try:
-        text = json.dumps(json.loads(value.decode("utf-8-sig")).get(name), ensure_ascii=False)
+        found = json.loads(value.decode("utf-8-sig"), parse_float=_float)
+        text = json.dumps(found.get(name), ensure_ascii=False)
     except ValueError:  # Python reads no whole number of some thousand digits
         return "a number of very many digits"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
