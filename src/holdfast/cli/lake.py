@@ -63,7 +63,7 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
               default="read_committed", show_default=True)  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="One more of the source, as kafka.*.")
 @click.option("--max-records-per-batch", default=500_000, show_default=True)
-@click.option("--trigger", "trigger_s", default=2.0, show_default=True, metavar="SECONDS", help="Time between batches.")
+@click.option("--trigger", "trigger_s", default=1.0, show_default=True, metavar="SECONDS", help="Time between batches.")
 @click.option("--no-fail-on-data-loss", is_flag=True, help="Go on where the log lost records; the table notes it.")
 @click.option("--maintain-every", default=50, show_default=True, metavar="COMMITS",
               help="Compaction and clean-up while landing; 0: never.")  # fmt: skip

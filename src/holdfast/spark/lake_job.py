@@ -60,7 +60,7 @@ class LakeJob:
     starting_offsets: str = "earliest"
     """Of partitions that the table has nothing of."""
     max_offsets_per_batch: int = 500_000
-    trigger_s: float = 2.0
+    trigger_s: float = 1.0
     fail_on_data_loss: bool = True
     """Without it, what the log has lost is noted in the table's position."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -6,12 +6,17 @@ Owns when a round is due. What a round does is holdfast.lake.upkeep's.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from holdfast.lake.errors import LakeError
 from holdfast.lake.table import Table
 from holdfast.lake.upkeep import maintain
 
 log = logging.getLogger(__name__)
+
+KEEP_MS: Final = 10 * 60_000
+"""States of the table that are older are forgotten: a lake makes one a second, and each commit of Iceberg writes down
+all that there are. Whoever reads one state for longer lets upkeep be, and calls it on a schedule of their own."""
 
 
 class Upkeeper:
@@ -41,7 +46,7 @@ class Upkeeper:
         """A failure is told and ends no batch: the next round does what this one did not."""
         try:
             for table in self._tables():
-                done = maintain(table)
+                done = maintain(table, keep_ms=KEEP_MS)
                 if done.compaction.files_before or done.expired or done.swept:
                     log.info(
                         "%s: %d files became %d, %d states forgotten, %d orphans removed",
