@@ -65,8 +65,8 @@ def make_table(
     store = store_of(location)
     if isinstance(store, LocalStore) and os.path.exists(os.path.join(store.location, OLD_LAKE)):
         raise TableError(
-            f"{location} was filled by an earlier holdfast lake, which had no tables: take it over as one of format "
-            "parquet, or use a new directory"
+            f"{location} was filled by an earlier holdfast lake, which had no tables: take it over, which a "
+            "lake of format parquet does, or use a new directory"
         )
     prove(store)
     if format == "delta":
