@@ -321,8 +321,9 @@ async def test_a_described_cluster_and_coordinators_are_those_of_the_listener_to
     keys = {partition_for(name, 3): name for name in ("a", "b", "c", "d", "e", "f", "g", "h")}
     assert sorted(keys) == [0, 1, 2]
     wanted = {"coordinator_keys": tuple(keys[n] for n in range(3)), "key_type": 0}
+    membership = SimpleNamespace(is_current=True)
     for listener, ports in ((CLIENTS, [9001, 9002]), (INSIDE, [9101, 9102, 9103])):
-        async with served(listener, metadata=several(), config=config) as client:
+        async with served(listener, metadata=several(), config=config, membership=membership) as client:
             cluster = await client.ask(ApiKey.DESCRIBE_CLUSTER, 0, {})
             found = await client.ask(ApiKey.FIND_COORDINATOR, 4, wanted)
         assert [int(b.port) for b in cluster.brokers] == ports
