@@ -58,6 +58,8 @@ def test_unknown_fields_of_several_tasks_are_one() -> None:
     one = joined_unknown(None, UnknownField(2, pa.int64()))
     assert joined_unknown(one, UnknownField(3, pa.float64())) == UnknownField(5, pa.float64())
     assert joined_unknown(one, UnknownField(3, pa.bool_())) == UnknownField(5, pa.string())
+    within = UnknownField(1, pa.int64(), nested=True)
+    assert joined_unknown(within, within) == UnknownField(2, pa.int64(), nested=True)
 
 
 def test_spark_D11_a_lake_reads_committed_records_unless_it_is_told_otherwise(tmp_path: Path) -> None:
