@@ -323,7 +323,7 @@ async def test_a_described_cluster_and_coordinators_are_those_of_the_listener_to
     wanted = {"coordinator_keys": tuple(keys[n] for n in range(3)), "key_type": 0}
     membership = SimpleNamespace(is_current=True)
     for listener, ports in ((CLIENTS, [9001, 9002]), (INSIDE, [9101, 9102, 9103])):
-        async with served(listener, metadata=several(), config=config, membership=membership) as client:
+        async with served(listener, metadata=several(), config=config, membership=membership, broker_id=1) as client:
             cluster = await client.ask(ApiKey.DESCRIBE_CLUSTER, 0, {})
             found = await client.ask(ApiKey.FIND_COORDINATOR, 4, wanted)
         assert [int(b.port) for b in cluster.brokers] == ports
