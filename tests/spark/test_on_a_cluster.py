@@ -1,0 +1,106 @@
+"""A cluster of two machines that share one folder, with Holdfast shipped as docs/spark.md says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+import pyspark_holdfast
+from holdfast.testing import Cluster, Hosts
+from tests.spark import cluster_job
+from tests.spark.spark_hosts import HOME, spark_on
+
+pytestmark = pytest.mark.spark
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def documented() -> list[str]:
+    """The commands of the section "On a cluster"."""
+    section = (REPOSITORY / "docs/spark.md").read_text().partition("\n## On a cluster\n")[2].partition("\n## ")[0]
+    (block,) = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return block.splitlines()
+
+
+def commands(master: str, address: str, job: str) -> str:
+    """A script of them. The network is spared: what pip would fetch is what these tests have, and Holdfast itself is
+    put into the virtualenv, so that it is in the archive and nowhere else on a host."""
+    make, install, pack, python, submit = documented()
+    assert install == "environment/bin/pip install 'holdfast[spark,lake]'"
+    assert "spark://HOST:7077" in submit and "=ADDRESS " in submit and submit.endswith(" job.py")
+    submit = submit.replace("spark://HOST:7077", master).replace("ADDRESS", address).replace("job.py", job)
+    installed = f"{sys.executable} install.py"
+    return "\n".join(("set -e", f"{make} --without-pip", installed, pack, python, submit))
+
+
+INSTALL = """
+import shutil
+from pathlib import Path
+(packages,) = Path("environment/lib").glob("python*/site-packages")
+for source in {sources!r}:
+    shutil.copytree(source, packages / Path(source).name, ignore=shutil.ignore_patterns("__pycache__"))
+lines = [f"import site; site.addsitedir({{each!r}})" for each in {others!r}]
+(packages / "those-of-the-tests.pth").write_text("\\n".join(lines) + "\\n")
+"""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.long(
+    "six JVMs, and an environment that each machine unpacks; every run has the probe of a shared place "
+    "(tests/unit/spark/test_shared_path.py) and tasks on two executors (test_executors_say_what_they_lack)"
+)
+def test_two_machines_read_write_and_land_like_one_process(spark: Any, tmp_path: Path, topic: str) -> None:
+    shared, alone, driver = (tmp_path / name for name in ("shared", "alone", "driver"))
+    for folder in (shared, alone, driver, driver / "elsewhere"):
+        folder.mkdir()
+    sources = [str(Path(each.__file__).parent) for each in (holdfast, pyspark_holdfast)]
+    (driver / "install.py").write_text(INSTALL.format(sources=sources, others=site.getsitepackages()))
+    shutil.copy(cluster_job.__file__, driver / "job.py")
+    with Hosts(2, disks=0) as hosts:
+        up = [sys.executable, "-m", "holdfast.cli.main", "up", "--host", hosts.address]
+        with Cluster(brokers=1, log_dirs=1, up=up) as cluster, spark_on(hosts, tmp_path, shared) as master:
+            produce(cluster.bootstrap, topic)
+            job = f"job.py {cluster.bootstrap} {topic} {shared} {driver}/elsewhere answer.json"
+            unset = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
+            environ = {name: value for name, value in os.environ.items() if name not in unset}
+            environ |= {"PATH": f"{HOME / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+            script = commands(master, hosts.address, job)
+            done = subprocess.run(
+                ["sh", "-c", script], cwd=driver, env=environ, capture_output=True, text=True, timeout=380, check=False
+            )
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+            there = json.loads((driver / "answer.json").read_text())
+            here = cluster_job.work(spark, cluster.bootstrap, topic, str(alone))
+    assert there["driver"].startswith(str(driver / "environment")), "the driver, too, has what was shipped"
+    assert there["hosts"] == ["host-1", "host-2"], "tasks ran on both"
+    for what in ("read", "written", "landed", "table"):
+        assert there[what] == here[what], what
+    assert there["landed"] == [4000, 0] and there["table"] == sorted(range(4000))
+    assert re.search(r"location '.*/elsewhere/table' is not shared: host host-[12] ", there["refused"]), there[
+        "refused"
+    ]
+    assert list((driver / "elsewhere").rglob("*.parquet")) == []
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    names = (topic, f"{topic}-shared", f"{topic}-alone")
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 4, 1) for name in names]).values():
+        future.result(60)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for n in range(4000):
+        producer.produce(topic, json.dumps({"n": n}).encode(), b"k%d" % n, n % 4)
+    assert producer.flush(60) == 0
