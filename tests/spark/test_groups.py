@@ -1,7 +1,8 @@
-"""The source beside consumer groups, against a real cluster; nothing here needs the JVM."""
+"""The source beside consumer groups, against a real cluster."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,11 @@ from holdfast.spark.reader import HoldfastReader, HoldfastStreamReader
 from holdfast.testing import wait_for
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.testing import Cluster
 
+pytestmark = pytest.mark.spark
 OFFSETS = StructType([StructField("offset", LongType())])
 
 
@@ -52,6 +56,27 @@ def lags(cluster: Cluster, group: str, topic: str, partitions: int) -> dict[int,
     ends = admin.list_offsets({each: OffsetSpec.latest() for each in asked})
     return {each.partition: found.result(30).offset - at[each.partition] for each, found in ends.items() if
             each.partition in at}  # fmt: skip
+
+
+def test_a_group_is_told_of_batches_that_are_in_the_checkpoint(
+    spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    produced(topic, [b"%d" % i for i in range(30)], partitions=3)
+    group, checkpoint, seen = f"{topic}-lag", tmp_path / "checkpoint", {}
+
+    def look(_: Any, batch: int) -> None:
+        finished = {int(each.name) for each in (checkpoint / "commits").glob("[0-9]*")}
+        seen[batch] = (finished, sum(lags(cluster, group, topic, 3).values()))
+
+    stream = spark.readStream.format("holdfast").option("kafka.bootstrap.servers", cluster.bootstrap)
+    stream = stream.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 15)
+    landing = stream.option("commitOffsetsToGroup", group).load().writeStream.foreachBatch(look)
+    query = landing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    assert query.exception() is None
+    # While a batch runs the group stands where the last one ended, and at the end when all is read.
+    assert seen == {0: (set(), 30), 1: ({0}, 15)}
+    assert lags(cluster, group, topic, 3) == {0: 0, 1: 0, 2: 0}
 
 
 def test_a_group_stands_where_the_last_finished_batch_ended(cluster: Cluster, produced: Any, topic: str) -> None:
