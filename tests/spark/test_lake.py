@@ -228,6 +228,8 @@ def test_spark_D12_D17_D18_names_and_types_of_columns(
     result = run(job(format="iceberg", schema=schema, headers=True, time_zone="Europe/Berlin"), spark)
     [row] = values_of(result, 'batch, epoch("at"), _timestampType, _headers[1]."key"')
     assert row == (7, 1719828000.0, 0, "n")
+    with pytest.raises(SchemaError, match="was begun with time zone Europe/Berlin, not UTC"):
+        run(job(format="iceberg", schema=schema, headers=True), spark)
     [file] = (tmp_path / "table").rglob("*.parquet")
     kinds = {each.name: str(each.logical_type) for each in map(pq.ParquetFile(file).schema.column, range(4))}
     assert "timeUnit=microseconds" in kinds["_timestamp"], "INT96 is read without its zone"

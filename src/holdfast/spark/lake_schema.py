@@ -22,6 +22,8 @@ from holdfast.spark.topics import Topics
 
 SAMPLE_BYTES: Final = 16 << 20
 """A sample has no more, however large records are."""
+KEPT_FILE: Final = "holdfast-lake.json"
+"""In the checkpoint: what all runs of a job must have in common and the table does not say."""
 ADDED: Final = (*PLACE, REST)
 
 
@@ -54,7 +56,28 @@ def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: R
         rest=job.values == "json" and job.new_fields == "rest" and (table is None or REST in table.schema().names),
     )
     values.schema()  # fails here, before anything is made
+    if job.values == "json":
+        _keep_time_zone(job)
     return values
+
+
+def _keep_time_zone(job: LakeJob) -> None:
+    """SchemaError if the checkpoint was begun with another one: half of the times would be others than they say."""
+    file = job.checkpoint / KEPT_FILE
+    try:
+        kept = json.loads(file.read_text())["time_zone"]
+    except FileNotFoundError:
+        job.checkpoint.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"time_zone": job.time_zone}))
+        return
+    except (ValueError, KeyError, TypeError):  # cut short by a crash, before anything was landed by it
+        file.write_text(json.dumps({"time_zone": job.time_zone}))
+        return
+    if kept != job.time_zone:
+        raise SchemaError(
+            f"checkpoint {job.checkpoint} was begun with time zone {kept}, not {job.time_zone}: times without a zone "
+            "in one table are all of one"
+        )
 
 
 def _told(job: LakeJob, table: Table | None) -> Values:

@@ -1,8 +1,9 @@
 """The Arrow types of JSON that nobody has told the types of: of members without a column, and of a sample.
 
-Whole numbers are int64 (float64 where one is larger), numbers with a point are float64, ISO dates stay strings,
-objects are structs. Members of several types, and those that are always null, are strings: a column of strings takes
-everything, as JSON text. Spark's inference has the same rules but for its order: here fields stand as they first came.
+Whole numbers are int64, where one is larger a decimal of 38 digits; numbers with a point are float64, ISO dates stay
+strings, objects are structs. Members of several types, and those that are always null, are strings: a column of strings
+takes everything, as JSON text. Spark's inference has the same rules but for its order: here fields stand as they first
+came.
 """
 
 import json
@@ -18,6 +19,7 @@ from holdfast.records.typed.json_spans import Array, MemberSpans, accepted, span
 
 MOST_LOOKED_AT: Final = 20_000
 """Values of one member that its type is taken from."""
+WIDE: Final = pa.decimal128(38, 0)
 _DIGITS: Final = 18
 """A whole number of so many fits into int64 for sure."""
 
@@ -29,7 +31,9 @@ def type_of(source: Any, members: Array) -> pa.DataType:
         return pa.bool_()
     if kinds == {k.INTEGER}:
         lengths = members[:, 4] - members[:, 3]
-        return pa.int64() if int(lengths.max()) <= _DIGITS or _fits(source, members) else pa.float64()
+        if int(lengths.max()) <= _DIGITS or _fits(source, members, pa.int64()):
+            return pa.int64()
+        return WIDE if _fits(source, members, WIDE) else pa.string()
     if kinds <= {k.INTEGER, k.NUMBER}:
         return pa.float64()
     if kinds in ({k.OBJECT}, {k.ARRAY}):
@@ -37,9 +41,9 @@ def type_of(source: Any, members: Array) -> pa.DataType:
     return pa.string()
 
 
-def _fits(source: Any, members: Array) -> bool:
+def _fits(source: Any, members: Array, kind: pa.DataType) -> bool:
     try:
-        pc.cast(_texts(source, members), pa.int64())
+        pc.cast(_texts(source, members), kind)
     except pa.ArrowInvalid:
         return False
     return True
