@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.lake.opening import open_table
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake import LakeJob, LakeProgress, LakeResult, run
-from holdfast.spark.lake_values import SchemaError
 from holdfast.testing import wait_for
 from tests.contracts.lake_tables import duckdb_rows, scan_of
 

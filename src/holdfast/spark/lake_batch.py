@@ -20,8 +20,9 @@ from holdfast.lake.side import SidePlan, land_both, plan_side, side_batch, side_
 from holdfast.lake.table import Batch, Table, now_ms
 from holdfast.model.types import TopicPartition
 from holdfast.records.typed.decoding import UnknownField
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake_plan import BatchPlan, joined_plan
-from holdfast.spark.lake_values import NewFields, SchemaError, Values
+from holdfast.spark.lake_values import NewFields, Values
 from holdfast.spark.lake_write import LandTask, LostOffsets, Steps, TaskFiles, joined_unknown, land_task
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Range, tasks_of

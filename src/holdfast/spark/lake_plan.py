@@ -22,7 +22,7 @@ from holdfast.spark.stream_plan import known
 from holdfast.spark.topics import Topics
 
 
-class CheckpointError(RuntimeError):
+class LakeCheckpointError(RuntimeError):
     """Spark's checkpoint does not say what a batch is."""
 
 
@@ -39,10 +39,10 @@ class BatchPlan:
 
 
 def plan_of(checkpoint: Path, batch: int) -> BatchPlan:
-    """From Spark's offset log. CheckpointError, naming the file, where it says too little."""
+    """From Spark's offset log. LakeCheckpointError, naming the file, where it says too little."""
     after = _noted(checkpoint, batch)
     if after is None:
-        raise CheckpointError(f"{_file(checkpoint, batch)} is not there: Spark writes it before it begins a batch")
+        raise LakeCheckpointError(f"{_file(checkpoint, batch)} is not there: Spark writes it before it begins a batch")
     before = _noted(checkpoint, batch - 1) if batch else None
     starts = {**(before.positions if before is not None else {}), **after.begins}
     ranges = []
@@ -63,7 +63,7 @@ def has_begun(checkpoint: Path) -> bool:
 
 
 def check_newest(checkpoint: Path) -> None:
-    """CheckpointError if the newest batch that Spark has noted cannot be read: Spark's words for that name no file."""
+    """LakeCheckpointError if the newest batch Spark has noted cannot be read: Spark's words for that name no file."""
     numbers = [int(each.name) for each in _folder(checkpoint).glob("*") if each.name.isdecimal()]
     if numbers:
         _noted(checkpoint, max(numbers))
@@ -87,7 +87,7 @@ def _noted(checkpoint: Path, batch: int) -> StreamOffset | None:
         found: OffsetJson = json.loads(lines[-1])
         return StreamOffset.from_json(found)
     except (ValueError, IndexError, AttributeError, TypeError):
-        raise CheckpointError(
+        raise LakeCheckpointError(
             f"{file} is damaged: {lines[-1][:80] if lines else ''!r}, expected the offsets of a batch. The table knows "
             "where it ends: delete the checkpoint to go on from there"
         ) from None

@@ -14,8 +14,9 @@ from holdfast.lake.data_files import plain
 from holdfast.lake.table import Table
 from holdfast.model.types import TopicPartition
 from holdfast.records.typed.json import REST
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake_job import LakeJob
-from holdfast.spark.lake_values import PLACE, VALUE, SchemaError, Values
+from holdfast.spark.lake_values import PLACE, VALUE, Values
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Range
 from holdfast.spark.topics import Topics

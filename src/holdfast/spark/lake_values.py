@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
+from holdfast.records.typed.schema_error import SchemaError
 
 Format = Literal["json", "raw", "struct", "avro"]
 NewFields = Literal["rest", "add", "drop", "fail"]
@@ -27,10 +28,6 @@ PLACE: Final = {
     "_headers": ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 }
 """Column of a table -> that of the source, and its type."""
-
-
-class SchemaError(ValueError):
-    """There is no usable schema for the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.records.typed.fixed import FixedLayout, LayoutError
+from holdfast.records.typed.fixed import FixedLayout
+from holdfast.records.typed.schema_error import SchemaError
 
 TEXT = "id:>i8, small:<u2, flag:u1, price:>f8"
 REFERENCE = [("id", ">q"), ("small", "<H"), ("flag", "B"), ("price", ">d")]
@@ -70,7 +71,7 @@ def test_a_bad_value_has_a_reason_and_a_tombstone_is_a_row() -> None:
     ],
 )
 def test_a_wrong_layout_is_named(text: str, named: str) -> None:
-    with pytest.raises(LayoutError, match=named):
+    with pytest.raises(SchemaError, match=named):
         FixedLayout.parse(text)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.json import JsonDecoder, inferred
-from holdfast.records.typed.json_spans import JsonSchemaError
+from holdfast.records.typed.schema_error import SchemaError
 
 FIELDS = pa.schema(
     [("id", pa.int64()), ("small", pa.int8()), ("price", pa.float64()), ("ok", pa.bool_()), ("name", pa.string())]
@@ -173,7 +173,7 @@ def test_spark_D15_a_time_without_a_zone_is_in_the_decoders_zone() -> None:
         [datetime.datetime(2024, 7, 1, 14), None],
         [1],
     )
-    with pytest.raises(JsonSchemaError, match="time zone 'Nowhere'"):
+    with pytest.raises(SchemaError, match="time zone 'Nowhere'"):
         JsonDecoder(FIELDS, time_zone="Nowhere")
 
 
@@ -213,7 +213,7 @@ def test_nested_fields_and_dates() -> None:
     assert only(pa.list_(pa.int64()), "[1, 2]", "[]", '["a"]', "[\n3]") == ([[1, 2], [], None, [3]], [2])
     assert only(pa.struct([("a", pa.string())]), '{"a": "q", "b": 1}', "{}") == ([{"a": "q"}, {"a": None}], [])
     assert only(pa.date32(), '"2024-02-29"', '"2024-02-30"') == ([datetime.date(2024, 2, 29), None], [1])
-    with pytest.raises(JsonSchemaError, match="field x: no JSON is decoded into binary"):
+    with pytest.raises(SchemaError, match="field x: no JSON is decoded into binary"):
         JsonDecoder(pa.schema([("x", pa.binary())]))
 
 

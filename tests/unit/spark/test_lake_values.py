@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast.records.typed.decoding import UnknownField
-from holdfast.records.typed.json_spans import JsonSchemaError
+from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake import LakeJob
 from holdfast.spark.lake_schema import given_schema
-from holdfast.spark.lake_values import SchemaError, Values
+from holdfast.spark.lake_values import Values
 from holdfast.spark.lake_write import joined_unknown
 from holdfast.spark.options import parse_read
 
@@ -30,7 +30,7 @@ def test_spark_D12_a_field_that_would_hide_a_column_is_refused_by_name() -> None
 def test_a_schema_that_is_none_is_refused_in_words() -> None:
     with pytest.raises(SchemaError, match="is neither a file, nor DDL, nor Spark's JSON"):
         given_schema('{"type": "struct"}')
-    with pytest.raises(JsonSchemaError, match="field m: no JSON is decoded into map"):
+    with pytest.raises(SchemaError, match="field m: no JSON is decoded into map"):
         Values(format="json", fields=pa.schema([("m", pa.map_(pa.string(), pa.int32()))])).schema()
 
 

@@ -17,14 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.records.typed.decoding import Decoded
+from holdfast.records.typed.schema_error import SchemaError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 _KINDS: Final = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
-
-
-class LayoutError(ValueError):
-    """The text is no layout of a fixed-width value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +40,18 @@ class FixedLayout:
     def parse(cls, text: str) -> "FixedLayout":
         """``name:type, ...``; a type is ``<`` or ``>`` (byte order) and i, u or f with its bytes, as ``>i8``.
 
-        One byte needs no order. LayoutError names the field that is wrong.
+        One byte needs no order. SchemaError names the field that is wrong.
         """
         fields: dict[str, str] = {}
         for part in text.split(","):
             name, _, kind = (piece.strip() for piece in part.partition(":"))
             ordered = kind[:1] in ("<", ">")
             if not name or kind.lstrip("<>") not in _KINDS or len(kind) - ordered != 2:
-                raise LayoutError(f"field {part.strip()!r}: expected name:type with a type like >i8, <f4 or u1")
+                raise SchemaError(f"field {part.strip()!r}: expected name:type with a type like >i8, <f4 or u1")
             if not ordered and kind[1] != "1":
-                raise LayoutError(f"field {name!r}: type {kind} needs its byte order, >{kind} or <{kind}")
+                raise SchemaError(f"field {name!r}: type {kind} needs its byte order, >{kind} or <{kind}")
             if name in fields:
-                raise LayoutError(f"field {name!r} is there twice")
+                raise SchemaError(f"field {name!r} is there twice")
             fields[name] = kind
         return cls(np.dtype(list(fields.items())), tuple(fields))
 

@@ -30,8 +30,9 @@ from holdfast.records.kernels import json_scan as k
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.json_columns import converted
 from holdfast.records.typed.json_rest import has_objects, rest_of
-from holdfast.records.typed.json_spans import JsonSchemaError, Members, MemberSpans, present_in
+from holdfast.records.typed.json_spans import Members, MemberSpans, present_in
 from holdfast.records.typed.json_types import members_by_name, type_of
+from holdfast.records.typed.schema_error import SchemaError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -47,13 +48,13 @@ class JsonDecoder:
     def __init__(
         self, schema: pa.Schema, *, time_zone: str = "UTC", rest: bool = False, columns: Sequence[str] | None = None
     ) -> None:
-        """JsonSchemaError for a type that no JSON is decoded into, or an unknown time zone."""
+        """SchemaError for a type that no JSON is decoded into, or an unknown time zone."""
         self._fields = [field for field in schema if not (rest and field.name == REST)]
         if time_zone != "UTC":  # which needs no data of time zones, whose loading takes a second
             try:
                 pc.assume_timezone(pa.array([0], pa.timestamp("us")), time_zone)
             except pa.ArrowInvalid as error:
-                raise JsonSchemaError(f"time zone {time_zone!r}: {error}") from None
+                raise SchemaError(f"time zone {time_zone!r}: {error}") from None
         self._time_zone = time_zone
         self._rest = rest
         names = [field.name for field in self._fields] + ([REST] if rest else [])

@@ -13,15 +13,12 @@ import pyarrow as pa
 from holdfast.records.kernels import json_fill as fill
 from holdfast.records.kernels import json_scan as k
 from holdfast.records.kernels.jit import as_source, as_target
+from holdfast.records.typed.schema_error import SchemaError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 MOST_BYTES: Final = 2**31 - 1
 """Of one column of one batch: Arrow's strings have 32-bit offsets."""
-
-
-class JsonSchemaError(ValueError):
-    """A schema that no JSON is decoded into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +69,7 @@ class MemberSpans:
 
 
 def accepted(column: pa.Field) -> int:
-    """A bit for each kind of JSON that a column takes. JsonSchemaError for a type that none is decoded into."""
+    """A bit for each kind of JSON that a column takes. SchemaError for a type that none is decoded into."""
     kind = column.type
     strings = 1 << k.STRING | 1 << k.ESCAPED
     if pa.types.is_string(kind):
@@ -94,7 +91,7 @@ def accepted(column: pa.Field) -> int:
         for each in kind:
             accepted(each)
         return 1 << k.OBJECT
-    raise JsonSchemaError(
+    raise SchemaError(
         f"field {column.name}: no JSON is decoded into {kind}; expected string, bool, a number, a decimal, date32, "
         "timestamp[us], timestamp[us, tz=UTC], or a list or struct of those"
     )
@@ -113,7 +110,7 @@ class Members:
 
     @classmethod
     def of(cls, fields: Iterable[pa.Field]) -> "Members":
-        """JsonSchemaError for a type that no JSON is decoded into."""
+        """SchemaError for a type that no JSON is decoded into."""
         fields = list(fields)
         encoded = [each.name.encode() for each in fields]
         return cls(
