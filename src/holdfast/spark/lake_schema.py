@@ -12,17 +12,15 @@ import pyarrow as pa
 
 from holdfast.lake.data_files import plain
 from holdfast.lake.table import Table
-from holdfast.model.types import TopicPartition
 from holdfast.records.typed.json import REST
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake_job import LakeJob
 from holdfast.spark.lake_values import PLACE, VALUE, Values
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Range
+from holdfast.spark.sample import sample
 from holdfast.spark.topics import Topics
 
-SAMPLE_BYTES: Final = 16 << 20
-"""A sample has no more, however large records are."""
 KEPT_FILE: Final = "holdfast-lake.json"
 """In the checkpoint: what all runs of a job must have in common and the table does not say."""
 ADDED: Final = (*PLACE, REST)
@@ -184,31 +182,7 @@ def _inferred(job: LakeJob, topics: Topics, options: ReadOptions) -> pa.Schema |
         for tp in tps
         if latest[tp] > earliest[tp]
     )
-    found = inferred(_sample(ranges, options))
+    found = inferred(sample(ranges, options, VALUE))
     if not len(found):
         raise SchemaError(f"no JSON object among the first records of topic {job.topic}: give a schema")
     return found
-
-
-def _sample(ranges: tuple[Range, ...], options: ReadOptions) -> pa.Array:
-    """Values of the ranges, up to ``SAMPLE_BYTES``, a share of them of each range."""
-    from holdfast.records.columns import ColumnDecoder
-    from holdfast.spark.fetching import RangeFetcher
-    from holdfast.spark.reader import ClusterGuide
-
-    decoder = ColumnDecoder((VALUE,), check_crc=options.check_crc)
-    share = SAMPLE_BYTES // max(1, len(ranges))
-    values: list[pa.Array] = []
-    for each in ranges:
-        size = 0
-        for part in RangeFetcher((each,), options, ClusterGuide(options)):
-            topic, number = TopicPartition(*part.tp)
-            found = decoder.decode(
-                part.chunk, start=part.start, end=part.end, topic=topic, partition=number, aborted=part.aborted
-            )
-            taken = [columns.arrays[VALUE] for columns in found]
-            values += taken
-            size += sum(array.nbytes for array in taken)
-            if size >= share:
-                break
-    return pa.concat_arrays(values) if values else pa.array([], pa.binary())

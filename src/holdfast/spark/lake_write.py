@@ -257,7 +257,7 @@ def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[
 
 def _guide(options: ReadOptions) -> Any:
     """The reader's, but that loss is not decided here: the driver has the table, and notes it there."""
-    from holdfast.spark.reader import ClusterGuide
+    from holdfast.spark.cluster_guide import ClusterGuide
 
     class LakeGuide(ClusterGuide):
         def bounds(self, tp: TopicPartition) -> tuple[Offset, Offset]:

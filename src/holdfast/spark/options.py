@@ -19,6 +19,11 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 """How Spark's offset JSON writes them."""
 
+FORMAT_OPTIONS: Final = (
+    "format", "schema", "schema.file", "message", "schema.subject", "schema.registry.url", "schema.registry.user",
+    "schema.registry.password", "schema.registry.token", "schema.registry.ca", "time.zone",
+)  # fmt: skip
+"""Each behind ``key.`` and ``value.``: typed_options.py parses them."""
 READ_OPTIONS: Final = (
     "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "startingOffsetsByTimestampStrategy",
@@ -27,6 +32,7 @@ READ_OPTIONS: Final = (
     "minPartitions", "maxRecordsPerPartition", "ordering", "failOnDataLoss", "onTopicRecreated", "includeHeaders",
     "groupIdPrefix", "commitOffsetsToGroup",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    *(f"{of}.{name}" for of in ("value", "key") for name in FORMAT_OPTIONS), "value.as", "badRecords",
 )  # fmt: skip
 WRITE_OPTIONS: Final = ("topic", "includeHeaders")
 SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
@@ -34,8 +40,8 @@ SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName", "outputMode", "m
 
 FORBIDDEN_READ: Final = {
     "auto.offset.reset": "use the option startingOffsets",
-    "key.deserializer": "keys are always read as bytes; use Spark functions to decode them",
-    "value.deserializer": "values are always read as bytes; use Spark functions to decode them",
+    "key.deserializer": "use the option key.format",
+    "value.deserializer": "use the option value.format",
     "enable.auto.commit": "the position is kept in Spark's checkpoint and nowhere else",
     "interceptor.classes": "nothing of the JVM runs on this path",
     "group.id": "no group is joined; commitOffsetsToGroup names one that is told where a stream stands, groupIdPrefix "

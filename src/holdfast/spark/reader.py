@@ -9,15 +9,18 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 
-from holdfast.model.types import BrokerId, LeaderEpoch, TopicPartition
+from holdfast.model.types import TopicPartition
+from holdfast.spark.cluster_guide import ClusterGuide
 from holdfast.spark.options import AtGroup, AtOffsets, OptionError, ReadOptions
-from holdfast.spark.ranges import Leader, LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
+from holdfast.spark.ranges import LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
+
+if TYPE_CHECKING:
+    from holdfast.spark.typed_columns import TypedColumns
 
 log = logging.getLogger(__name__)
 
@@ -85,43 +88,9 @@ def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
     return [Task(ranges) for ranges in planned]
 
 
-class ClusterGuide:
-    """Asks the cluster from an executor; imports what that takes only when something has changed."""
-
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
-        self._topics: Any = None
-
-    def _asked(self) -> Any:
-        if self._topics is None:
-            from holdfast.spark.topics import Topics
-
-            self._topics = Topics(self._options)
-        return self._topics
-
-    def leader(self, tp: TopicPartition) -> Leader:
-        found: Leader = self._asked().leader(tp)
-        return found
-
-    def broker(self, broker_id: BrokerId, epoch: LeaderEpoch | None) -> Leader | None:
-        found: Leader | None = self._asked().broker(broker_id, epoch)
-        return found
-
-    def bounds(self, tp: TopicPartition) -> tuple[int, int]:
-        found: tuple[int, int] = self._asked().bounds(tp)
-        return found
-
-    def is_gone(self, tp: TopicPartition, topic_id: UUID) -> bool:
-        topics = self._asked()
-        topics.leaders([tp])
-        gone: bool = topics.topic_ids({tp.topic: topic_id}).get(tp.topic, topic_id) != topic_id
-        return gone
-
-    def data_loss(self, text: str) -> None:
-        self._asked().data_loss(text)
-
-
-def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) -> Iterator[Any]:
+def read_ranges(
+    ranges: tuple[Range, ...], schema: Any, options: ReadOptions, typed: "TypedColumns | None" = None
+) -> Iterator[Any]:
     """Arrow record batches of the ranges with the schema's columns; runs in an executor."""
     from holdfast.spark.numba_cache import settle_cache
 
@@ -133,7 +102,13 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
     from holdfast.spark.fetching import RangeFetcher
 
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    decoder = ColumnDecoder(schema.fieldNames(), check_crc=options.check_crc)
+    rows = None
+    if typed is not None:
+        from holdfast.spark.typed_rows import TypedRows
+
+        rows = TypedRows(typed, arrow_schema)
+    names = schema.fieldNames() if rows is None else rows.source_columns
+    decoder = ColumnDecoder(names, check_crc=options.check_crc)
     for part in RangeFetcher(ranges, options, ClusterGuide(options)):
         found = decoder.decode(
             part.chunk,
@@ -144,7 +119,12 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
             aborted=part.aborted,
         )
         for columns in found:
-            yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+            if rows is None:
+                yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+            else:
+                yield from rows.batches(part.tp, columns.arrays)
+    if rows is not None:
+        rows.tell()
     if decoder.replaced_header_keys:
         log.warning(
             "%d headers have a key that is not UTF-8: U+FFFD stands for what cannot be read",
@@ -155,10 +135,11 @@ def read_ranges(ranges: tuple[Range, ...], schema: Any, options: ReadOptions) ->
 class HoldfastReader(DataSourceReader):
     """A batch read: offsets are settled when Spark plans the query."""
 
-    def __init__(self, schema: Any, options: ReadOptions) -> None:
-        check_schema(schema)
-        self._schema = schema
-        self._options = options
+    def __init__(self, schema: Any, options: ReadOptions, typed: "TypedColumns | None" = None) -> None:
+        """``typed``: what the schema is of, which is checked then; None for the bytes."""
+        if typed is None:
+            check_schema(schema)
+        self._schema, self._options, self._typed = schema, options, typed
 
     def partitions(self) -> list[InputPartition]:
         from holdfast.spark.topics import Topics, checked_start
@@ -194,7 +175,7 @@ class HoldfastReader(DataSourceReader):
                 end[tp] = latest[tp]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options)
+        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options, self._typed)
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -204,10 +185,11 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     is lost with them.
     """
 
-    def __init__(self, schema: Any, options: ReadOptions) -> None:
-        check_schema(schema)
-        self._schema = schema
-        self._options = options
+    def __init__(self, schema: Any, options: ReadOptions, typed: "TypedColumns | None" = None) -> None:
+        """``typed``: what the schema is of, which is checked then; None for the bytes."""
+        if typed is None:
+            check_schema(schema)
+        self._schema, self._options, self._typed = schema, options, typed
         self._topics_seen: Any = None
         self._first: OffsetJson | None = None
         self._target: dict[TopicPartition, LogEnd] | None = None
@@ -345,7 +327,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan_tasks(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options)
+        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options, self._typed)
 
     def commit(self, end: OffsetJson) -> None:
         """Nothing: the position is in Spark's checkpoint, and ``latestOffset`` tells a group of it."""

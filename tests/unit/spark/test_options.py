@@ -13,6 +13,8 @@ from holdfast.spark.options import (
     KAFKA_WRITE,
     NO_EFFECT_READ,
     NO_EFFECT_WRITE,
+    READ_OPTIONS,
+    WRITE_OPTIONS,
     AtOffsets,
     AtTimestamps,
     Named,
@@ -170,6 +172,22 @@ def test_spark_D28_the_table_of_settings_without_effect_is_that_of_the_docs() ->
     assert table == where | dict.fromkeys(both, "both")
     assert not (NO_EFFECT_READ.keys() & {*KAFKA_READ, *FORBIDDEN_READ})
     assert not (NO_EFFECT_WRITE.keys() & {*KAFKA_WRITE, *FORBIDDEN_WRITE})
+
+
+def options_in(text: str) -> set[str]:
+    """Those of the first column of each table of options."""
+    tables = re.findall(r"^\| option \| default \| meaning \|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    cells = [line.split("|")[1] for table in tables for line in table.splitlines()]
+    return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_the_tables_of_options_in_the_docs_are_those_that_are_taken() -> None:
+    """What is behind ``value.`` and ``key.`` stands there once, as ``value.``."""
+    page = (Path(__file__).parents[3] / "docs/spark.md").read_text()
+    reading, _, rest = page.partition("\n## Writing\n")
+    taken = {*READ_OPTIONS, *(f"kafka.{name}" for name in KAFKA_READ)}
+    assert options_in(reading) == {name for name in taken if not name.startswith("key.") or name == "key.format"}
+    assert options_in(rest) == {*WRITE_OPTIONS, *(f"kafka.{name}" for name in KAFKA_WRITE)}
 
 
 def test_spark_D10_order_is_kept_in_streams_and_not_in_batches_unless_said() -> None:

@@ -48,7 +48,8 @@ class JsonDecoder:
     def __init__(
         self, schema: pa.Schema, *, time_zone: str = "UTC", rest: bool = False, columns: Sequence[str] | None = None
     ) -> None:
-        """SchemaError for a type that no JSON is decoded into, or an unknown time zone."""
+        """SchemaError for a type that no JSON is decoded into, or an unknown time zone. With ``columns``, those of the
+        schema that are answered, nothing is told of unknown fields."""
         self._fields = [field for field in schema if not (rest and field.name == REST)]
         if time_zone != "UTC":  # which needs no data of time zones, whose loading takes a second
             try:
@@ -59,6 +60,7 @@ class JsonDecoder:
         self._rest = rest
         names = [field.name for field in self._fields] + ([REST] if rest else [])
         self._wanted = list(names if columns is None else columns)
+        self._narrowed = columns is not None
         for name in self._wanted:
             if name not in names:
                 raise KeyError(f"there is no field {name!r}; there are {', '.join(names)}")
@@ -70,7 +72,8 @@ class JsonDecoder:
         return pa.schema([(name, types[name]) for name in self._wanted])
 
     def narrowed(self, names: Sequence[str]) -> "JsonDecoder":
-        """One that answers these columns only. KeyError for a name that it has not."""
+        """One that answers these columns only, and tells nothing of unknown fields. KeyError for a name that it has
+        not."""
         return JsonDecoder(pa.schema(self._fields), time_zone=self._time_zone, rest=self._rest, columns=names)
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -97,7 +100,7 @@ class JsonDecoder:
             columns={name: made[name] for name in self._wanted},
             bad=bad,
             why=lambda index: self._why(status[index], values[int(bad[index])].as_py()),
-            unknown=unknown_of(found),
+            unknown={} if self._narrowed else unknown_of(found),
         )
 
     def scanned(self, values: pa.Array) -> MemberSpans:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.records.kernels import json_fill as fill
 from holdfast.records.kernels import json_scan as k
 from holdfast.records.kernels.jit import as_source, as_target
-from holdfast.records.typed.schema_error import SchemaError
+from holdfast.records.typed.json_targets import check_target
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -70,6 +70,7 @@ class MemberSpans:
 
 def accepted(column: pa.Field) -> int:
     """A bit for each kind of JSON that a column takes. SchemaError for a type that none is decoded into."""
+    check_target(column)
     kind = column.type
     strings = 1 << k.STRING | 1 << k.ESCAPED
     if pa.types.is_string(kind):
@@ -78,23 +79,13 @@ def accepted(column: pa.Field) -> int:
         return 1 << k.TRUE | 1 << k.FALSE
     if pa.types.is_integer(kind):
         return 1 << k.INTEGER
-    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+    if pa.types.is_floating(kind):
         return 1 << k.INTEGER | 1 << k.NUMBER
     if pa.types.is_decimal(kind):
         return 1 << k.INTEGER | 1 << k.NUMBER | strings
-    if pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz in (None, "UTC")):
-        return strings
     if pa.types.is_list(kind):
-        accepted(kind.value_field)
         return 1 << k.ARRAY
-    if pa.types.is_struct(kind):
-        for each in kind:
-            accepted(each)
-        return 1 << k.OBJECT
-    raise SchemaError(
-        f"field {column.name}: no JSON is decoded into {kind}; expected string, bool, a number, a decimal, date32, "
-        "timestamp[us], timestamp[us, tz=UTC], or a list or struct of those"
-    )
+    return 1 << k.OBJECT if pa.types.is_struct(kind) else strings
 
 
 @dataclass(frozen=True, slots=True)

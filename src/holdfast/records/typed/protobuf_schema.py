@@ -80,6 +80,26 @@ def registered_message(text: str, references: Sequence[tuple[str, str]], index: 
 
     A registry's name of a reference is the name by which files import it. Nothing is checked: it may have no columns.
     """
+    files = _registered_files(text, references)
+    file = _pool(files).FindFileByName(files[-1].name)
+    messages = list(file.message_types_by_name.values())
+    found = None
+    for at in index:
+        if not 0 <= at < len(messages):
+            raise SchemaError(f"it has no message with the index {', '.join(map(str, index))}")
+        found = messages[at]
+        messages = list(found.nested_types)
+    return found
+
+
+def registered_set(text: str, references: Sequence[tuple[str, str]]) -> bytes:
+    """The same as a descriptor set, for ``message_of``."""
+    made = _library("descriptor_pb2").FileDescriptorSet()
+    made.file.extend(_registered_files(text, references))
+    return bytes(made.SerializeToString())
+
+
+def _registered_files(text: str, references: Sequence[tuple[str, str]]) -> list[Any]:
     files = []
     for name, each in (*references, ("", text)):
         proto = _library("descriptor_pb2").FileDescriptorProto()
@@ -91,15 +111,7 @@ def registered_message(text: str, references: Sequence[tuple[str, str]], index: 
             raise SchemaError(f"it is no FileDescriptorProto: {error}") from None
         proto.name = name or "the value's own file"
         files.append(proto)
-    file = _pool(files).FindFileByName(files[-1].name)
-    messages = list(file.message_types_by_name.values())
-    found = None
-    for at in index:
-        if not 0 <= at < len(messages):
-            raise SchemaError(f"it has no message with the index {', '.join(map(str, index))}")
-        found = messages[at]
-        messages = list(found.nested_types)
-    return found
+    return files
 
 
 def _pool(files: Iterable[Any]) -> Any:
