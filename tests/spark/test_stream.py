@@ -49,6 +49,25 @@ def test_limited_batches_to_another_topic_and_on_after_a_restart(
     assert sorted(int(row.value) for row in copied) == list(range(1100))
 
 
+def test_batches_are_limited_by_their_bytes_in_the_log(
+    spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    values = [b"%d" % i if i % 2 else b"%d " % i + bytes(1000) for i in range(1200)]
+    # 600 kB in one partition and a fraction of that in the other, in batches of 16 kB at most
+    produced(topic, values, partitions=2, **{"batch.size": 16384})
+    got: list[list[bytes]] = []
+
+    def take(rows: Any, batch: int) -> None:
+        got.append([bytes(row.value) for row in rows.collect()])
+
+    rows = stream(spark, cluster, topic, maxBytesPerTrigger="200000").writeStream.foreachBatch(take)
+    query = rows.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    sizes = [sum(map(len, batch)) for batch in got]
+    assert all(120_000 < size <= 200_000 for size in sizes[:-1]) and len(sizes) in (4, 5)
+    assert sorted(value for batch in got for value in batch) == sorted(values)
+
+
 def test_a_live_stream_sees_new_records_and_new_partitions(
     spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
 ) -> None:

@@ -63,6 +63,8 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
               default="read_committed", show_default=True)  # fmt: skip
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="One more of the source, as kafka.*.")
 @click.option("--max-records-per-batch", default=500_000, show_default=True)
+@click.option("--max-bytes-per-batch", type=click.IntRange(min=1),
+              help="As records lie in the log, compressed; an estimate.")  # fmt: skip
 @click.option("--trigger", "trigger_s", default=1.0, show_default=True, metavar="SECONDS", help="Time between batches.")
 @click.option("--no-fail-on-data-loss", is_flag=True, help="Go on where the log lost records; the table notes it.")
 @click.option("--maintain-every", default=50, show_default=True, metavar="COMMITS",
@@ -114,6 +116,7 @@ def _run(topics: tuple[str, ...], to: str, checkpoint: Path, as_json: bool, driv
             starting_offsets=given["starting_offsets"],
             options={"kafka.isolation.level": given["isolation_level"], **_pairs(given["options"])},
             max_offsets_per_batch=given["max_records_per_batch"],
+            max_bytes_per_batch=given["max_bytes_per_batch"],
             trigger_s=given["trigger_s"],
             fail_on_data_loss=not given["no_fail_on_data_loss"],
             maintain_commits=given["maintain_every"],

@@ -130,6 +130,8 @@ class _Lake:
         job = self._job
         source = self._spark.readStream.format("holdfast").options(**source_options(job))
         source = source.option("maxOffsetsPerTrigger", job.max_offsets_per_batch)
+        if job.max_bytes_per_batch is not None:
+            source = source.option("maxBytesPerTrigger", job.max_bytes_per_batch)
         job.checkpoint.mkdir(parents=True, exist_ok=True)
         if not has_begun(job.checkpoint):
             source = source.option("startingOffsets", starting_offsets(table.position(), self._topics, self._options))

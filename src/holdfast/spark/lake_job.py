@@ -60,6 +60,8 @@ class LakeJob:
     starting_offsets: str = "earliest"
     """Of partitions that the table has nothing of."""
     max_offsets_per_batch: int = 500_000
+    max_bytes_per_batch: int | None = None
+    """As record batches lie in the log; an estimate (the option maxBytesPerTrigger)."""
     trigger_s: float = 1.0
     fail_on_data_loss: bool = True
     """Without it, what the log has lost is noted in the table's position."""

@@ -28,7 +28,7 @@ READ_OPTIONS: Final = (
     "subscribe", "subscribePattern", "assign",
     "startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp", "startingOffsetsByTimestampStrategy",
     "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
-    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "ordering", "failOnDataLoss", "onTopicRecreated", "includeHeaders",
     "groupIdPrefix", "commitOffsetsToGroup",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -174,6 +174,8 @@ class ReadOptions:
     fail_on_recreated: bool
     include_headers: bool
     max_offsets: int | None
+    max_bytes: int | None
+    """Of a micro-batch, as record batches lie in the log; estimated (byte_limit.py)."""
     min_offsets: int | None
     max_trigger_delay_s: float
     min_partitions: int | None
@@ -309,6 +311,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     else:
         for name in (
             "maxOffsetsPerTrigger",
+            "maxBytesPerTrigger",
             "minOffsetsPerTrigger",
             "maxTriggerDelay",
             "onTopicRecreated",
@@ -340,6 +343,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         == "fail",
         include_headers=options.flag("includeHeaders", False),
         max_offsets=maximum,
+        max_bytes=options.number("maxBytesPerTrigger", None),
         min_offsets=minimum,
         max_trigger_delay_s=_duration(options, "maxTriggerDelay", 15 * 60.0),
         min_partitions=options.number("minPartitions", None),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, SupportsTriggerAvailableNow
 
 from holdfast.model.types import TopicPartition
 from holdfast.spark.cluster_guide import ClusterGuide
@@ -194,6 +194,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._first: OffsetJson | None = None
         self._target: dict[TopicPartition, LogEnd] | None = None
         self._held_since: float | None = None
+        self._byte_limit: Any = None
         self._notice: Any = None
 
     def _topics(self) -> Any:
@@ -214,8 +215,10 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._first
 
     def getDefaultReadLimit(self) -> Any:
-        limit = self._options.max_offsets
-        return ReadMaxRows(limit) if limit is not None else ReadAllAvailable()
+        rows, size = self._options.max_offsets, self._options.max_bytes
+        if rows is not None:  # Spark takes one limit: that of bytes is known here
+            return ReadMaxRows(rows)
+        return ReadMaxBytes(size) if size is not None else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         topics = self._topics()
@@ -242,11 +245,23 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = {tp: end.offset for tp, end in ends.items()}
         if self._target is None and self._hold_back(found.positions, latest):
             latest = found.positions
-        elif isinstance(limit, ReadMaxRows):
-            latest = limited(found.positions, latest, limit.max_rows)
+        else:
+            latest = self._limited(found.positions, latest, limit)
         if not first and not found.begins and latest == before.positions:
             return start
         return end_of(latest, topics, ends, found.positions if first else found.begins).to_json()
+
+    def _limited(self, start: Positions, latest: Positions, limit: Any) -> Positions:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        size = self._options.max_bytes
+        if size is not None and not isinstance(limit, ReadAllAvailable):  # as Trigger.Once has it
+            if self._byte_limit is None:
+                from holdfast.spark.byte_limit import ByteLimit
+
+                self._byte_limit = ByteLimit(size)
+            found: Positions = self._byte_limit.cut(self._topics(), start, latest, rows)
+            return found
+        return latest if rows is None else limited(start, latest, rows)
 
     def _tell_group(self, finished: Any) -> None:
         """Spark asks how far the next batch goes when the one before is in its log of commits, and once more when there

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.cluster import KafkaClient
-from holdfast.client.views import BrokerNode, CommittedOffset, IsolationLevel, OffsetSpec, TopicView
+from holdfast.client.views import BrokerNode, CommittedOffset, FetchedRecords, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
 from holdfast.spark.options import (
@@ -327,6 +327,13 @@ class Topics:
             raise DataLossError(f"{text}. Set failOnDataLoss=false to go on with what is there")
         log.warning("%s; going on, since failOnDataLoss is false", text)
 
+    def sample(
+        self, positions: Positions, *, max_bytes: int, partition_max_bytes: int
+    ) -> dict[TopicPartition, FetchedRecords]:
+        """What the leaders have at the positions: one fetch to each, none of which is waited for or asked again. What
+        a leader has no room for in its answer, refuses or throttles is left out."""
+        return self._client.run(_sample(self._client.aio, positions, max_bytes, partition_max_bytes, self._isolation))
+
     # -- waiting ---------------------------------------------------------------------------------------------
 
     def wait_beyond(self, positions: Positions) -> None:
@@ -341,11 +348,41 @@ class Topics:
         self._client.run(_wait(self._watcher, positions, self._options.fetch_wait_ms, self._isolation))
 
 
-async def _wait(client: KafkaClient, positions: Positions, wait_ms: int, isolation: IsolationLevel) -> None:
-    by_leader: dict[int, Positions] = {}
+async def _by_leader(client: KafkaClient, positions: Positions) -> dict[BrokerId, Positions]:
+    found: dict[BrokerId, Positions] = {}
+    for tp, offset in positions.items():
+        found.setdefault(await client.leader(tp), {})[tp] = offset
+    return found
+
+
+async def _sample(
+    client: KafkaClient, positions: Positions, max_bytes: int, partition_max_bytes: int, isolation: IsolationLevel
+) -> dict[TopicPartition, FetchedRecords]:
     try:
-        for tp, offset in positions.items():
-            by_leader.setdefault(await client.leader(tp), {})[tp] = offset
+        by_leader = await _by_leader(client, positions)
+    except HoldfastError as error:
+        log.info("records are not measured: %s", error)
+        return {}
+    sizes = {"max_bytes": max_bytes, "partition_max_bytes": partition_max_bytes}
+    fetches = [
+        client.fetch_from(broker, part, **sizes, max_wait_ms=0, isolation=isolation)
+        for broker, part in by_leader.items()
+    ]
+    answers = await asyncio.gather(*fetches, return_exceptions=True)
+    found: dict[TopicPartition, FetchedRecords] = {}
+    for answer in answers:
+        if isinstance(answer, HoldfastError):
+            log.info("records are not measured: %s", answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found |= {tp: part for tp, part in answer.items() if part.error is None}
+    return found
+
+
+async def _wait(client: KafkaClient, positions: Positions, wait_ms: int, isolation: IsolationLevel) -> None:
+    try:
+        by_leader = await _by_leader(client, positions)
     except HoldfastError:
         await asyncio.sleep(wait_ms / 1000)
         return
