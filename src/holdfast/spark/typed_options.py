@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from holdfast.spark.options import FORMAT_OPTIONS, OptionError
+from holdfast.spark.option_names import FORMAT_OPTIONS
+from holdfast.spark.options import OptionError
 from holdfast.spark.value_formats import FormatName, RegistrySettings
 
 BadRecords: TypeAlias = Literal["fail", "null", "skip"]

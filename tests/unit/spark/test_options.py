@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.spark.options import (
+from holdfast.spark.option_names import (
     FORBIDDEN_READ,
     FORBIDDEN_WRITE,
     KAFKA_READ,
@@ -14,14 +14,8 @@ from holdfast.spark.options import (
     NO_EFFECT_READ,
     NO_EFFECT_WRITE,
     READ_OPTIONS,
-    WRITE_OPTIONS,
-    AtOffsets,
-    AtTimestamps,
-    Named,
-    OptionError,
-    parse_read,
-    parse_write,
 )
+from holdfast.spark.options import WRITE_OPTIONS, AtOffsets, AtTimestamps, Named, OptionError, parse_read, parse_write
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
 
