@@ -16,6 +16,7 @@ READ_OPTIONS: Final = (
     "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "minPartitions", "maxRecordsPerPartition", "ordering", "failOnDataLoss", "onTopicRecreated", "includeHeaders",
+    "pushDownFilters",
     "groupIdPrefix", "commitOffsetsToGroup",
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     *(f"{of}.{name}" for of in ("value", "key") for name in FORMAT_OPTIONS), "value.as", "badRecords",

@@ -105,6 +105,8 @@ class ReadOptions:
     fail_on_data_loss: bool
     fail_on_recreated: bool
     include_headers: bool
+    push_filters: bool
+    """Filters of the query narrow what a batch read fetches."""
     max_offsets: int | None
     max_bytes: int | None
     """Of a micro-batch, as record batches lie in the log; estimated (byte_limit.py)."""
@@ -240,6 +242,10 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if options.has(name):
                 raise OptionError(f"option {name} is not allowed in a stream: a stream has no end")
+        if options.flag("pushDownFilters", False):
+            raise OptionError(
+                "option pushDownFilters=true is not allowed in a stream: Spark hands over no filters of one"
+            )
     else:
         for name in (
             "maxOffsetsPerTrigger",
@@ -274,6 +280,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_recreated=options.choice("onTopicRecreated", "fail" if fail else "restart", ("fail", "restart"))
         == "fail",
         include_headers=options.flag("includeHeaders", False),
+        push_filters=options.flag("pushDownFilters", False),
         max_offsets=maximum,
         max_bytes=options.number("maxBytesPerTrigger", None),
         min_offsets=minimum,

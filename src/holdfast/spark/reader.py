@@ -89,9 +89,18 @@ def plan_tasks(ranges: Sequence[Range], options: ReadOptions) -> list[Task]:
 
 
 def read_ranges(
-    ranges: tuple[Range, ...], schema: Any, options: ReadOptions, typed: "TypedColumns | None" = None
+    ranges: tuple[Range, ...],
+    schema: Any,
+    options: ReadOptions,
+    typed: "TypedColumns | None" = None,
+    *,
+    times_us: tuple[int, int] | None = None,
 ) -> Iterator[Any]:
-    """Arrow record batches of the ranges with the schema's columns; runs in an executor."""
+    """Arrow record batches of the ranges with the schema's columns; runs in an executor.
+
+    ``times_us``: rows are left out that are not of ``first <= timestamp < second``, in microseconds since 1970; the
+    schema has the column then.
+    """
     from holdfast.spark.numba_cache import settle_cache
 
     settle_cache()
@@ -119,10 +128,11 @@ def read_ranges(
             aborted=part.aborted,
         )
         for columns in found:
+            arrays = columns.arrays if times_us is None else _within(columns.arrays, *times_us)
             if rows is None:
-                yield pa.RecordBatch.from_arrays(list(columns.arrays.values()), schema=arrow_schema)
+                yield pa.RecordBatch.from_arrays(list(arrays.values()), schema=arrow_schema)
             else:
-                yield from rows.batches(part.tp, columns.arrays)
+                yield from rows.batches(part.tp, arrays)
     if rows is not None:
         rows.tell()
     if decoder.replaced_header_keys:
@@ -130,6 +140,19 @@ def read_ranges(
             "%d headers have a key that is not UTF-8: U+FFFD stands for what cannot be read",
             decoder.replaced_header_keys,
         )
+
+
+def _within(arrays: dict[str, Any], first_us: int, after_us: int) -> dict[str, Any]:
+    """The rows with ``first_us <= timestamp < after_us``, in microseconds since 1970."""
+    import numpy as np
+    import pyarrow as pa
+
+    times = np.asarray(arrays["timestamp"].view(pa.int64()))
+    kept = (times >= first_us) & (times <= after_us - 1)
+    if kept.all():
+        return arrays
+    mask = pa.array(kept)
+    return {name: array.filter(mask) for name, array in arrays.items()}
 
 
 class HoldfastReader(DataSourceReader):
@@ -140,6 +163,7 @@ class HoldfastReader(DataSourceReader):
         if typed is None:
             check_schema(schema)
         self._schema, self._options, self._typed = schema, options, typed
+        self._times_us: tuple[int, int] | None = None
 
     def partitions(self) -> list[InputPartition]:
         from holdfast.spark.topics import Topics, checked_start
@@ -156,7 +180,11 @@ class HoldfastReader(DataSourceReader):
         ranges = [
             Range(tp=tp, start=start[tp], end=end[tp], leader=leaders.get(tp), topic_id=ids.get(tp.topic)) for tp in tps
         ]
-        return list(plan_tasks(ranges, options))
+        return list(plan_tasks(self._narrowed(ranges, topics), options))
+
+    def _narrowed(self, ranges: list[Range], topics: Any) -> list[Range]:
+        """What is to be read of the ranges."""
+        return ranges
 
     def _check_end(self, topics: Any, start: Positions, end: Positions) -> None:
         earliest, latest = topics.earliest(end), topics.latest(end)
@@ -175,7 +203,8 @@ class HoldfastReader(DataSourceReader):
                 end[tp] = latest[tp]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_ranges(getattr(partition, "ranges", ()), self._schema, self._options, self._typed)
+        ranges: tuple[Range, ...] = getattr(partition, "ranges", ())
+        return read_ranges(ranges, self._schema, self._options, self._typed, times_us=self._times_us)
 
 
 class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

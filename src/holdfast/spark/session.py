@@ -20,6 +20,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Workers with the decoder loaded: half of the first query's time.
     "spark.python.daemon.module": "holdfast.spark.daemon",
+    # Needed by reads with pushDownFilters=true; without that option nothing is handed over.
+    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",

@@ -41,10 +41,13 @@ class HoldfastDataSource(DataSource):
         return schema_of(settled(typed, parse_read(_for_either(self.options), streaming=False), None), headers)
 
     def reader(self, schema: Any) -> "HoldfastReader":
+        from holdfast.spark.filtering_reader import FilteringReader
         from holdfast.spark.options import parse_read
         from holdfast.spark.reader import HoldfastReader
 
         options = parse_read(self.options, streaming=False)
+        if options.push_filters:
+            return FilteringReader(schema, options, self._typed(schema, options, streaming=False))
         return HoldfastReader(schema, options, self._typed(schema, options, streaming=False))
 
     def streamReader(self, schema: Any) -> "HoldfastStreamReader":

@@ -258,6 +258,12 @@ class Topics:
         answers = self._client.list_offsets(dict(specs), isolation=self._isolation)
         return {tp: answer.offset or 0 for tp, answer in answers.items()}
 
+    def first_since(self, time_ms: int, tps: Iterable[TopicPartition]) -> Positions:
+        """The first record of each partition that is as young as ``time_ms``; all before it are older. Partitions
+        without one are left out."""
+        answers = self._client.list_offsets(dict.fromkeys(tps, time_ms), isolation=self._isolation)
+        return {tp: answer.offset for tp, answer in answers.items() if answer.offset is not None}
+
     def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
         """As ``latest``, with the leader epoch of each end."""
         specs = dict.fromkeys(tps, OffsetSpec.LATEST)

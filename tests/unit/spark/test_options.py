@@ -102,6 +102,7 @@ def test_offsets_as_json() -> None:
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger=5 is more than"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay='soon': expected a time like 15m"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "'guess': expected error or latest"),
+        ({"pushDownFilters": "once"}, "pushDownFilters='once': expected true or false"),
         ({"kafka__isolation__level": "snapshot"}, "expected read_uncommitted or read_committed"),
     ],
 )
@@ -127,6 +128,8 @@ def test_a_stream_has_no_end() -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         with pytest.raises(OptionError, match=f"option {name} is not allowed in a stream"):
             read(True, **{name: "latest"})
+    with pytest.raises(OptionError, match="pushDownFilters=true is not allowed in a stream"):
+        read(True, pushDownFilters="true")
 
 
 def test_durations() -> None:
