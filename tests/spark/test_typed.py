@@ -16,6 +16,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.records.typed.ddl import parse_ddl
+from holdfast.registry.client import BasicAuth
+from tests.spark import shop
+from tests.unit.registry.registry_server import serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,3 +110,44 @@ def test_a_stream_of_json_goes_on_where_it_was_and_ends_at_what_is_bad(
     ]
     with pytest.raises(PySparkException, match=r"value\.schema='infer' is not for a stream"):
         run(**{"value.schema": "infer"})
+
+
+def test_schemas_of_a_registry_and_of_files_in_keys_and_values(
+    source: Any, produced: Any, topic: str, tmp_path: Path
+) -> None:
+    with serving() as registry:
+        registry.authorization = BasicAuth(user="u", password="p w").header
+        for version in (1, 2):
+            registry.register(version, f"{topic}-value", shop.avsc(version))
+            registry.register(
+                10 + version, "orders", "text", schemaType="PROTOBUF", serialized=shop.serialized(version)
+            )
+        orders = [{"id": n, "name": f"n{n}"} | ({"price": n / 2} if n % 2 else {}) for n in range(50)]
+        values = [shop.prefixed(1 + n % 2, shop.avro(1 + n % 2, order)) for n, order in enumerate(orders)]
+        produced(topic, [*values, shop.prefixed(77, b"")], partitions=2)
+        start = "value.schema.registry."
+        access = {f"{start}url": registry.url, f"{start}user": "u", f"{start}password": "p w"}
+
+        def typed(of: str, **more: str) -> Any:
+            return source(subscribe=of).options(**{**access, **more})
+
+        avro = typed(topic, **{"value.format": "avro", "badRecords": "skip"})
+        assert avro.load().schema.fieldNames()[:4] == ["id", "name", "price", "key"]
+        found = avro.schema("price DOUBLE, offset BIGINT, id BIGINT").load().orderBy("id").collect()
+        assert [(row.id, row.price) for row in found] == [(n, n / 2 if n % 2 else 0.5) for n in range(50)]
+        with pytest.raises(PySparkException, match="partition 0, offset 25: value: the registry knows no schema 77"):
+            typed(topic, **{"value.format": "avro"}).load().count()
+        with pytest.raises(PySparkException, match=r"answers /subjects/.*/versions/latest with 401 .authentication."):
+            typed(topic, **{"value.format": "avro", f"{start}password": "other"}).load()
+
+        other = f"{topic}-protobuf"
+        produced(other, [shop.prefixed(11 + n % 2, b"\0" + shop.protobuf(1 + n % 2, orders[n])) for n in range(50)])
+        message = {"value.format": "protobuf", "value.message": shop.MESSAGE}
+        frame = typed(other, **message, **{"value.schema.subject": "orders"}).load()
+        assert frame.agg(F.sum("id"), F.sum("price"), F.max("name")).first() == (1225, 312.5, "n9")
+    file = tmp_path / "shop.desc"
+    file.write_bytes(shop.descriptor_set(2))
+    plain = f"{topic}-plain"
+    produced(plain, [shop.protobuf(2, {"id": n, "price": n / 4}) for n in range(8)])
+    frame = source(subscribe=plain).options(**message, **{"value.schema.file": str(file), "value.as": "struct"}).load()
+    assert frame.agg(F.sum("value.id"), F.sum("value.price")).first() == (28, 7.0)

@@ -45,14 +45,17 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
               help="Directory of Spark's query. The position is in the table: a lost one does no harm.")  # fmt: skip
 @click.option("--available-now", is_flag=True, help="Land what is there and end; without it, go on until Ctrl-C.")
 @click.option("--schema", help="Or a file with it. JSON: DDL or Spark's JSON; default: the table's, or inferred. "
-              "Struct: the layout, as 'id:>i8'. Avro: the schema; default: the registry's TOPIC-value.")  # fmt: skip
+              "Struct: the layout, as 'id:>i8'. Avro: the schema; Protobuf: a descriptor set; default: the registry's "
+              "TOPIC-value.")  # fmt: skip
+@click.option("--message", default="", metavar="NAME", help="Protobuf: full name of the values' message.")
 @click.option("--sample", default=20_000, show_default=True, help="Records to infer the schema from.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Of times in values that name none.")
 @click.option("--new-fields", type=click.Choice(("rest", "add", "drop", "fail")), default="rest", show_default=True,
               help="Fields without a column: kept in _rest as JSON, given one, counted, or the end.")  # fmt: skip
-@click.option("--value-format", type=click.Choice(("json", "struct", "avro", "raw")), default="json", show_default=True,
-              help="Of the values.")  # fmt: skip
-@click.option("--schema-registry", "registry", default="", metavar="URL,...", help="Avro values begin with its ids.")
+@click.option("--value-format", type=click.Choice(("json", "struct", "avro", "protobuf", "raw")), default="json",
+              show_default=True, help="Of the values.")  # fmt: skip
+@click.option("--schema-registry", "registry", default="", metavar="URL,...",
+              help="Values of Avro and Protobuf begin with its ids.")  # fmt: skip
 @click.option("--partition-by", metavar="COL|day(COL)", help="Of a new table.")
 @click.option("--raw", is_flag=True, help="The same as --value-format raw: land the bytes as they are.")
 @click.option("--keep-value", is_flag=True, help="Keep the value's bytes beside its fields.")
@@ -109,6 +112,7 @@ def _run(topics: tuple[str, ...], to: str, checkpoint: Path, as_json: bool, driv
             time_zone=given["time_zone"],
             new_fields=given["new_fields"],
             values="raw" if given["raw"] else given["value_format"],
+            message=given["message"],
             registry=given["registry"],
             partition_by=given["partition_by"],
             keep_value=given["keep_value"],

@@ -7,6 +7,7 @@ write Parquet (lake_write.py), the driver commits (lake_batch.py): rows never pa
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.lake.errors import TableError
@@ -19,7 +20,7 @@ from holdfast.lake.takeover import takeover
 from holdfast.spark.lake_batch import LandedBatch, Lander
 from holdfast.spark.lake_job import LakeJob, LakeProgress, LakeResult
 from holdfast.spark.lake_plan import check_newest, has_begun, plan_of, starting_offsets
-from holdfast.spark.lake_schema import settled_values
+from holdfast.spark.lake_schema import newest_values, settled_values
 from holdfast.spark.lake_upkeep import Upkeeper
 from holdfast.spark.lake_values import Values
 from holdfast.spark.options import ReadOptions, parse_read
@@ -119,6 +120,7 @@ class _Lake:
             shared=SharedPathCheck(self._spark, self._location),
             lose=not job.fail_on_data_loss,
             new_fields=job.new_fields,
+            newest_values=partial(newest_values, job),
             on_step=lambda name: self._step(name, self._batch),
             on_task_step=job.on_task_step,
         )

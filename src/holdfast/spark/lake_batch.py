@@ -60,6 +60,8 @@ class Lander:
     """Makes the table of bad records; called when there are some and no table yet."""
     side: Table | None
     new_fields: NewFields
+    newest_values: Callable[[], Values]
+    """Asks the job's registry again for the schema that is read; called when there are fields that it has not."""
     shared: SharedPathCheck
     """That executors see the table's place."""
     lose: bool
@@ -144,14 +146,33 @@ class Lander:
         if self.new_fields == "fail":
             names = ", ".join(f"{name} {each.type} (of {each.rows} records)" for name, each in unknown.items())
             raise SchemaError(f"{self.table.store.location} has no column for {names}; nothing of the batch is landed")
-        fields = [pa.field(name, each.type) for name, each in unknown.items() if not each.nested]
-        if not fields:
+        grown = self._with_columns_for(unknown)
+        if grown is None:
             return False
-        grown = replace(self.values, fields=pa.schema([*self.values.fields, *fields]))
-        grown.schema()  # a field may have the name of a column that the lake adds
+        known = self.values.schema().names
+        # That of the whole table, as a field may have the name of a column that the lake adds.
+        fields = [each for each in grown.schema() if each.name not in known]
         evolve(self.table, fields, on_step=self.on_step)
         self.values = grown
         return True
+
+    def _with_columns_for(self, unknown: Mapping[str, UnknownField]) -> Values | None:
+        """None where there is nothing that a column could be added for. Of JSON by what the fields are, of other
+        formats by the newest schema; SchemaError if that has none of them either."""
+        if self.values.format == "json":
+            fields = [pa.field(name, each.type) for name, each in unknown.items() if not each.nested]
+            return replace(self.values, fields=pa.schema([*self.values.fields, *fields])) if fields else None
+        known = set(self.values.fields.names)
+        new = [name for name in unknown if name.partition(".")[0] not in known]
+        if not new:  # within fields that have a column
+            return None
+        newest = self.newest_values()
+        if set(newest.fields.names) <= known:
+            raise SchemaError(
+                f"{self.table.store.location} has no column for {', '.join(new)}, and neither has the schema that is "
+                "read: give one that has, or let new fields be dropped; nothing of the batch is landed"
+            )
+        return newest
 
     # -- commits ---------------------------------------------------------------------------------------------
 

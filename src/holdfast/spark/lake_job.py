@@ -42,10 +42,13 @@ class LakeJob:
     values: Format = "json"
     schema: str | None = None
     """Or a file with it. Of ``json`` DDL or Spark's JSON; without it that of the table, or one inferred from the first
-    records. Of ``struct`` the layout (records/typed/fixed.py). Of ``avro`` the reader's schema; without it the newest
-    of the registry's subject TOPIC-value."""
+    records. Of ``struct`` the layout (records/typed/fixed.py). Of ``avro`` the reader's schema, of ``protobuf``
+    the file of a compiled descriptor set; without it the newest of the registry's subject TOPIC-value."""
+    message: str = ""
+    """Of ``protobuf``: the full name of the values' message."""
     registry: str = ""
-    """Addresses of the schema registry that Avro values begin with an id of; without it they have no prefix."""
+    """Addresses of the schema registry that values of Avro and Protobuf begin with an id of; without it they have no
+    prefix."""
     partition_by: str | None = None
     """Of a new table: ``COL`` or ``day(COL)``."""
     sample_records: int = 20_000
@@ -53,7 +56,8 @@ class LakeJob:
     """Of timestamps in values that name none."""
     new_fields: NewFields = "rest"
     """Of fields that the table has no column for: ``rest`` keeps their JSON in the column ``_rest``, ``add`` adds
-    columns, ``drop`` counts them, ``fail`` ends the job before it lands the batch."""
+    columns (of ``avro`` and ``protobuf`` those that the registry's newest schema has; others end the job), ``drop``
+    counts them, ``fail`` ends the job before it lands the batch."""
     keep_value: bool = False
     headers: bool = False
     available_now: bool = False

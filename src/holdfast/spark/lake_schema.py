@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.lake.data_files import plain
 from holdfast.lake.table import Table
+from holdfast.records.typed.confluent import RegisteredSchema
 from holdfast.records.typed.json import REST
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake_job import LakeJob
@@ -31,9 +32,11 @@ def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: R
 
     SchemaError for a schema that is none, is not the table's, or has columns that the lake adds.
     """
-    if job.registry and job.values != "avro":
-        raise SchemaError(f"a schema registry ({job.registry}) is for values of Avro, not of {job.values}")
-    if job.values in ("struct", "avro"):
+    if job.registry and job.values not in ("avro", "protobuf"):
+        raise SchemaError(f"a schema registry ({job.registry}) is for values of avro and protobuf, not of {job.values}")
+    if job.message and job.values != "protobuf":
+        raise SchemaError(f"a message ({job.message}) is of values of protobuf, not of {job.values}")
+    if job.values in ("struct", "avro", "protobuf"):
         return _told(job, table)
     given = given_schema(job.schema) if job.schema is not None else None
     if job.values == "raw":
@@ -81,18 +84,7 @@ def _keep_time_zone(job: LakeJob) -> None:
 
 def _told(job: LakeJob, table: Table | None) -> Values:
     """Of a format whose values say nothing of their fields."""
-    text = text_of(job.schema) if job.schema is not None else _subject(job) if job.registry else None
-    if text is None:
-        raise SchemaError(f"values of format {job.values} need a schema" + (" or a registry" * (job.values == "avro")))
-    values = Values(
-        format=job.values,
-        fields=pa.schema([]),
-        text=text,
-        registry=job.registry,
-        keep_value=job.keep_value,
-        headers=job.headers,
-    )
-    values = replace(values, fields=values.decoder().schema)
+    values = newest_values(job)
     wanted = values.schema()
     if table is not None:
         for field in wanted:
@@ -101,16 +93,59 @@ def _told(job: LakeJob, table: Table | None) -> Values:
     return values
 
 
-def _subject(job: LakeJob) -> str:
+def newest_values(job: LakeJob) -> Values:
+    """As the job's schema says, or the newest one of its registry. SchemaError where neither says it."""
+    values = Values(
+        format=job.values,
+        fields=pa.schema([]),
+        text=_text(job) if job.values != "protobuf" else "",
+        descriptors=_descriptors(job) if job.values == "protobuf" else b"",
+        message=job.message,
+        registry=job.registry,
+        keep_value=job.keep_value,
+        headers=job.headers,
+    )
+    return replace(values, fields=values.decoder().schema)
+
+
+def _text(job: LakeJob) -> str:
+    if job.schema is not None:
+        return text_of(job.schema)
+    if not job.registry:
+        raise SchemaError(f"values of format {job.values} need a schema" + (" or a registry" * (job.values == "avro")))
     from holdfast.records.typed.avro_schema import joined
+
+    found = _registered(job, "AVRO")
+    return joined(found.text, found.references)
+
+
+def _descriptors(job: LakeJob) -> bytes:
+    if not job.message:
+        raise SchemaError("values of format protobuf need the full name of their message, as shop.Order")
+    if job.schema is not None:
+        try:
+            return Path(job.schema).read_bytes()
+        except OSError as error:
+            raise SchemaError(f"schema {job.schema!r}: expected a compiled descriptor set: {error.strerror}") from None
+    if not job.registry:
+        raise SchemaError("values of format protobuf need a schema, a compiled descriptor set, or a registry")
+    from holdfast.records.typed.protobuf_schema import registered_set
+
+    found = _registered(job, "PROTOBUF")
+    return registered_set(found.text, found.references)
+
+
+def _registered(job: LakeJob, kind: str) -> RegisteredSchema:
     from holdfast.registry.client import SchemaRegistry
 
     subject = f"{job.topic}-value"
     newest = SchemaRegistry(job.registry).latest(subject)
-    if newest is None or newest.schema.kind != "AVRO":
-        kind = "no such subject" if newest is None else f"it of type {newest.schema.kind}"
-        raise SchemaError(f"subject {subject} of {job.registry}: expected an Avro schema, the registry has {kind}")
-    return joined(newest.schema.text, newest.schema.references)
+    if newest is None or newest.schema.kind != kind:
+        what = "no such subject" if newest is None else f"it of type {newest.schema.kind}"
+        raise SchemaError(
+            f"subject {subject} of {job.registry}: expected a schema of type {kind}, the registry has {what}"
+        )
+    return newest.schema
 
 
 def text_of(given: str) -> str:

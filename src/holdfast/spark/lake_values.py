@@ -4,7 +4,7 @@ Owns the columns that the lake adds, and which decoder a format has. Travels to 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 import numpy as np
@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
 from holdfast.records.typed.schema_error import SchemaError
+from holdfast.spark.value_formats import RegistrySettings, ValueFormat, signed
 
-Format = Literal["json", "raw", "struct", "avro"]
+Format = Literal["json", "raw", "struct", "avro", "protobuf"]
 NewFields = Literal["rest", "add", "drop", "fail"]
 
 CORRUPT: Final = "reason"
@@ -62,42 +63,40 @@ class Values:
     rest: bool = False
     text: str = ""
     """The layout of ``struct``, the schema of ``avro``."""
+    descriptors: bytes = field(default=b"", repr=False)
+    """Of ``protobuf``: a compiled descriptor set."""
+    message: str = ""
+    """Of ``protobuf``: a message's full name."""
     registry: str = ""
-    """Of ``avro``: addresses of the registry that values name their schemas in; without it values have no prefix."""
+    """Of ``avro`` and ``protobuf``: addresses of the registry that values name their schemas in; without it values have
+    no prefix."""
 
     def decoder(self) -> ValueDecoder:
         """SchemaError of the format for a text that is none."""
         if self.format == "raw":
             return RawDecoder()
-        if self.format == "struct":
-            from holdfast.records.typed.fixed import FixedLayout
+        if self.format == "json":
+            from holdfast.records.typed.json import JsonDecoder
 
-            return FixedLayout.parse(self.text)
-        if self.format == "avro":
-            return self._avro()
-        from holdfast.records.typed.json import JsonDecoder
-
-        return JsonDecoder(self.fields, time_zone=self.time_zone, rest=self.rest)
-
-    def _avro(self) -> ValueDecoder:
-        from holdfast.records.typed.avro import AvroDecoder
-        from holdfast.records.typed.confluent import RegistryAvroDecoder
-        from holdfast.registry.client import SchemaRegistry
-
-        if not self.registry:
-            return AvroDecoder.parse(self.text)
-        return RegistryAvroDecoder(self.text, SchemaRegistry(self.registry).by_id)
+            return JsonDecoder(self.fields, time_zone=self.time_zone, rest=self.rest)
+        return ValueFormat(
+            name=self.format,
+            text=self.text,
+            descriptors=self.descriptors,
+            message=self.message,
+            registry=RegistrySettings(urls=self.registry) if self.registry else None,
+        ).decoder()
 
     def schema(self) -> pa.Schema:
         """Of a new table. SchemaError where a field would hide a column that the lake adds."""
         place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
         kept = [(VALUE, pa.binary())] if self.keep_value and self.format != "raw" else []
-        fields = [pa.field(each.name, _signed(each)) for each in self.decoder().schema]
+        fields = [pa.field(each.name, signed(each)) for each in self.decoder().schema]
         taken = {name.lower() for name, _ in [*place, *kept]}
-        for field in fields:
-            if field.name.lower() in taken:
+        for each in fields:
+            if each.name.lower() in taken:
                 raise SchemaError(
-                    f"field {field.name} has the name of a column that the lake adds: give a schema without it"
+                    f"field {each.name} has the name of a column that the lake adds: give a schema without it"
                 )
         return pa.schema([*place, *fields, *kept])
 
@@ -105,11 +104,3 @@ class Values:
         """Of the table of what could not be decoded."""
         place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
         return pa.schema([*place, (VALUE, pa.binary()), (CORRUPT, pa.string())])
-
-
-def _signed(field: pa.Field) -> pa.DataType:
-    """What a table keeps the type in: none has unsigned numbers. SchemaError for one that no type holds."""
-    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
-    if field.type == pa.uint64():
-        raise SchemaError(f"field {field.name} is uint64, which no table has: expected 8 bytes with a sign, as >i8")
-    return wider.get(field.type, field.type)

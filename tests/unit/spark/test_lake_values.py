@@ -50,7 +50,7 @@ def test_columns_of_a_table_and_of_its_bad_records() -> None:
 def test_unsigned_numbers_are_kept_in_wider_ones() -> None:
     layout = Values(format="struct", fields=pa.schema([]), text="a:u1, b:>u4, c:<i2")
     assert [layout.schema().field(name).type for name in "abc"] == [pa.int16(), pa.int64(), pa.int16()]
-    with pytest.raises(SchemaError, match="field d is uint64, which no table has"):
+    with pytest.raises(SchemaError, match="field d is uint64, which Spark and tables have not"):
         Values(format="struct", fields=pa.schema([]), text="d:>u8").schema()
 
 
