@@ -6,12 +6,14 @@ A session of its own, since jars are named when a JVM starts. Prints what it saw
     headers     rows whose headers both read alike
     from        rows of a range that startingOffsets and endingOffsets name
     streamed    rows of TOPIC-copy after two runs of availableNow with one checkpoint, 100 records between them
+    names       all options, settings of Kafka's clients and settings of the session that the connector's classes know
     real_time   values that real-time mode took from TOPIC-live to TOPIC-live-copy while it ran
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,38 @@ class Job:
         writer = writer.options(topic=target, checkpointLocation=str(self.folder / checkpoint))
         return writer.outputMode("update").trigger(**trigger).start()
 
+    def names(self) -> dict[str, list[str]]:
+        jvm: Any = self.spark._jvm
+        sources = self.constants("org.apache.spark.sql.kafka010.KafkaSourceProvider$")
+        tokens = self.constants("org.apache.spark.kafka010.KafkaTokenSparkConf$")
+        clients = {
+            "read": jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames(),
+            "write": jvm.org.apache.kafka.clients.producer.ProducerConfig.configNames(),
+        }
+        entries = self.constants("org.apache.spark.sql.kafka010.package$")
+        return {
+            "options": [
+                each for each in sources if isinstance(each, str) and re.fullmatch(r"_?[a-z]+[a-zA-Z.]*", each)
+            ],
+            "session": [
+                *(each.key() for each in entries if hasattr(each, "key")),
+                *(each for each in tokens if isinstance(each, str) and each.startswith("spark.")),
+            ],
+            **{place: sorted(f"kafka.{name}" for name in names) for place, names in clients.items()},
+        }
+
+    def constants(self, name: str) -> list[Any]:
+        """The values of the fields of a Scala object."""
+        jvm: Any = self.spark._jvm
+        found = jvm.java.lang.Class.forName(name, True, jvm.Thread.currentThread().getContextClassLoader())
+        instance = found.getField("MODULE$").get(None)
+        values = []
+        for field in found.getDeclaredFields():
+            field.setAccessible(True)
+            if field.getName() != "MODULE$":
+                values.append(field.get(instance))
+        return values
+
     def streamed(self) -> int:
         for later in (0, LATER):
             produce(self.bootstrap, self.topic, [b"later-%d" % number for number in range(later)])
@@ -118,6 +152,7 @@ def main() -> None:
         "batch": [job.fingerprint("kafka"), job.fingerprint("holdfast")],
         "headers": job.headers_alike(),
         "from": job.of_range(),
+        "names": job.names(),
     }
     create(job.bootstrap, f"{job.topic}-copy")
     found["streamed"] = job.streamed()

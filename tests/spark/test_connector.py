@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.spark.connector_job import LATER, LIVE
+from tests.unit.spark.test_option_page import ROWS, places
 
 if TYPE_CHECKING:
     from holdfast.testing import Cluster
@@ -19,6 +20,15 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDS = 1000
+
+
+def on_the_page(place: str, name: str) -> bool:
+    """Whether docs/spark-options.md has the option, by its own name or with others that begin alike."""
+    for row in ROWS:
+        begins = row.name.endswith(".*") and name.startswith(row.name[:-1])
+        if (begins or row.name.lower() == name.lower()) and place in ("options", *places(row)):
+            return True
+    return False
 
 
 def test_sparks_own_connector_reads_streams_and_writes_here_as_our_source_does(
@@ -34,5 +44,13 @@ def test_sparks_own_connector_reads_streams_and_writes_here_as_our_source_does(
     assert ours == theirs and ours[:2] == [RECORDS, 2 * sum(range(RECORDS // 2))]
     assert found["headers"] == len(range(0, RECORDS, 3))
     assert found["from"] == 2 * (30 - 10)
+    missing = {
+        (place, name)
+        for place, names in found["names"].items()
+        for name in names
+        if not name.startswith("org.") and not on_the_page(place, name)
+    }
+    assert not missing, "docs/spark-options.md says nothing of these"
+    assert {place: len(names) > 5 for place, names in found["names"].items()} == dict.fromkeys(found["names"], True)
     assert found["streamed"] == RECORDS + LATER
     assert found["real_time"] == [f"live-{number}" for number in range(LIVE)], "in order, each once"

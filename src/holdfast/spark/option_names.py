@@ -25,6 +25,13 @@ WRITE_OPTIONS: Final = ("topic", "includeHeaders")
 SPARKS_OWN: Final = ("path", "checkpointLocation", "queryName", "outputMode", "mergeSchema")
 """Options that Spark itself or its callers leave among those of a source."""
 
+_ASYNC: Final = "Spark has it for its own Kafka sink alone"
+REFUSED: Final = {
+    "asyncProgressTrackingEnabled": _ASYNC,
+    "asyncProgressTrackingCheckpointIntervalMs": _ASYNC,
+    "_mockSystemTime": "it is a clock for tests of Spark's connector",
+}
+"""Options of Spark's connector that are not settings of a Kafka client, and why there is nothing like them here."""
 FORBIDDEN_READ: Final = {
     "auto.offset.reset": "use the option startingOffsets",
     "key.deserializer": "use the option key.format",
@@ -33,6 +40,10 @@ FORBIDDEN_READ: Final = {
     "interceptor.classes": "nothing of the JVM runs on this path",
     "group.id": "no group is joined; commitOffsetsToGroup names one that is told where a stream stands, groupIdPrefix "
     "or kafka.client.id name the reader",
+    "metric.reporters": "nothing of the JVM runs on this path",
+    "exclude.internal.topics": "a pattern leaves internal topics out; name them in subscribe",
+    "internal.leave.group.on.close": "it is internal to Kafka's Java client",
+    "internal.throw.on.fetch.stable.offset.unsupported": "it is internal to Kafka's Java client",
 }
 FORBIDDEN_WRITE: Final = {
     "key.serializer": "keys are written as they are, cast them to string or binary",
@@ -40,6 +51,8 @@ FORBIDDEN_WRITE: Final = {
     "interceptor.classes": "nothing of the JVM runs on this path",
     "transactional.id": "the sink has no transactions",
     "partitioner.class": "a column partition says where a row goes",
+    "partitioner.ignore.keys": "a row with a key goes where Kafka's clients look for it",
+    "metric.reporters": "nothing of the JVM runs on this path",
 }
 NO_EFFECT_READ: Final = {
     "max.poll.records": "records come by the batch",
@@ -59,6 +72,18 @@ NO_EFFECT_READ: Final = {
     "receive.buffer.bytes": "the system decides",
     "send.buffer.bytes": "the system decides",
     "allow.auto.create.topics": "reading creates no topic",
+    "group.protocol": "no group is joined",
+    "group.remote.assignor": "no group is joined",
+    "auto.include.jmx.reporter": "there are no metrics of a client",
+    "client.dns.lookup": "all addresses of a name are tried",
+    "enable.metrics.push": "there are no metrics of a client",
+    "metadata.recovery.strategy": "the bootstrap servers are asked when no other broker answers",
+    "metrics.num.samples": "there are no metrics of a client",
+    "metrics.recording.level": "there are no metrics of a client",
+    "metrics.sample.window.ms": "there are no metrics of a client",
+    "retry.backoff.max.ms": "pauses grow from 10 ms to 0.5 s",
+    "socket.connection.setup.timeout.max.ms": "5 s on the driver, request.timeout.ms in a task",
+    "socket.connection.setup.timeout.ms": "5 s on the driver, request.timeout.ms in a task",
 }
 """Settings of a consumer that change nothing of what is read, for those who come from Spark's own source: they are
 taken and warned of, with the reason. Everything else that is not known is refused. docs/spark.md has the table."""
@@ -77,6 +102,23 @@ NO_EFFECT_WRITE: Final = {
     "connections.max.idle.ms": "connections are kept as long as a worker",
     "receive.buffer.bytes": "the system decides",
     "send.buffer.bytes": "the system decides",
+    "auto.include.jmx.reporter": "there are no metrics of a client",
+    "client.dns.lookup": "all addresses of a name are tried",
+    "enable.metrics.push": "there are no metrics of a client",
+    "metadata.recovery.strategy": "the bootstrap servers are asked when no other broker answers",
+    "metrics.num.samples": "there are no metrics of a client",
+    "metrics.recording.level": "there are no metrics of a client",
+    "metrics.sample.window.ms": "there are no metrics of a client",
+    "retry.backoff.max.ms": "pauses grow from 10 ms to 0.5 s",
+    "socket.connection.setup.timeout.max.ms": "a connection is tried for 5 s",
+    "socket.connection.setup.timeout.ms": "a connection is tried for 5 s",
+    "compression.gzip.level": "a codec compresses as it does by default",
+    "compression.lz4.level": "a codec compresses as it does by default",
+    "compression.zstd.level": "a codec compresses as it does by default",
+    "metadata.max.idle.ms": "metadata is asked for when a leader is not found",
+    "partitioner.adaptive.partitioning.enable": "rows without a key go to one partition after the other",
+    "partitioner.availability.timeout.ms": "rows without a key go to one partition after the other",
+    "transaction.timeout.ms": "the sink has no transactions",
 }
 KAFKA_READ: Final = (
     "bootstrap.servers", "client.id", "isolation.level", "fetch.max.bytes", "max.partition.fetch.bytes",

@@ -21,6 +21,7 @@ from holdfast.spark.option_names import (
     NO_EFFECT_READ,
     NO_EFFECT_WRITE,
     READ_OPTIONS,
+    REFUSED,
     SPARKS_OWN,
     WRITE_OPTIONS,
 )
@@ -202,6 +203,7 @@ class _Options:
         other: tuple[str, ...],
     ) -> None:
         names = {name.lower(): name for name in known}
+        refused = {name.lower(): why for name, why in REFUSED.items()}
         ignored = {name.lower() for name in (*SPARKS_OWN, *other)}
         for name in self._given:
             if name.startswith("kafka."):
@@ -218,6 +220,8 @@ class _Options:
                     close = difflib.get_close_matches(key, (*used, *no_effect), n=1)
                     hint = f"did you mean kafka.{close[0]}?" if close else f"there are kafka.{', kafka.'.join(used)}"
                     raise OptionError(f"option {name} is not supported; {hint}")
+            elif name in refused:
+                raise OptionError(f"option {name} is not allowed: {refused[name]}")
             elif name not in names and name not in ignored and not name.startswith("__"):
                 close = difflib.get_close_matches(name, names, n=1)
                 hint = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(known)}"
@@ -306,6 +310,8 @@ def parse_write(given: Mapping[str, str]) -> WriteOptions:
     """The options of a writer. OptionError names what is wrong."""
     options = _Options(given)
     options.check_names(WRITE_OPTIONS, FORBIDDEN_WRITE, KAFKA_WRITE, NO_EFFECT_WRITE, ())
+    if options.has("includeHeaders"):
+        log.warning("option includeHeaders has no effect in the sink: headers are written where there is such a column")
     acks = options.choice("kafka.acks", "all", ("all", "-1", "0", "1"))
     topic = options.text("topic")
     if topic is not None:

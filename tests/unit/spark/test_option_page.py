@@ -1,0 +1,132 @@
+"""docs/spark-options.md says of each option of Spark's connector what it comes to here; each row is tried.
+
+That no option is missing is compared with the connector's own classes in tests/spark/test_connector.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast.spark.option_names import (
+    FORBIDDEN_READ,
+    FORBIDDEN_WRITE,
+    KAFKA_READ,
+    KAFKA_WRITE,
+    NO_EFFECT_READ,
+    NO_EFFECT_WRITE,
+    READ_OPTIONS,
+    REFUSED,
+    WRITE_OPTIONS,
+)
+from holdfast.spark.options import OptionError, parse_read, parse_write
+
+DOCS = Path(__file__).parents[3] / "docs"
+SERVERS = {"kafka.bootstrap.servers": "a:1"}
+SAMPLES = {
+    "assign": '{"t":[0]}',
+    "subscribe": "other",
+    "subscribePattern": "t.*",
+    "startingOffsets": '{"t":{"0":5}}',
+    "startingOffsetsByTimestamp": '{"t":{"0":5}}',
+    "startingTimestamp": "5",
+    "startingOffsetsByTimestampStrategy": "latest",
+    "endingOffsets": '{"t":{"0":5}}',
+    "endingOffsetsByTimestamp": '{"t":{"0":5}}',
+    "endingTimestamp": "5",
+    "failOnDataLoss": "false",
+    "includeHeaders": "true",
+    "maxTriggerDelay": "1m",
+    "groupIdPrefix": "g",
+    "topic": "t",
+    "kafka.bootstrap.servers": "b:2",
+    "kafka.client.id": "me",
+    "kafka.client.rack": "r",
+    "kafka.isolation.level": "read_committed",
+    "kafka.check.crcs": "false",
+    "kafka.acks": "1",
+    "kafka.compression.type": "zstd",
+    "kafka.enable.idempotence": "false",
+}
+"""Values that are not the default; a number where there is none."""
+
+
+class Row(NamedTuple):
+    name: str
+    place: str
+    state: str
+    how: str
+
+
+def rows() -> list[Row]:
+    page = (DOCS / "spark-options.md").read_text()
+    found = re.findall(r"^\| `([^`]+)` \| (\w+) \| ([\w ]+) \| ?(.*?) ?\|$", page, re.MULTILINE)
+    assert len(found) == len(re.findall(r"^\| `", page, re.MULTILINE)), "every row is one of four columns"
+    return [Row(*each) for each in found]
+
+
+ROWS = rows()
+
+
+def places(row: Row) -> list[str]:
+    return ["read", "write"] if row.place == "both" else [row.place]
+
+
+def parsed(place: str, given: dict[str, str]) -> Any:
+    if place == "write":
+        return parse_write(SERVERS | given)
+    topics = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "t"}
+    streaming = not any(name.startswith("ending") for name in given)
+    return parse_read(SERVERS | topics | given, streaming=streaming)
+
+
+CASES = [
+    pytest.param(place, row, id=f"{place}-{row.name}")
+    for row in ROWS
+    for place in places(row)
+    if place in ("read", "write")
+]
+
+
+@pytest.mark.parametrize(("place", "row"), CASES)
+def test_each_option_is_what_the_page_says(place: str, row: Row, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    name = row.name
+    given = {name: SAMPLES.get(name, "7")}
+    match row.state:
+        case "in force" | "differs":
+            plain = parsed(place, {"endingOffsets": "latest"} if name.startswith("ending") else {})
+            assert parsed(place, given) != plain
+            assert not caplog.records
+            assert row.how or row.state == "in force"
+        case "no effect":
+            assert parsed(place, given) == parsed(place, {})
+            assert [each.getMessage().partition(": ")[2] for each in caplog.records] == [row.how]
+        case "refused" if name.endswith(".*"):
+            for setting in ("mechanism", "location", "protocol"):
+                with pytest.raises(OptionError, match=re.escape(name[:-1] + setting)):
+                    parsed(place, {name[:-1] + setting: "SSL"})
+        case "refused":
+            with pytest.raises(OptionError) as raised:
+                parsed(place, given)
+            assert str(raised.value) == f"option {name.lower()} is not allowed: {row.how}"
+        case other:
+            raise AssertionError(f"{name}: state {other!r}")
+
+
+def test_every_name_that_is_known_here_is_on_a_page() -> None:
+    page = (DOCS / "spark.md").read_text()
+    for place, options, settings in (
+        ("read", READ_OPTIONS, (*KAFKA_READ, *FORBIDDEN_READ, *NO_EFFECT_READ)),
+        ("write", WRITE_OPTIONS, (*KAFKA_WRITE, *FORBIDDEN_WRITE, *NO_EFFECT_WRITE)),
+    ):
+        listed = {row.name for row in ROWS if place in places(row)}
+        assert {f"kafka.{name}" for name in settings} <= listed
+        assert set(REFUSED) <= listed
+        only_here = [name for name in options if name not in listed]
+        assert all(f"`{name.replace('key.', 'value.', 1)}`" in page for name in only_here if name != "key.format")
+    assert len({(row.name, place) for row in ROWS for place in places(row)}) == sum(len(places(row)) for row in ROWS)
