@@ -28,7 +28,7 @@ from holdfast.lake.table import Batch, Table, land, now_ms
 from holdfast.lake.upkeep import maintain
 
 ROWS = 100
-SCHEMA = pa.schema([("_partition", pa.int32()), ("_offset", pa.int64()), ("name", pa.string())])
+SCHEMA = pa.schema([("_kafka_partition", pa.int32()), ("_offset", pa.int64()), ("name", pa.string())])
 
 
 def commit(table: Table, number: int) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.spark_lake import values
 from benchmarks.spark_read import say
+from holdfast.lake.columns import partition_column
 from holdfast.lake.errors import LakeError
 from holdfast.lake.opening import open_table
 from holdfast.testing import Cluster, wait_for
@@ -62,13 +63,15 @@ def poll(location: str, form: str, seconds: float) -> None:
     ends = dict.fromkeys(range(PARTITIONS), -1)
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
-        beyond = " OR ".join(f"(_partition = {number} AND _offset > {end})" for number, end in ends.items())
+        beyond = " OR ".join(
+            f"({partition_column(form)} = {number} AND _offset > {end})" for number, end in ends.items()
+        )
         try:
             table = open_table(location, form)
             if table is None:
                 time.sleep(0.1)
                 continue
-            query = f"SELECT _partition, _offset, epoch_ms(_timestamp) FROM {scan_of(table)}"
+            query = f"SELECT {partition_column(form)}, _offset, epoch_ms(_timestamp) FROM {scan_of(table)}"
             rows = duckdb_rows(f"{query} WHERE _offset % {SAMPLE} = 0 AND ({beyond})")
         except (LakeError, OSError) as error:
             print(json.dumps({"error": str(error)}), flush=True)

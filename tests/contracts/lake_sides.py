@@ -20,7 +20,7 @@ from holdfast.lake.table import Batch, Table, now_ms
 from tests.contracts.lake_killed import killed_inside
 from tests.contracts.lake_tables import FORMATS, SCHEMA, TOPIC, TOPIC_ID, opened, rows
 
-SIDE_SCHEMA = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+SIDE_SCHEMA = pa.schema([("_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_offset", pa.int64())])
 KILLS = [
     *(("side committed", format) for format in FORMATS),
     ("side inside", "parquet"),

@@ -20,7 +20,7 @@ FORMATS = ("delta", "iceberg", "parquet")
 TOPIC, TOPIC_ID = "t", UUID(int=7)
 SCHEMA = pa.schema(
     [
-        ("_partition", pa.int32()),
+        ("_kafka_partition", pa.int32()),
         ("_offset", pa.int64()),
         ("_timestamp", pa.timestamp("us", tz="UTC")),
         ("name", pa.string()),
@@ -81,7 +81,7 @@ def batch_of(
 
 def offsets_by_duckdb(table: Table) -> list[tuple[int, int]]:
     """(partition, offset) of all rows, sorted, as DuckDB sees them."""
-    query = f"SELECT _partition, _offset FROM {scan_of(table)} ORDER BY 1, 2"
+    query = f"SELECT _kafka_partition, _offset FROM {scan_of(table)} ORDER BY 1, 2"
     return [(int(partition), int(offset)) for partition, offset in duckdb_rows(query)]
 
 
@@ -107,7 +107,7 @@ def scan_of(table: Table) -> str:
         return f"iceberg_scan('{table.snapshot()[1].removeprefix('file://')}')"
     files = parquet_files(location)
     if not files:
-        return "(SELECT 0 AS _partition, 0 AS _offset WHERE false)"
+        return "(SELECT 0 AS _kafka_partition, 0 AS _offset WHERE false)"
     return f"read_parquet({files!r})"
 
 

@@ -119,27 +119,27 @@ def test_a_column_becomes_wider_where_the_format_has_that(tmp_path: Path, format
     first = land(table, batch_of(table, Position(), (0, 0, 5)))
     late = opened(tmp_path, format)
     under_way = batch_of(late, first, (0, 5, 10))
-    wider = [pa.field("_partition", pa.int64())]
+    wider = [pa.field("_kafka_partition", pa.int64())]
     if format == "delta":
         with pytest.raises(
-            TableError, match="column _partition is int32, wanted as int64: a Delta table's column keeps"
+            TableError, match="column _kafka_partition is int32, wanted as int64: a Delta table's column keeps"
         ):
             evolve(table, wider)
         return
-    assert evolve(table, wider).field("_partition").type == pa.int64()
-    assert evolve(table, [pa.field("_partition", pa.int32())]).field("_partition").type == pa.int64()
+    assert evolve(table, wider).field("_kafka_partition").type == pa.int64()
+    assert evolve(table, [pa.field("_kafka_partition", pa.int32())]).field("_kafka_partition").type == pa.int64()
     second = land(late, under_way)
     table.refresh()
     schema = table.schema()
     batch = batch_of(table, second, (0, 10, 11))
     table.store.remove(batch.files[0])
-    large = rows(0, 10, 11).set_column(0, "_partition", pa.array([1 << 40])).cast(schema)
+    large = rows(0, 10, 11).set_column(0, "_kafka_partition", pa.array([1 << 40])).cast(schema)
     write_file(table.store, batch.files[0], schema, [large])
     land(table, batch)
     expected = [(n, 0 if n < 10 else 1 << 40) for n in range(11)]
     for _ in range(2):
         table = opened(tmp_path, format)
-        for found in by_engines(table, ["_offset", "_partition"]):
+        for found in by_engines(table, ["_offset", "_kafka_partition"]):
             assert found == expected
         compact(table, attempt_of(now_ms()), target_bytes=1 << 20)
 
@@ -158,7 +158,7 @@ def test_a_column_becomes_wider_where_the_format_has_that(tmp_path: Path, format
 def test_a_change_that_would_not_keep_what_is_there_is_refused(
     tmp_path: Path, format: str, column: pa.Field, words: str
 ) -> None:
-    schema = pa.schema([("_partition", pa.int32()), ("_offset", pa.int64()), ("name", pa.string())])
+    schema = pa.schema([("_kafka_partition", pa.int32()), ("_offset", pa.int64()), ("name", pa.string())])
     with pytest.raises(TableError, match=f"lake/t: .*{words}"):
         change_of(schema, [column], "lake/t", widens=format != "delta")
 

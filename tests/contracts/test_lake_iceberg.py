@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from holdfast.lake.data_files import attempt_of
 from holdfast.lake.errors import LakeError, PositionMovedError, TableError
+from holdfast.lake.evolution import evolve
 from holdfast.lake.iceberg_table import RETRIES, _transaction
-from holdfast.lake.opening import CATALOG_FILE, open_table
+from holdfast.lake.opening import CATALOG_FILE, make_table, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.table import CommitConflict, land, now_ms
 from holdfast.lake.upkeep import compact
@@ -64,13 +66,25 @@ def test_a_table_that_was_partitioned_since_keeps_the_files_of_before(tmp_path: 
     table = made(tmp_path, "iceberg")
     land(table, batch_of(table, Position(), (0, 0, 10), (1, 0, 10)))
     with library_table(table).update_spec() as change:
-        change.add_identity("_partition")
+        change.add_identity("_kafka_partition")
     table = opened(tmp_path, "iceberg")
-    assert str(table.partitioning) == "_partition" and table.values() == {}
+    assert str(table.partitioning) == "_kafka_partition" and table.values() == {}
     assert compact(table, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 0
-    with pytest.raises(TableError, match="written for no partitions, the table has partition by _partition"):
+    with pytest.raises(TableError, match="written for no partitions, the table has partition by _kafka_partition"):
         land(table, batch_of(table, table.position(), (0, 10, 20)))
     with library_table(table).update_spec() as change:
         change.add_identity("name")
     with pytest.raises(TableError, match="expected one column at most, as it is or by its day"):
         opened(tmp_path, "iceberg")
+
+
+@pytest.mark.parametrize("name", ["_partition", "_POS", "_row_id"])
+def test_columns_that_icebergs_readers_keep_for_themselves_are_refused(tmp_path: Path, name: str) -> None:
+    """Spark with Iceberg's runtime reads no table that has one."""
+    column = pa.field(name, pa.int32())
+    with pytest.raises(TableError, match=f"a column {name} would hide one of Iceberg's own"):
+        make_table(str(tmp_path / "other"), "iceberg", pa.schema([column]))
+    table = made(tmp_path, "iceberg")
+    with pytest.raises(TableError, match=f"a column {name} would hide one of Iceberg's own"):
+        evolve(table, [column])
+    assert name not in opened(tmp_path, "iceberg").schema().names

@@ -18,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from holdfast.lake.columns import partition_column
 from holdfast.lake.opening import open_table
 from holdfast.lake.side import side_location
 from holdfast.testing import Cluster
@@ -165,7 +166,8 @@ class Run:
         there: list[Place] = []
         if found is not None:
             there = sorted(
-                (int(p), int(o)) for p, o in duckdb_rows(f"SELECT _partition, _offset FROM {scan_of(found)}")
+                (int(p), int(o))
+                for p, o in duckdb_rows(f"SELECT {partition_column(found.format)}, _offset FROM {scan_of(found)}")
             )
         if there == wanted:
             return []

@@ -20,6 +20,7 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.lake.columns import partition_column
 from holdfast.lake.opening import open_table
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake import LakeJob, LakeProgress, LakeResult, run
@@ -72,13 +73,14 @@ def places(result: LakeResult) -> list[tuple[Any, ...]]:
     """Partition and offset of every row, as another engine reads the table."""
     table = open_table(result.to, result.format)
     assert table is not None
-    return sorted(duckdb_rows(f"SELECT _partition, _offset FROM {scan_of(table)}"))
+    return sorted(duckdb_rows(f"SELECT {partition_column(result.format)}, _offset FROM {scan_of(table)}"))
 
 
 def values_of(result: LakeResult, columns: str, *, bad: bool = False) -> list[tuple[Any, ...]]:
     table = open_table(result.bad_to if bad else result.to, result.format)
     assert table is not None
-    return duckdb_rows(f"SELECT {columns} FROM {scan_of(table)} ORDER BY _partition, _offset")
+    columns = columns.replace("_partition", partition_column(result.format))
+    return duckdb_rows(f"SELECT {columns} FROM {scan_of(table)} ORDER BY {partition_column(result.format)}, _offset")
 
 
 def crash_at(step: str, batch: int) -> Callable[[str, int], None]:

@@ -62,7 +62,7 @@ def compare(lake: Path, ledger: Ledger, file: str) -> Landed:
 
     table = pandas.concat(list(frames(file)), ignore_index=True)
     there = StaticTable.from_metadata(newest_metadata(lake)).scan().to_arrow()
-    partitions, offsets = (there.column(name).to_numpy() for name in ("_partition", "_offset"))
+    partitions, offsets = (there.column(name).to_numpy() for name in ("_kafka_partition", "_offset"))
     rows = rows_of(ledger, partitions, offsets)
     known = rows >= 0
     _, first = numpy.unique(rows, return_index=True)

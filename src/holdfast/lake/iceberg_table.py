@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.lake.columns import check_reserved
 from holdfast.lake.data_files import DataFile, check_kept, check_schema, plain
 from holdfast.lake.errors import FileMissingError, TableError
 from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
@@ -78,6 +79,7 @@ class IcebergTable:
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         check_schema(schema, store.location)
+        check_reserved(schema.names, "iceberg", store.location)
         by = partitioning_of(partition_by, schema, store.location) if partition_by is not None else None
         catalog.create_namespace_if_not_exists(name.rsplit(".", 1)[0])
         try:
@@ -182,6 +184,7 @@ class IcebergTable:
         from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
         self._refuse_retries()
+        check_reserved([each.name for each in added], "iceberg", self._store.location)
         change = _transaction(self._table)
         columns = pa.schema([*added, *widened])
         try:

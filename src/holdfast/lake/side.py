@@ -20,15 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from holdfast.lake.columns import OFFSET, PARTITIONS, TOPIC
 from holdfast.lake.data_files import Attempt, FileRange, attempt_in, ranges_in
 from holdfast.lake.errors import PositionMovedError, TableError
 from holdfast.lake.position import MOST_GAPS, End, Gap, LandedRange, Position, advanced, difference, restarted
 from holdfast.lake.table import MOST_AGE_MS, Batch, Clock, Steps, Table, land, now_ms
 from holdfast.model.types import Offset
 
-TOPIC: Final = "_topic"
-PARTITION: Final = "_partition"
-OFFSET: Final = "_offset"
 ANEW: Final = "the topic was made again"
 CUT: Final = "the log was cut (unclean leader election)"
 
@@ -177,8 +175,9 @@ def _cut(noted: Position, note: Gap, to: Offset) -> Position:
 
 def _known(side: Table, position: Position, beyond: Mapping[Place, FileRange]) -> dict[Place, Offsets]:
     schema = side.schema()
-    lacking = [name for name in (PARTITION, OFFSET) if name not in schema.names]
-    if lacking:
+    partition = next((name for name in PARTITIONS if name in schema.names), None)
+    lacking = [name for name, found in ((PARTITIONS[0], partition), (OFFSET, OFFSET in schema.names)) if not found]
+    if partition is None or lacking:
         raise TableError(f"{side.store.location}: a table of bad records has no column {' and no '.join(lacking)}")
     if TOPIC not in schema.names and len(position.topics) > 1:
         raise TableError(f"{side.store.location}: bad records of {len(position.topics)} topics and no column {TOPIC}")
@@ -189,7 +188,7 @@ def _known(side: Table, position: Position, beyond: Mapping[Place, FileRange]) -
             continue
         for batch in side.read([path], schema):
             for place in wanted:
-                found[place].append(_offsets(batch, place, beyond[place].start))
+                found[place].append(_offsets(batch, partition, place, beyond[place].start))
     return {place: np.sort(np.concatenate(parts)) for place, parts in found.items() if parts}
 
 
@@ -212,9 +211,9 @@ def _wanted(side: Table, position: Position, path: str, beyond: Mapping[Place, F
     return [place for place in places if ends.get(place, 0) > beyond[place].start]
 
 
-def _offsets(batch: pa.RecordBatch, place: Place, start: Offset) -> Offsets:
+def _offsets(batch: pa.RecordBatch, column: str, place: Place, start: Offset) -> Offsets:
     topic, partition = place
-    chosen = pc.and_(pc.equal(batch.column(PARTITION), partition), pc.greater_equal(batch.column(OFFSET), start))
+    chosen = pc.and_(pc.equal(batch.column(column), partition), pc.greater_equal(batch.column(OFFSET), start))
     if TOPIC in batch.schema.names:
         chosen = pc.and_(chosen, pc.equal(batch.column(TOPIC), topic))
     offsets: Offsets = batch.column(OFFSET).filter(chosen).to_numpy(zero_copy_only=False).astype(np.int64)

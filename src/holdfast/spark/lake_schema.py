@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from holdfast.lake.columns import partition_column
 from holdfast.lake.data_files import plain
 from holdfast.lake.table import Table
 from holdfast.records.typed.confluent import RegisteredSchema
@@ -54,6 +55,7 @@ def settled_values(job: LakeJob, table: Table | None, topics: Topics, options: R
         fields=fields,
         keep_value=job.keep_value,
         headers=job.headers,
+        partition=partition_column(job.format),
         time_zone=job.time_zone,
         rest=job.values == "json" and job.new_fields == "rest" and (table is None or REST in table.schema().names),
     )
@@ -104,6 +106,7 @@ def newest_values(job: LakeJob) -> Values:
         registry=job.registry,
         keep_value=job.keep_value,
         headers=job.headers,
+        partition=partition_column(job.format),
     )
     return replace(values, fields=values.decoder().schema)
 

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import numpy as np
 import pyarrow as pa
 
+from holdfast.lake.columns import PARTITIONS
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.value_formats import RegistrySettings, ValueFormat, signed
@@ -22,13 +23,14 @@ VALUE: Final = "value"
 PLACE: Final = {
     "_topic": ("topic", pa.string()),
     "_partition": ("partition", pa.int32()),
+    "_kafka_partition": ("partition", pa.int32()),
     "_offset": ("offset", pa.int64()),
     "_timestamp": ("timestamp", pa.timestamp("us", tz="UTC")),
     "_timestampType": ("timestampType", pa.int32()),
     "_key": ("key", pa.binary()),
     "_headers": ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
 }
-"""Column of a table -> that of the source, and its type."""
+"""Column of a table -> that of the source, and its type. A table has one of the two for the partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Values:
     """Of what is decoded."""
     keep_value: bool = False
     headers: bool = False
+    partition: str = PARTITIONS[0]
+    """Name of the column with the partition."""
     time_zone: str = "UTC"
     rest: bool = False
     text: str = ""
@@ -89,10 +93,10 @@ class Values:
 
     def schema(self) -> pa.Schema:
         """Of a new table. SchemaError where a field would hide a column that the lake adds."""
-        place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
+        place = self._place()
         kept = [(VALUE, pa.binary())] if self.keep_value and self.format != "raw" else []
         fields = [pa.field(each.name, signed(each)) for each in self.decoder().schema]
-        taken = {name.lower() for name, _ in [*place, *kept]}
+        taken = {name.lower() for name, _ in [*place, *kept]} | {*PARTITIONS}
         for each in fields:
             if each.name.lower() in taken:
                 raise SchemaError(
@@ -100,7 +104,11 @@ class Values:
                 )
         return pa.schema([*place, *fields, *kept])
 
+    def _place(self) -> list[tuple[str, pa.DataType]]:
+        left_out = {*PARTITIONS, *(() if self.headers else ("_headers",))} - {self.partition}
+        return [(name, kind) for name, (_, kind) in PLACE.items() if name not in left_out]
+
     def bad_schema(self) -> pa.Schema:
         """Of the table of what could not be decoded."""
-        place = [(name, kind) for name, (_, kind) in PLACE.items() if self.headers or name != "_headers"]
+        place = self._place()
         return pa.schema([*place, (VALUE, pa.binary()), (CORRUPT, pa.string())])

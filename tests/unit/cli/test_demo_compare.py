@@ -36,7 +36,7 @@ class Run:
             self.ledger.record(row, partition, offset, 0.0)
         (chunk,) = chunks(str(self.file))
         self.rows = [
-            {**json.loads(value), "_partition": partition, "_offset": offset}
+            {**json.loads(value), "_kafka_partition": partition, "_offset": offset}
             for value, (partition, offset) in zip(chunk.values, PLACES, strict=True)
         ]
 
