@@ -64,9 +64,11 @@ def run_all(jobs: list[LakeJob], spark: "SparkSession | None" = None) -> list[La
 
 def source_options(job: LakeJob) -> dict[str, str]:
     """What the job asks of the source."""
+    limit = {} if job.max_bytes_per_batch is None else {"maxBytesPerTrigger": str(job.max_bytes_per_batch)}
     return {
         "kafka.isolation.level": "read_committed",
         **job.options,
+        **limit,
         "kafka.bootstrap.servers": job.bootstrap,
         "subscribe": job.topic,
         "startingOffsets": job.starting_offsets,
@@ -132,8 +134,6 @@ class _Lake:
         job = self._job
         source = self._spark.readStream.format("holdfast").options(**source_options(job))
         source = source.option("maxOffsetsPerTrigger", job.max_offsets_per_batch)
-        if job.max_bytes_per_batch is not None:
-            source = source.option("maxBytesPerTrigger", job.max_bytes_per_batch)
         job.checkpoint.mkdir(parents=True, exist_ok=True)
         if not has_begun(job.checkpoint):
             source = source.option("startingOffsets", starting_offsets(table.position(), self._topics, self._options))

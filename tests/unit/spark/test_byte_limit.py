@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from holdfast.spark.byte_limit import ByteLimit
+from holdfast.spark.lake import LakeJob, source_options
 from holdfast.spark.options import parse_read
 from tests.unit.spark.log_cluster import Log, LogCluster
 from tests.unit.spark.test_stream_reader import Query
@@ -121,6 +124,13 @@ def test_samples_are_bounded_and_take_turns(cluster: LogCluster) -> None:
     assert {(total, each) for total, each, _ in asked} == {(65536, 65536)}
     assert [order[:10] for _, _, order in asked[:4]] == [list(range(n, n + 10)) for n in (0, 10, 20, 30)]
     assert len(query.reader._byte_limit._sizes) == 40
+
+
+def test_a_lake_hands_its_limit_to_the_source() -> None:
+    job = LakeJob(bootstrap="h:1", topic="t", to="t", checkpoint=Path("c"), max_bytes_per_batch=7)
+    assert parse_read(source_options(job), streaming=True).max_bytes == 7
+    by_option = replace(job, max_bytes_per_batch=None, options={"maxBytesPerTrigger": "8"})
+    assert parse_read(source_options(by_option), streaming=True).max_bytes == 8
 
 
 def test_partitions_that_are_gone_are_forgotten() -> None:
