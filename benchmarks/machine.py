@@ -27,6 +27,40 @@ def busy_seconds() -> float:
     return (sum(values) - values[3] - values[4]) / TICKS_PER_S
 
 
+def descendants() -> frozenset[int]:
+    """The processes below this one."""
+    return frozenset(_below(os.getpid(), {pid: parent for pid, (parent, _) in _processes().items()}))
+
+
+def tree_cpu_s(without: frozenset[int] = frozenset(), *, root: int | None = None) -> float:
+    """Of a process (this one) and all below it, also of those that have ended and were waited for; not of
+    ``without``."""
+    found, root = _processes(), root or os.getpid()
+    mine = {root, *_below(root, {pid: parent for pid, (parent, _) in found.items()})} - without
+    return sum(found[pid][1] for pid in mine)
+
+
+def _processes() -> dict[int, tuple[int, float]]:
+    """Parent and CPU seconds, with those of children that were waited for, of every process."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS_PER_S
+    return found
+
+
+def _below(root: int, parents: dict[int, int]) -> set[int]:
+    found: set[int] = set()
+    grown = {root}
+    while grown:
+        grown = {pid for pid, parent in parents.items() if parent in grown} - found
+        found |= grown
+    return found
+
+
 def resident_mib(pids: Iterable[int]) -> list[float]:
     """Resident memory of each process."""
     return [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / 2**20 for pid in pids]

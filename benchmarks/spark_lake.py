@@ -6,14 +6,13 @@
 All read one topic of a Holdfast broker on the same cores, in one session, in turn, with Trigger.AvailableNow in
 batches of the same size, and write Parquet with zstd, as many files. The connector is tuned (TUNED in spark_read).
 Delta's writer is delta-spark, by Maven. Count, sums and a hash of every table must be equal; DuckDB takes them. CPU is
-that of this process, the JVM and Python workers; that of everything else meanwhile is stated.
+that of this process, the JVM and Python workers; that of the broker and of everything else meanwhile is stated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -149,30 +148,13 @@ def delta_jars() -> str:
     )  # fmt: skip
 
 
-def tree_cpu_s(root: int | None = None) -> float:
-    """Of a process (this one) and all its descendants, also those that have ended and were waited for."""
-    parents, times = {}, {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(folder.name)] = int(fields[1])
-        times[int(folder.name)] = sum(map(int, fields[11:15])) / machine.TICKS_PER_S
-    mine, grown = {root or os.getpid()}, True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in mine} - mine
-        mine |= more
-        grown = bool(more)
-    return sum(times[pid] for pid in mine if pid in times)
-
-
 def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, float]:
     from holdfast.spark.session import spark_session
 
     topic = "lake-bench"
     say(f"loading {args.records:,} records of {args.value_bytes} B")
     load(bootstrap, topic, args)
+    brokers = machine.descendants()
     settings = {}
     if args.connector:
         settings = {
@@ -187,18 +169,16 @@ def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, f
     try:
         for number in range(args.passes + 1):
             for name in landings.names:
-                cpu, busy, began = tree_cpu_s(), machine.busy_seconds(), time.perf_counter()
+                cpu, busy, began = machine.tree_cpu_s(brokers), machine.busy_seconds(), time.perf_counter()
                 place = landings.land(name)
-                seconds, own = time.perf_counter() - began, tree_cpu_s() - cpu
+                seconds, own = time.perf_counter() - began, machine.tree_cpu_s(brokers) - cpu
                 other = machine.busy_seconds() - busy - own
                 prints[name] = landings.fingerprint(name, place)
                 files = len(list((place / "table").rglob("*.parquet")))
                 shutil.rmtree(place)
                 what, rate = f"pass {number}" if number else "warm-up", args.records / seconds / 1e6
-                cost = own / args.records * 1e6
-                say(
-                    f"{what} {name}: {rate:.2f} M rows/s, {cost:.2f} us of CPU a row, {files} files; others {other:.1f}"
-                )
+                cost = f"{own / args.records * 1e6:.2f} us of CPU a row"
+                say(f"{what} {name}: {rate:.2f} M rows/s, {cost}, {files} files; broker and others {other:.1f} s")
                 if number and (name not in best or seconds < best[name][0]):
                     best[name] = seconds, own
     finally:

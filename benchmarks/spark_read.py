@@ -2,6 +2,7 @@
 
     python -m benchmarks.spark_read                          5 M records of 100 B, as docs/spark.md quotes
     python -m benchmarks.spark_read --value-bytes 1024 --codec zstd --partitions 6
+    python -m benchmarks.spark_read --value-only             only ``value`` is asked for, which the connector cannot
 
 Readers take turns within one session, the best of the passes counts, and every reader's count and hash over all
 columns must be equal. The connector runs with its defaults (500 records a poll) and tuned. Its jars come by Maven; for
@@ -109,16 +110,16 @@ def load(bootstrap: str, topic: str, args: argparse.Namespace) -> None:
 class Readers:
     """The readers that are compared, by name."""
 
-    def __init__(self, spark: Any, bootstrap: str, topic: str, with_connector: bool) -> None:
-        self._spark, self._bootstrap, self._topic = spark, bootstrap, topic
+    def __init__(self, spark: Any, bootstrap: str, topic: str, with_connector: bool, value_only: bool = False) -> None:
+        self._spark, self._bootstrap, self._topic, self._value_only = spark, bootstrap, topic, value_only
         self.names = ["holdfast"] + (["connector", "connector tuned"] if with_connector else [])
 
-    def frame(self, name: str) -> Any:
+    def frame(self, name: str, *, value_only: bool = False) -> Any:
         reader = self._spark.read.format("holdfast" if name == "holdfast" else "kafka")
         reader = reader.option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", self._topic)
         for key, value in (TUNED if name == "connector tuned" else {}).items():
             reader = reader.option(key, value)
-        return reader.load()
+        return (reader.schema("value binary") if value_only and name == "holdfast" else reader).load()
 
     def fingerprint(self, name: str) -> tuple[int, int, int]:
         """Records, sum of offsets and a hash over all columns of all records."""
@@ -128,9 +129,11 @@ class Readers:
 
     def timed(self, name: str) -> float:
         began = time.perf_counter()
-        row = self.frame(name).selectExpr("sum(length(key))", "sum(length(value))").collect()[0]
+        columns = ("value",) if self._value_only else ("key", "value")
+        sums = (f"sum(length({each}))" for each in columns)
+        row = self.frame(name, value_only=self._value_only).selectExpr(*sums).collect()[0]
         seconds = time.perf_counter() - began
-        assert row[0] and row[1]
+        assert all(row)
         return seconds
 
 
@@ -143,7 +146,7 @@ def measure(bootstrap: str, args: argparse.Namespace) -> dict[str, float]:
     settings = {} if args.no_connector else {"spark.jars": connector_jars()}
     say("starting Spark")
     spark = spark_session("spark_read", cores=CORES, driver_memory="2g", settings=settings)
-    readers = Readers(spark, bootstrap, topic, not args.no_connector)
+    readers = Readers(spark, bootstrap, topic, not args.no_connector, args.value_only)
     try:
         prints = {name: readers.fingerprint(name) for name in readers.names}
         say(f"count, sum of offsets, hash: {prints}")
@@ -177,6 +180,7 @@ def main() -> int:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--codec", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd"))
+    parser.add_argument("--value-only", action="store_true")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bootstrap", help="a running cluster (default: a broker of Holdfast's own)")
     parser.add_argument("--no-connector", action="store_true", help="Spark's own connector is left out")

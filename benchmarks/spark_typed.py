@@ -28,7 +28,7 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks import machine, spark_lake
-from benchmarks.spark_lake import PARTITIONS, tree_cpu_s
+from benchmarks.spark_lake import PARTITIONS
 from benchmarks.spark_read import CORES, TUNED, connector_jars, say
 from holdfast.testing import Cluster
 
@@ -223,9 +223,9 @@ def measure(spark: Any, bootstrap: str, name: str, args: argparse.Namespace) -> 
     best: dict[str, tuple[float, float]] = {}
     for number in range(args.passes):
         for way in ways.names:
-            cpu, busy, began = tree_cpu_s(jvm), machine.busy_seconds(), time.perf_counter()
+            cpu, busy, began = machine.tree_cpu_s(root=jvm), machine.busy_seconds(), time.perf_counter()
             answer = ways.aggregated(way)
-            seconds, own = time.perf_counter() - began, tree_cpu_s(jvm) - cpu
+            seconds, own = time.perf_counter() - began, machine.tree_cpu_s(root=jvm) - cpu
             others = machine.busy_seconds() - busy - own
             if answer != prints[way][0]:
                 raise RuntimeError(f"{name} {way}: {answer}, before {prints[way][0]}")
