@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast.client.admin import AdminClient
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import (
     BrokerNode,
     ClusterView,
@@ -54,6 +55,7 @@ class BlockingClient:
         connect_timeout_s: float = 5.0,
         retries: int | None = None,
         retry_pause_s: float | None = None,
+        security: SecuritySettings | None = None,
     ) -> None:
         self.aio = AdminClient(
             bootstrap,
@@ -62,6 +64,7 @@ class BlockingClient:
             connect_timeout_s=connect_timeout_s,
             retries=retries,
             retry_pause_s=retry_pause_s,
+            security=security,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)

@@ -20,6 +20,7 @@ from kio.static.primitive import i32Timedelta
 
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.pool import ConnectionPool, ask, parse_bootstrap, raise_for
+from holdfast.client.security import SecuritySettings
 from holdfast.client.translate import cluster_view
 from holdfast.client.versions import FETCH, PINNED, PRODUCE
 from holdfast.client.views import (
@@ -61,7 +62,8 @@ class KafkaClient:
     """``async with KafkaClient("host:port") as client:``
 
     ``timeout_s`` bounds every call, retries included; a call raises the last error when it is over. ``retries`` bounds
-    them by number, and ``retry_pause_s`` is the pause before each, instead of one that grows.
+    them by number, and ``retry_pause_s`` is the pause before each, instead of one that grows. Without ``security``
+    connections are plaintext; AuthenticationError is never tried again.
     """
 
     def __init__(
@@ -73,12 +75,15 @@ class KafkaClient:
         connect_timeout_s: float = 5.0,
         retries: int | None = None,
         retry_pause_s: float | None = None,
+        security: SecuritySettings | None = None,
     ) -> None:
         self.client_id = client_id
         self.timeout_s = timeout_s
         self._retries = retries
         self._retry_pause_s = retry_pause_s
-        self._pool = ConnectionPool(parse_bootstrap(bootstrap), client_id, connect_timeout_s=connect_timeout_s)
+        self._pool = ConnectionPool(
+            parse_bootstrap(bootstrap), client_id, connect_timeout_s=connect_timeout_s, security=security
+        )
         self._view: ClusterView | None = None
         self._topics: dict[str, TopicView] = {}
 

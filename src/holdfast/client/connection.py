@@ -25,6 +25,7 @@ from holdfast.client.errors import (
     RequestTimedOut,
     TooManyInFlight,
 )
+from holdfast.client.security import ALERT, PLAINTEXT_TO_TLS, tls_error
 from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
 from holdfast.model.errors import HoldfastError
 
@@ -59,7 +60,9 @@ class _Pending(NamedTuple):
 class BrokerConnection(asyncio.BufferedProtocol):
     """A connection that is opened once and closed once.
 
-    Errors: ``BrokerUnreachable`` from ``open``; ``ConnectionLost``, ``RequestTimedOut`` from requests.
+    Errors: ``BrokerUnreachable`` from ``open``; ``ConnectionLost``, ``RequestTimedOut`` from requests; from both
+    ``AuthenticationError`` where TLS fails for good. A broker of TLS 1.3 tells only after the handshake that it does
+    not take the client's certificate.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             reason = f"no answer within {timeout_s:g} s"
             raise BrokerUnreachable(self.address, refused=False, reason=reason) from None
         except OSError as e:
-            raise BrokerUnreachable(self.address, refused=False, reason=e.strerror or str(e)) from e
+            raise BrokerUnreachable(self.address, refused=False, reason=e.strerror or str(e) or type(e).__name__) from e
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         # One address at a time: create_connection over several hides whether all of them refused.
@@ -131,10 +134,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
             try:
                 await loop.create_connection(lambda: self, ip, self.port, ssl=self._ssl, server_hostname=name)
                 return
+            except ssl_module.SSLError as e:
+                failed = tls_error(self.address, e)
+                if failed is not None:
+                    raise failed from None
+                errors.append(e)
             except OSError as e:
                 errors.append(e)
         refused = all(isinstance(e, ConnectionRefusedError) for e in errors)
-        reason = "connection refused" if refused else str(errors[-1])
+        reason = "connection refused" if refused else str(errors[-1]) or type(errors[-1]).__name__
+        if self._ssl is not None and isinstance(errors[-1], ConnectionError | ssl_module.SSLError) and not refused:
+            reason += ", in the TLS handshake; expected a listener with TLS"
         raise BrokerUnreachable(self.address, refused=refused, reason=reason)
 
     def close(self) -> None:
@@ -283,7 +293,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         while filled - at >= 4:
             (size,) = _INT32.unpack_from(self._small, at)
             if not 4 <= size <= self._max_response_bytes:
-                self._give_up(MalformedResponse(f"{self.address} announced an answer of {size} bytes"))
+                alert = self._small[at : at + 2] == ALERT
+                what = PLAINTEXT_TO_TLS if alert else f"it announced an answer of {size} bytes"
+                self._give_up(MalformedResponse(f"{self.address}: {what}"))
                 return
             end = at + 4 + size
             if end > filled:
@@ -340,9 +352,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._sweep = None
         self.resume_writing()
         pending, self._pending = self._pending, {}
+        refused = tls_error(self.address, error) if isinstance(error, ssl_module.SSLError) else None
         reason = str(error) if error is not None else "closed by this side"
         for one in pending.values():
-            one.on_response(None, ConnectionLost(f"connection to {self.address} ended: {reason}"))
+            one.on_response(None, refused or ConnectionLost(f"connection to {self.address} ended: {reason}"))
         if self._transport is not None and self._on_close is not None:
             self._on_close(error)
 

@@ -33,3 +33,8 @@ class MalformedResponse(HoldfastError):
 
 class NoBrokersAvailable(NetworkError):
     """None of the bootstrap servers or known brokers could be reached."""
+
+
+class AuthenticationError(HoldfastError):
+    """One side does not believe who the other is: trying again does not help. The text names broker and mechanism, and
+    no secret."""

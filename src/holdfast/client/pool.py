@@ -6,7 +6,6 @@ answer other than ApiVersions', never retries a request.
 
 import asyncio
 import random
-import ssl as ssl_module
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from holdfast import __version__
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import ConnectionLost, NoBrokersAvailable
+from holdfast.client.security import SecuritySettings, tls_context
 from holdfast.client.versions import Range, require
 from holdfast.client.views import BrokerNode
 from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
@@ -51,12 +51,12 @@ class ConnectionPool:
         client_id: str,
         *,
         connect_timeout_s: float,
-        ssl: ssl_module.SSLContext | None = None,
+        security: SecuritySettings | None = None,
     ) -> None:
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
-        self._ssl = ssl
+        self._ssl = None if security is None or security.tls is None else tls_context(security.tls)
         self._nodes: dict[BrokerId, BrokerNode] = {}
         self._open: dict[tuple[str, int], BrokerConnection] = {}
         self._versions: dict[tuple[str, int], Mapping[int, Range]] = {}

@@ -6,14 +6,16 @@ records. Synchronous: an executor has nothing else to do, and a wait for bytes f
 
 import os
 import socket
+import ssl
 import struct
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
+from holdfast.client.security import SecuritySettings, tls_context, tls_error
 from holdfast.model.errors import (
     HoldfastError,
     NetworkError,
@@ -58,7 +60,9 @@ class FetchConnection:
     The buffer of an answer is used again for the next one: what is wanted longer must be copied.
     """
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str, timeout_s: float, security: SecuritySettings | None = None
+    ) -> None:
         self.address = f"{host}:{port}"
         self._client_id = client_id.encode()
         self._sent = 0
@@ -70,8 +74,25 @@ class FetchConnection:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
             raise NetworkError(f"cannot connect to broker {self.address}: {error}") from None
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._latest = self._ask_version()
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None and security.tls is not None:
+                self._begin_tls(host, security)
+            self._latest = self._ask_version()
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _begin_tls(self, host: str, security: SecuritySettings) -> None:
+        assert security.tls is not None
+        try:
+            self._socket = tls_context(security.tls).wrap_socket(self._socket, server_hostname=host)
+        except OSError as error:
+            raise self._broken(error, " (in the TLS handshake; expected a listener with TLS)") from None
+
+    def _broken(self, error: OSError, where: str = "") -> HoldfastError:
+        refused = tls_error(self.address, error) if isinstance(error, ssl.SSLError) else None
+        return refused or NetworkError(f"broker {self.address}: {error}{where}")
 
     @property
     def idle(self) -> bool:
@@ -112,7 +133,7 @@ class FetchConnection:
         try:
             self._socket.sendall(head + name + body)
         except OSError as error:
-            raise NetworkError(f"broker {self.address}: {error}") from None
+            raise self._broken(error) from None
 
     def receive(self) -> FetchedPartition | None:
         """The one partition of the next answer; None where the broker only says for how long it wants to hear nothing,
@@ -151,14 +172,15 @@ class FetchConnection:
                     raise NetworkError(f"broker {self.address} closed the connection")
                 at += count
         except OSError as error:
-            raise NetworkError(f"broker {self.address}: {error}") from None
+            raise self._broken(error) from None
         return view
 
     def close(self) -> None:
         self._socket.close()
 
 
-_idle: dict[tuple[int, str, int, str], FetchConnection] = {}
+_Key: TypeAlias = tuple[int, str, int, str, SecuritySettings | None]
+_idle: dict[_Key, FetchConnection] = {}
 """Connections between tasks; a worker process runs one task at a time. The process id guards against a fork."""
 
 
@@ -167,10 +189,10 @@ class Connections:
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._used: dict[tuple[int, str, int, str], FetchConnection] = {}
+        self._used: dict[_Key, FetchConnection] = {}
 
-    def _key(self, leader: Leader) -> tuple[int, str, int, str]:
-        return os.getpid(), leader.host, leader.port, self._options.client_id
+    def _key(self, leader: Leader) -> _Key:
+        return os.getpid(), leader.host, leader.port, self._options.client_id, self._options.security
 
     def to(self, leader: Leader) -> FetchConnection:
         key = self._key(leader)
@@ -179,7 +201,9 @@ class Connections:
             connection = _idle.pop(key, None)
             if connection is None:
                 timeout_s = self._options.request_timeout_s + self._options.fetch_wait_ms / 1000
-                connection = FetchConnection(leader.host, leader.port, self._options.client_id, timeout_s)
+                connection = FetchConnection(
+                    leader.host, leader.port, self._options.client_id, timeout_s, self._options.security
+                )
             self._used[key] = connection
         return connection
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from holdfast.client.security import SecuritySettings
+from holdfast.client.security_options import SECURITY_PREFIXES, parse_security
+from holdfast.model.errors import ConfigError
 from holdfast.spark.option_names import (
     FORBIDDEN_READ,
     FORBIDDEN_WRITE,
@@ -126,6 +129,7 @@ class ReadOptions:
     client_id: str
     offset_retries: int | None
     offset_retry_pause_s: float | None
+    security: SecuritySettings | None
     commit_group: str | None
     """The consumer group that is told where a stream stands."""
 
@@ -142,6 +146,7 @@ class WriteOptions:
     delivery_timeout_s: float
     idempotent: bool
     client_id: str
+    security: SecuritySettings | None
 
 
 class _Options:
@@ -210,13 +215,9 @@ class _Options:
                 key = name[len("kafka.") :]
                 if key in forbidden:
                     raise OptionError(f"option {name} is not allowed: {forbidden[key]}")
-                if key == "security.protocol" and (self.text(name) or "").upper() != "PLAINTEXT":
-                    raise OptionError(f"option {name}={self.text(name)!r}: only PLAINTEXT is supported")
-                if key.startswith(("sasl.", "ssl.")):
-                    raise OptionError(f"option {name} is not supported: connections are PLAINTEXT only")
                 if key in no_effect:
                     log.warning("option %s has no effect here: %s", name, no_effect[key])
-                elif key not in used and key != "security.protocol":
+                elif key not in used and not key.startswith(SECURITY_PREFIXES):
                     close = difflib.get_close_matches(key, (*used, *no_effect), n=1)
                     hint = f"did you mean kafka.{close[0]}?" if close else f"there are kafka.{', kafka.'.join(used)}"
                     raise OptionError(f"option {name} is not supported; {hint}")
@@ -226,6 +227,13 @@ class _Options:
                 close = difflib.get_close_matches(name, names, n=1)
                 hint = f"; did you mean {names[close[0]]}?" if close else f"; there are {', '.join(known)}"
                 raise OptionError(f"unknown option {name}{hint}")
+
+    def security(self) -> SecuritySettings | None:
+        """Files that are named are read here, on the driver: their text goes to the executors."""
+        try:
+            return parse_security({name.removeprefix("kafka."): text for name, text in self._given.items()}, "kafka.")
+        except ConfigError as error:
+            raise OptionError(str(error)) from None
 
     def bootstrap(self) -> str:
         value = self.text("kafka.bootstrap.servers")
@@ -302,6 +310,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         client_id=options.text("kafka.client.id") or options.text("groupIdPrefix") or "holdfast-spark",
         offset_retries=options.number("fetchOffset.numRetries", None, least=0),
         offset_retry_pause_s=None if pause_ms is None else pause_ms / 1000,
+        security=options.security(),
         commit_group=options.name("commitOffsetsToGroup"),
     )
 
@@ -325,6 +334,7 @@ def parse_write(given: Mapping[str, str]) -> WriteOptions:
         delivery_timeout_s=options.required_number("kafka.delivery.timeout.ms", 120_000) / 1000,
         idempotent=options.flag("kafka.enable.idempotence", True) and acks in ("all", "-1"),
         client_id=options.text("kafka.client.id") or "holdfast-spark",
+        security=options.security(),
     )
 
 

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.cluster import KafkaClient
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import BrokerNode, CommittedOffset, FetchedRecords, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -33,7 +34,8 @@ from holdfast.spark.ranges import Leader, LogEnd, Positions
 
 log = logging.getLogger(__name__)
 
-_clients: dict[tuple[int, str, str, int | None, float | None], BlockingClient] = {}
+_clients: dict[tuple[Any, ...], BlockingClient] = {}
+"""By process and all that ``client_of`` is given."""
 
 RETRY_S: Final = 30.0
 OPINIONS: Final = 2
@@ -45,14 +47,24 @@ class DataLossError(RuntimeError):
 
 
 def client_of(
-    bootstrap: str, client_id: str, *, retries: int | None = None, retry_pause_s: float | None = None
+    bootstrap: str,
+    client_id: str,
+    *,
+    retries: int | None = None,
+    retry_pause_s: float | None = None,
+    security: SecuritySettings | None,
 ) -> BlockingClient:
     """This process's client of the cluster; its threads do not survive a fork, so the process is part of the key."""
-    key = (os.getpid(), bootstrap, client_id, retries, retry_pause_s)
+    key = (os.getpid(), bootstrap, client_id, retries, retry_pause_s, security)
     client = _clients.get(key)
     if client is None:
         client = _clients[key] = BlockingClient(
-            bootstrap, client_id=client_id, timeout_s=RETRY_S, retries=retries, retry_pause_s=retry_pause_s
+            bootstrap,
+            client_id=client_id,
+            timeout_s=RETRY_S,
+            retries=retries,
+            retry_pause_s=retry_pause_s,
+            security=security,
         )
     return client
 
@@ -67,6 +79,7 @@ class Topics:
             options.client_id,
             retries=options.offset_retries,
             retry_pause_s=options.offset_retry_pause_s,
+            security=options.security,
         )
         self._isolation = IsolationLevel.READ_COMMITTED if options.read_committed else IsolationLevel.READ_UNCOMMITTED
         self._watcher: KafkaClient | None = None
@@ -350,7 +363,11 @@ class Topics:
         """
         if self._watcher is None:
             # A client of its own: answers of one connection come in order, so a held fetch would hold up the rest.
-            self._watcher = KafkaClient(self._options.bootstrap, client_id=f"{self._options.client_id}-watch")
+            self._watcher = KafkaClient(
+                self._options.bootstrap,
+                client_id=f"{self._options.client_id}-watch",
+                security=self._options.security,
+            )
         self._client.run(_wait(self._watcher, positions, self._options.fetch_wait_ms, self._isolation))
 
 

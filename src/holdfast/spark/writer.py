@@ -91,7 +91,7 @@ class TaskWriter:
         from holdfast.spark.topics import client_of
 
         self._options = options
-        self._client = client_of(options.bootstrap, options.client_id)
+        self._client = client_of(options.bootstrap, options.client_id, security=options.security)
         self._producer = Producer()
         if options.idempotent:
             producer_id, epoch = self._client.init_producer_id()

@@ -22,6 +22,8 @@ from holdfast.client.connection import (
     RequestTimedOut,
     TooManyInFlight,
 )
+from holdfast.client.errors import AuthenticationError
+from holdfast.client.security import TlsSettings, tls_context
 
 NO_TIME = i32Timedelta.parse(datetime.timedelta(0))
 
@@ -241,5 +243,42 @@ def test_requests_without_an_answer_can_be_waited_for(fakes: Any) -> None:
             connection.close()
             with pytest.raises(ConnectionLost):
                 await connection.drained()
+
+    run(main())
+
+
+def test_a_listener_of_tls_that_is_spoken_to_in_plaintext_is_named() -> None:
+    async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x28")  # handshake failure
+        await writer.drain()
+
+    async def main() -> None:
+        async with await asyncio.start_server(alert, "127.0.0.1", 0) as server:
+            connection = BrokerConnection("127.0.0.1", server.sockets[0].getsockname()[1], "test")
+            await connection.open(5)
+            with pytest.raises(ConnectionLost, match=r"it speaks TLS: expected security.protocol=SSL or SASL_SSL"):
+                await connection.request(api_versions(), timeout_s=5)
+
+    run(main())
+
+
+def test_a_listener_without_tls_is_named_when_it_answers_and_when_it_hangs_up() -> None:
+    async def main() -> None:
+        for answer, error, words in (
+            (b"HTTP/1.1 400 Bad Request", AuthenticationError, "handshake failed .* expected a listener with TLS"),
+            (b"", BrokerUnreachable, "in the TLS handshake; expected a listener with TLS"),
+        ):
+
+            async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes = answer) -> None:
+                await reader.read(1 << 16)
+                writer.write(answer)
+                writer.close()
+
+            async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+                port = server.sockets[0].getsockname()[1]
+                connection = BrokerConnection("127.0.0.1", port, "test", ssl=tls_context(TlsSettings()))
+                with pytest.raises(error, match=words):
+                    await connection.open(5)
 
     run(main())

@@ -24,6 +24,7 @@ from holdfast.spark.option_names import (
     WRITE_OPTIONS,
 )
 from holdfast.spark.options import OptionError, parse_read, parse_write
+from tests.unit.spark.test_security import AUTHORITY, CERTIFICATES, CHAIN, KEY, LOCKED_KEY
 
 DOCS = Path(__file__).parents[3] / "docs"
 SERVERS = {"kafka.bootstrap.servers": "a:1"}
@@ -51,8 +52,23 @@ SAMPLES = {
     "kafka.acks": "1",
     "kafka.compression.type": "zstd",
     "kafka.enable.idempotence": "false",
+    "kafka.security.protocol": "SSL",
+    "kafka.ssl.enabled.protocols": "TLSv1.3",
+    "kafka.ssl.endpoint.identification.algorithm": "",
+    "kafka.ssl.key.password": "hush",
+    "kafka.ssl.keystore.certificate.chain": CHAIN,
+    "kafka.ssl.keystore.key": KEY,
+    "kafka.ssl.keystore.location": str(CERTIFICATES / "client.pem"),
+    "kafka.ssl.truststore.certificates": AUTHORITY,
+    "kafka.ssl.truststore.location": str(CERTIFICATES / "authority.pem"),
 }
 """Values that are not the default; a number where there is none."""
+BESIDE = {
+    "kafka.ssl.key.password": {"kafka.ssl.keystore.certificate.chain": CHAIN, "kafka.ssl.keystore.key": LOCKED_KEY},
+    "kafka.ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": KEY},
+    "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CHAIN},
+}
+"""What an option is not taken without."""
 
 
 class Row(NamedTuple):
@@ -96,13 +112,19 @@ CASES = [
 def test_each_option_is_what_the_page_says(place: str, row: Row, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     name = row.name
-    given = {name: SAMPLES.get(name, "7")}
+    given = {name: SAMPLES.get(name, "7"), **BESIDE.get(name, {})}
+    protocol = {"kafka.security.protocol": "SSL"} if name.startswith("kafka.ssl.") else {}
+    given |= protocol
     match row.state:
         case "in force" | "differs":
-            plain = parsed(place, {"endingOffsets": "latest"} if name.startswith("ending") else {})
+            plain = parsed(place, {"endingOffsets": "latest"} if name.startswith("ending") else protocol)
             assert parsed(place, given) != plain
             assert not caplog.records
             assert row.how or row.state == "in force"
+        case "one value":
+            assert parsed(place, given | {name: row.how.strip("`")}) == parsed(place, protocol)
+            with pytest.raises(OptionError, match=re.escape(f"option {name}='7': expected {row.how.strip('`')}")):
+                parsed(place, given)
         case "no effect":
             assert parsed(place, given) == parsed(place, {})
             assert [each.getMessage().partition(": ")[2] for each in caplog.records] == [row.how]

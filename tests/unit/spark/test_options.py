@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.security_options import SECURITY_KEYS
 from holdfast.spark.option_names import (
     FORBIDDEN_READ,
     FORBIDDEN_WRITE,
@@ -80,8 +81,8 @@ def test_offsets_as_json() -> None:
         ),
         ({"kafka__key__deserializer": "x"}, "kafka.key.deserializer is not allowed"),
         ({"kafka__enable__auto__commit": "true"}, "kafka.enable.auto.commit is not allowed"),
-        ({"kafka__security__protocol": "SSL"}, "kafka.security.protocol='SSL': only PLAINTEXT"),
-        ({"kafka__sasl__mechanism": "PLAIN"}, "kafka.sasl.mechanism is not supported"),
+        ({"kafka__security__protocol": "TLS"}, "kafka.security.protocol='TLS': expected PLAINTEXT or SSL"),
+        ({"kafka__ssl__truststore": "x"}, "kafka.ssl.truststore is not supported; did you mean kafka.ssl.truststore."),
         ({"assign": '{"t":[0]}'}, "assign and subscribe are given"),
         ({"subscribe": " , "}, "option subscribe is empty"),
         ({"subscribe": "a b"}, "option subscribe='a b'"),
@@ -184,7 +185,9 @@ def test_the_tables_of_options_in_the_docs_are_those_that_are_taken() -> None:
     reading, _, rest = page.partition("\n## Writing\n")
     taken = {*READ_OPTIONS, *(f"kafka.{name}" for name in KAFKA_READ)}
     assert options_in(reading) == {name for name in taken if not name.startswith("key.") or name == "key.format"}
-    assert options_in(rest) == {*WRITE_OPTIONS, *(f"kafka.{name}" for name in KAFKA_WRITE)}
+    writing, _, security = rest.partition("\n## Security\n")
+    assert options_in(writing) == {*WRITE_OPTIONS, *(f"kafka.{name}" for name in KAFKA_WRITE)}
+    assert options_in(security) == {f"kafka.{name}" for name in SECURITY_KEYS}
 
 
 def test_spark_D10_order_is_kept_in_streams_and_not_in_batches_unless_said() -> None:

@@ -1,0 +1,144 @@
+"""How a client proves who it is, and knows whom it speaks to: what a connection is made with.
+
+Values, and the TLS context that they make. Never opens a connection, never logs: the values hold secrets, which no
+``repr`` shows. They are picklable, and certificates and keys are text, not files: they go to Spark's executors as
+they are.
+"""
+
+import contextlib
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from holdfast.client.errors import AuthenticationError
+from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import SecurityProtocol
+
+TLS_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+ALERT: Final = b"\x15\x03"
+"""How the answer of a TLS listener to plaintext begins."""
+PLAINTEXT_TO_TLS: Final = "it speaks TLS: expected security.protocol=SSL or SASL_SSL for this listener"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """PEM texts, as ``pem_blocks`` writes them. ``trusted`` None: the authorities that the system trusts."""
+
+    trusted: str | None = field(default=None, repr=False)
+    certificates: str | None = field(default=None, repr=False)
+    """What the client shows: its certificate first, then those that sign it."""
+    key: str | None = field(default=None, repr=False)
+    """PKCS #8."""
+    key_password: str | None = field(default=None, repr=False)
+    check_hostname: bool = True
+    oldest: str = "TLSv1.2"
+    newest: str = "TLSv1.3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecuritySettings:
+    """One listener of the brokers, as ``security.protocol`` and what belongs to it say."""
+
+    protocol: SecurityProtocol
+    tls: TlsSettings | None = None
+
+
+def pem_blocks(text: str) -> list[tuple[str, str]]:
+    """(label, the block with lines of 64 characters) of each block in ``text``, which may be one line. ConfigError
+    where a block is no base64."""
+    found = []
+    for label, body in _BLOCK.findall(text):
+        packed = "".join(body.replace("\\n", "").split())
+        if not _BASE64.fullmatch(packed):
+            raise ConfigError(f"a PEM block {label} is no base64")
+        lines = [packed[at : at + 64] for at in range(0, len(packed), 64)]
+        found.append((label, "\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""))))
+    return found
+
+
+@lru_cache(maxsize=32)
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """ConfigError if the certificates or the key cannot be used. One per settings: a process has few of them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.check_hostname
+    context.minimum_version = TLS_VERSIONS[settings.oldest]
+    context.maximum_version = TLS_VERSIONS[settings.newest]
+    if settings.trusted is None:
+        context.load_default_certs()
+    else:
+        # As in Kafka's clients, a certificate that is trusted by name need not be an authority's.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_verify_locations(cadata=settings.trusted)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(f"the truststore holds a certificate that cannot be read: {_reason(error)}") from None
+    if settings.certificates is not None and settings.key is not None:
+        _show(context, settings)
+    return context
+
+
+def _show(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    def password() -> str:  # without one OpenSSL would ask at the terminal
+        if settings.key_password is None:
+            raise ConfigError("the keystore's key is encrypted: expected ssl.key.password")
+        return settings.key_password
+
+    with _readable(f"{settings.certificates}{settings.key}") as path:
+        try:
+            context.load_cert_chain(path, password=password)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"the keystore's key and certificate cannot be used: {_reason(error)}; expected a key in PKCS #8 that "
+                "belongs to the first certificate, and its password if it has one"
+            ) from None
+
+
+@contextlib.contextmanager
+def _readable(text: str) -> Iterator[str]:
+    """A path under which OpenSSL, which takes no text here, reads ``text``; in memory where the system can do that."""
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        descriptor = os.memfd_create("holdfast-key")
+        try:
+            with os.fdopen(os.dup(descriptor), "w") as file:
+                file.write(text)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="holdfast-") as file:  # for its owner alone
+        file.write(text)
+        file.flush()
+        yield file.name
+
+
+def _reason(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    return str(reason).replace("_", " ").lower() if reason else str(error)
+
+
+def tls_error(address: str, error: ssl.SSLError) -> AuthenticationError | None:
+    """What a failed handshake means, for whom trying again is no use; None if only the connection broke."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return None
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return AuthenticationError(
+            f"broker {address}: its certificate is not trusted: {error.verify_message}; expected one that "
+            "ssl.truststore.certificates (or the system) vouches for, and that names the host in bootstrap.servers"
+        )
+    reason = _reason(error)
+    if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
+        return AuthenticationError(
+            f"broker {address}: it does not take the client's certificate ({reason}); expected one in "
+            "ssl.keystore.certificate.chain, with ssl.keystore.key, that the broker trusts"
+        )
+    return AuthenticationError(
+        f"broker {address}: the TLS handshake failed ({reason}); expected a listener with TLS and a common version of "
+        "ssl.enabled.protocols"
+    )
