@@ -2,6 +2,7 @@
 
     python -m benchmarks.spark_read                          5 M records of 100 B, as docs/spark.md quotes
     python -m benchmarks.spark_read --value-bytes 1024 --codec zstd --partitions 6
+    python -m benchmarks.spark_read --batch-records 1 --records 1000000
     python -m benchmarks.spark_read --value-only             only ``value`` is asked for, which the connector cannot
 
 Readers take turns within one session, the best of the passes counts, and every reader's count and hash over all
@@ -92,6 +93,8 @@ def load(bootstrap: str, topic: str, args: argparse.Namespace) -> None:
     keys = [f"key-{number:012d}".encode() for number in range(DISTINCT)]
     assert {len(value) for value in values} == {args.value_bytes} and {len(key) for key in keys} == {KEY_BYTES}
     settings = {"acks": "all", "linger.ms": 20, "batch.size": 65536, "compression.type": args.codec}
+    if getattr(args, "batch_records", 0):
+        settings["batch.num.messages"] = args.batch_records
     producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 500_000, **settings})
     for number in range(args.records):
         while True:
@@ -181,6 +184,7 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--codec", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     parser.add_argument("--value-only", action="store_true")
+    parser.add_argument("--batch-records", type=int, default=0, help="records in a record batch at most")
     parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--bootstrap", help="a running cluster (default: a broker of Holdfast's own)")
     parser.add_argument("--no-connector", action="store_true", help="Spark's own connector is left out")

@@ -174,82 +174,77 @@ class ColumnDecoder:
     ) -> Iterator[Columns]:
         """The records with ``start <= offset < end``, control records and aborted transactions left out."""
         k = self._kernels
-        batches = self._visible(chunk, start, end, aborted)
+        batches = chunk.table[_visible(chunk, start, end, aborted, k)]
         view = memoryview(chunk.buffer)
-        at = 0
+        codecs = batches[:, k.ATTRIBUTES] & _CODEC_BITS
+        rows, sizes = np.cumsum(batches[:, k.COUNT]), np.cumsum(batches[:, k.SIZE])
+        changes = np.flatnonzero(np.diff(codecs)) + 1
+        at = rows_before = size_before = 0
         while at < len(batches):
-            codec = int(batches[at][k.ATTRIBUTES]) & _CODEC_BITS
-            run, rows, size = [], 0, 0
-            while at < len(batches) and int(batches[at][k.ATTRIBUTES]) & _CODEC_BITS == codec:
-                run.append(batches[at])
-                rows += int(batches[at][k.COUNT])
-                size += int(batches[at][k.SIZE]) * (1 if codec == 0 else int(self._decompressed_ratio) + 1)
-                at += 1
-                if rows >= self._rows_per_batch or size >= BYTES_PER_BATCH:
-                    break
-            yield from self._decode_run(view, run, codec, start, end, topic, partition)
-
-    def _visible(self, chunk: Chunk, start: Offset, end: Offset, aborted: Sequence[AbortedTransaction]) -> list[Any]:
-        """The batches that hold records in the range, in order."""
-        k = self._kernels
-        pending = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
-        dead: set[int] = set()
-        visible = []
-        for batch in chunk.table:
-            attributes, last = int(batch[k.ATTRIBUTES]), int(batch[k.LAST_OFFSET])
-            if int(batch[k.BASE_OFFSET]) >= end:
-                break
-            while pending and pending[-1].first_offset <= last:
-                dead.add(pending.pop().producer_id)
-            if attributes & CONTROL_BIT:
-                if dead and _is_abort_marker(chunk.buffer, int(batch[k.POSITION])):
-                    dead.discard(int(batch[k.PRODUCER_ID]))
-                continue
-            if last < start or (attributes & TRANSACTIONAL_BIT and int(batch[k.PRODUCER_ID]) in dead):
-                continue
-            if batch[k.COUNT] > 0:  # a compacted batch may have lost all its records
-                visible.append(batch)
-        return visible
+            codec = int(codecs[at])
+            room = BYTES_PER_BATCH // (1 if codec == 0 else int(self._decompressed_ratio) + 1)
+            change = int(np.searchsorted(changes, at, "right"))
+            stop = min(
+                int(changes[change]) if change < len(changes) else len(batches),
+                int(np.searchsorted(rows, rows_before + self._rows_per_batch)) + 1,
+                int(np.searchsorted(sizes, size_before + room)) + 1,
+            )
+            yield from self._decode_run(view, batches[at:stop], codec, start, end, topic, partition)
+            at, rows_before, size_before = stop, int(rows[stop - 1]), int(sizes[stop - 1])
 
     def _decode_run(
         self,
         view: memoryview,
-        run: list[Any],
+        run: Array,
         codec: int,
         start: Offset,
         end: Offset,
         topic: str,
         partition: int,
     ) -> Iterator[Columns]:
+        """``run`` is rows of a chunk's table, all of one codec."""
         k = self._kernels
+        if self._check_crc:
+            self._check_crcs(view, run)
         plan = np.empty((len(run), k.PLAN_FIELDS), np.int64)
+        plan[:, k.FROM] = run[:, k.POSITION] + HEADER_SIZE
+        plan[:, k.TO] = run[:, k.POSITION] + run[:, k.SIZE]
         filled = 0
-        for row, batch in zip(plan, run, strict=True):
-            position, size = int(batch[k.POSITION]), int(batch[k.SIZE])
-            if self._check_crc:
-                _check_crc(view, position, size, batch[k.BASE_OFFSET])
-            first, stop = position + HEADER_SIZE, position + size
-            if codec:
-                payload, first = view[first:stop], filled
-                stop = filled = self._decompress(payload, codec, filled, batch[k.BASE_OFFSET])
-            if not 0 <= int(batch[k.COUNT]) <= (stop - first) // k.MIN_RECORD:
-                raise CorruptRecordError(
-                    f"batch at offset {batch[k.BASE_OFFSET]} says it has {batch[k.COUNT]} records "
-                    f"in {stop - first} bytes"
-                )
-            log_append = 1 if int(batch[k.ATTRIBUTES]) & _LOG_APPEND_BIT else 0
-            row[:] = (
-                first,
-                stop,
-                batch[k.BASE_OFFSET],
-                batch[k.LAST_OFFSET],
-                batch[k.BASE_TIMESTAMP],
-                batch[k.MAX_TIMESTAMP],
-                log_append,
-                batch[k.COUNT],
+        if codec:
+            for row, batch in zip(plan, run, strict=True):
+                payload, row[k.FROM] = view[int(row[k.FROM]) : int(row[k.TO])], filled
+                row[k.TO] = filled = self._decompress(payload, codec, filled, int(batch[k.BASE_OFFSET]))
+        sizes, counts = plan[:, k.TO] - plan[:, k.FROM], run[:, k.COUNT]
+        wrong = np.flatnonzero((counts < 0) | (counts > sizes // k.MIN_RECORD))
+        if len(wrong):
+            batch = run[wrong[0]]
+            raise CorruptRecordError(
+                f"batch at offset {batch[k.BASE_OFFSET]} says it has {batch[k.COUNT]} records "
+                f"in {sizes[wrong[0]]} bytes"
             )
+        plan[:, k.PLAN_BASE_OFFSET] = run[:, k.BASE_OFFSET]
+        plan[:, k.PLAN_LAST_OFFSET] = run[:, k.LAST_OFFSET]
+        plan[:, k.PLAN_BASE_TIMESTAMP] = run[:, k.BASE_TIMESTAMP]
+        plan[:, k.PLAN_LOG_APPEND_TIMESTAMP] = run[:, k.MAX_TIMESTAMP]
+        plan[:, k.PLAN_TIMESTAMP_TYPE] = run[:, k.ATTRIBUTES] & _LOG_APPEND_BIT != 0
+        plan[:, k.PLAN_COUNT] = counts
         source = k.as_source(memoryview(self._scratch)[:filled] if codec else view)
         yield from self._spread(source, plan, start, end, topic, partition)
+
+    def _check_crcs(self, view: memoryview, run: Array) -> None:
+        """CorruptRecordError for the first that fails. Small batches are checked by one call for all: a call of the
+        library for each costs as much as the kernel does for SMALL_BATCH bytes."""
+        k = self._kernels
+        small = run[:, k.SIZE] <= k.SMALL_BATCH
+        bad = -1
+        if small.any():
+            bad = k.first_bad_crc(k.as_source(view), run, k.SMALL_BATCH)
+        for index in np.flatnonzero(~small):
+            if 0 <= bad < index:
+                break
+            _check_crc(view, int(run[index, k.POSITION]), int(run[index, k.SIZE]), int(run[index, k.BASE_OFFSET]))
+        if bad >= 0:  # and the library says how
+            _check_crc(view, int(run[bad, k.POSITION]), int(run[bad, k.SIZE]), int(run[bad, k.BASE_OFFSET]))
 
     def _spread(
         self, source: Any, plan: Array, start: Offset, end: Offset, topic: str, partition: int
@@ -433,6 +428,24 @@ def _check_crc(view: memoryview, position: int, size: int, base_offset: Offset) 
         raise CorruptRecordError(
             f"batch at offset {base_offset} fails its CRC: {found:#010x} computed, {stored:#010x} stored"
         )
+
+
+def _visible(chunk: Chunk, start: Offset, end: Offset, aborted: Sequence[AbortedTransaction], k: Any) -> Array:
+    """Numbers of the batches that hold records in the range, in order."""
+    table = chunk.table
+    beyond = np.flatnonzero(table[:, k.BASE_OFFSET] >= end)
+    table = table[: int(beyond[0])] if len(beyond) else table
+    attributes, last = table[:, k.ATTRIBUTES], table[:, k.LAST_OFFSET]
+    # A compacted batch may have lost all its records.
+    wanted = (last >= start) & (attributes & CONTROL_BIT == 0) & (table[:, k.COUNT] > 0)
+    for each in aborted:
+        mine = table[:, k.PRODUCER_ID] == each.producer_id
+        markers = np.flatnonzero(mine & (attributes & CONTROL_BIT != 0) & (last >= each.first_offset))
+        stop = next((at for at in markers if _is_abort_marker(chunk.buffer, int(table[at, k.POSITION]))), len(table))
+        dead = mine & (attributes & TRANSACTIONAL_BIT != 0) & (last >= each.first_offset)
+        dead[stop:] = False
+        wanted &= ~dead
+    return np.flatnonzero(wanted)
 
 
 def _is_abort_marker(buffer: Buffer, position: int) -> bool:

@@ -1,6 +1,7 @@
 """records/columns.py against the record decoder, with compiled kernels and with plain ones."""
 
 import importlib.util
+import struct
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from holdfast.model.errors import CorruptRecordError, UnsupportedCompressionType
 from holdfast.records.batch import TimestampType, stamp_crc
 from holdfast.records.columns import COLUMN_TYPES, AbortedTransaction, Chunk, ColumnDecoder
 from holdfast.records.compression import Codec
+from holdfast.records.kernels import decode
 from holdfast.records.record import BatchBuilder, Record, decode_batch
 
 END = 1 << 60
@@ -247,3 +249,49 @@ def test_highly_compressed_batches_get_room() -> None:
 def test_times_that_microseconds_cannot_hold_are_clamped(kernels: Any) -> None:
     rows = rows_of(batch([(None, b"x", 2**59, [])]), kernels=kernels)
     assert rows[0]["timestamp"] == ((2**63 // 1000) - 1) * 1000
+
+
+@KERNELS
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, 1_900])
+def test_small_batches_are_checked_by_the_kernel_as_by_the_library(kernels: Any, size: int) -> None:
+    """The library runs where a batch is larger, or nothing is compiled; both must find the same."""
+    kernels = kernels or decode
+    one = batch([(b"k", bytes(n * 7 & 255 for n in range(size)), 5, [])])
+    data = bytearray(one + one)
+    chunk = Chunk.scan(data, kernels)
+    assert kernels.first_bad_crc(kernels.as_source(data), chunk.table, 4_096) == -1
+    for at in (17, 21, 40, 60, len(one) - 1):
+        data[len(one) + at] ^= 0x10
+        assert kernels.first_bad_crc(kernels.as_source(data), chunk.table, 4_096) == 1
+        assert kernels.first_bad_crc(kernels.as_source(data), chunk.table, len(one) - 1) == -1
+        data[len(one) + at] ^= 0x10
+
+
+def test_the_first_batch_that_fails_its_crc_is_named_small_or_large() -> None:
+    small, large = simple(1), simple(400, base=1)
+    data = small + large + simple(1, base=401) + simple(1, base=402)
+    for broken, named in (((0,), 0), ((1,), 1), ((2, 3), 401), ((1, 2), 1), ((3,), 402)):
+        damaged = bytearray(data)
+        starts = (0, len(small), len(small) + len(large), 2 * len(small) + len(large))
+        for number in broken:
+            damaged[starts[number] + 70] ^= 1
+        with pytest.raises(CorruptRecordError, match=f"batch at offset {named} fails its CRC"):
+            rows_of(bytes(damaged))
+
+
+@KERNELS
+def test_a_producer_that_aborts_and_commits_in_turn(kernels: Any) -> None:
+    def part(base: int, **options: Any) -> bytes:
+        return simple(2, base=base, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True, **options)
+
+    def marker(base: int, kind: int) -> bytes:
+        builder = BatchBuilder(
+            base_offset=base, producer_id=7, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+        )
+        builder.append(struct.pack(">hh", 0, kind), b"\0" * 6, 0, [])
+        return bytes(builder.build())
+
+    data = part(0) + marker(2, 0) + part(3) + marker(5, 1) + part(6) + marker(8, 0) + part(9) + simple(1, base=11)
+    aborted = [AbortedTransaction(producer_id=7, first_offset=offset) for offset in (6, 0, 9)]
+    found = [row["offset"] for row in rows_of(data, kernels=kernels, aborted=aborted)]
+    assert found == [3, 4, 11]

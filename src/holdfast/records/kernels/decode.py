@@ -7,9 +7,11 @@ more, and no column can hold more bytes than the records had.
 
 from typing import Any
 
-from holdfast.records.kernels.jit import as_source, as_target, copy_bytes, inline_jit, jit
+import numpy as np
 
-__all__ = ["as_source", "as_target", "decode_records", "scan_batches"]
+from holdfast.records.kernels.jit import COMPILED, as_source, as_target, copy_bytes, inline_jit, jit
+
+__all__ = ["as_source", "as_target", "decode_records", "first_bad_crc", "scan_batches"]
 
 # One row per batch in the table that scan_batches fills.
 POSITION = 0
@@ -46,6 +48,8 @@ HEADER_VALUE_BYTES = 8
 HEADER_VALUE_NULLS = 9
 COUNT_FIELDS = 10
 
+SMALL_BATCH = 2048 if COMPILED else 0
+"""Up to so many bytes a call of a CRC32C library costs more than the loop here."""
 MIN_RECORD = 7
 HEADER_SIZE = 61
 
@@ -106,6 +110,50 @@ def scan_batches(source: Any, at: int, stop: int, table: Any) -> tuple[int, int,
         batches += 1
         at += size
     return OK, batches, at
+
+
+def _crc_tables() -> Any:
+    """CRC32C (Castagnoli, reflected) eight bytes at a time: table n is of a byte with n zero bytes behind it."""
+    tables = np.zeros((8, 256), np.int64)
+    crc = np.arange(256, dtype=np.int64)
+    for _ in range(8):
+        crc = np.where(crc & 1, (crc >> 1) ^ 0x82F63B78, crc >> 1)
+    tables[0] = crc
+    for number in range(1, 8):
+        tables[number] = (tables[number - 1] >> 8) ^ tables[0][tables[number - 1] & 255]
+    return tables.reshape(-1)
+
+
+_CRC = _crc_tables()
+
+
+@inline_jit
+def _crc32c(source: Any, at: int, stop: int) -> int:
+    crc = 0xFFFFFFFF
+    while stop - at >= 8:
+        crc ^= int(source[at]) | int(source[at + 1]) << 8 | int(source[at + 2]) << 16 | int(source[at + 3]) << 24
+        first = int(_CRC[1792 + (crc & 255)]) ^ int(_CRC[1536 + (crc >> 8 & 255)])
+        first ^= int(_CRC[1280 + (crc >> 16 & 255)]) ^ int(_CRC[1024 + (crc >> 24 & 255)])
+        second = int(_CRC[768 + int(source[at + 4])]) ^ int(_CRC[512 + int(source[at + 5])])
+        crc = first ^ second ^ int(_CRC[256 + int(source[at + 6])]) ^ int(_CRC[int(source[at + 7])])
+        at += 8
+    while at < stop:
+        crc = crc >> 8 ^ int(_CRC[(crc ^ int(source[at])) & 255])
+        at += 1
+    return crc ^ 0xFFFFFFFF
+
+
+@jit
+def first_bad_crc(source: Any, table: Any, most: int) -> int:
+    """The first row of a table of ``scan_batches`` with at most so many bytes that fails its CRC; -1 if none does."""
+    for row in range(len(table)):
+        at, size = int(table[row, POSITION]), int(table[row, SIZE])
+        if size > most:
+            continue
+        stored = (_int32(source, at + 17)) & 0xFFFFFFFF
+        if _crc32c(source, at + 21, at + size) != stored:
+            return row
+    return -1
 
 
 @inline_jit
