@@ -28,27 +28,24 @@ def rows_of(result: LakeResult, columns: str) -> list[tuple[Any, ...]]:
     return duckdb_rows(f"SELECT {columns} FROM {scan_of(table)} ORDER BY id")
 
 
-def test_protobuf_by_a_descriptor_set_and_by_a_registry_that_gets_a_new_version(
+def test_protobuf_by_a_descriptor_set_that_gets_a_field_more(
     spark: SparkSession, cluster: Cluster, produced: Any, topic: str, tmp_path: Path
 ) -> None:
     def job(**given: Any) -> LakeJob:
         places = {"to": tmp_path / "table", "checkpoint": tmp_path / "checkpoint"}
         known = {"bootstrap": cluster.bootstrap, "topic": topic, "values": "protobuf", "message": shop.MESSAGE}
-        return LakeJob(**{**known, **places, "format": "delta", "available_now": True, **given})
+        return LakeJob(**{**known, **places, "new_fields": "add", "available_now": True, **given})
 
     file = tmp_path / "shop.desc"
     file.write_bytes(shop.descriptor_set(1))
     produced(topic, [shop.protobuf(1, {"id": n, "name": f"n{n}"}) for n in range(5)] + [b"\xff"])
-    result = run(job(schema=str(file)), spark)
-    assert (result.records, result.bad) == (5, 1)
-    assert rows_of(result, "id, name") == [(n, f"n{n}") for n in range(5)]
-
     produced(topic, [shop.protobuf(2, {"id": 5, "name": "n5", "price": 2.5})])
     with pytest.raises(Exception, match=r"has no column for field 3, and neither has the schema that is read"):
-        run(job(schema=str(file), new_fields="add"), spark)
+        run(job(schema=str(file)), spark)
     file.write_bytes(shop.descriptor_set(2))
-    result = run(job(schema=str(file), new_fields="add"), spark)
-    assert rows_of(result, "id, price")[3:] == [(3, None), (4, None), (5, 2.5)]
+    result = run(job(schema=str(file)), spark)
+    assert (result.records, result.bad) == (6, 1)
+    assert rows_of(result, "id, name, price") == [*((n, f"n{n}", 0.0) for n in range(5)), (5, "n5", 2.5)]
 
 
 @pytest.mark.parametrize("form", ["avro", "protobuf"])

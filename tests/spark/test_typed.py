@@ -108,8 +108,6 @@ def test_a_stream_of_json_goes_on_where_it_was_and_ends_at_what_is_bad(
     assert sorted((row["id"], row["partition"], row["offset"]) for row in lines) == [
         (i, i % 2, i // 2) for i in range(120)
     ]
-    with pytest.raises(PySparkException, match=r"value\.schema='infer' is not for a stream"):
-        run(**{"value.schema": "infer"})
 
 
 def test_schemas_of_a_registry_and_of_files_in_keys_and_values(

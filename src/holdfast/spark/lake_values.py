@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.lake.columns import PARTITIONS
 from holdfast.records.typed.decoding import Decoded, ValueDecoder
 from holdfast.records.typed.schema_error import SchemaError
-from holdfast.spark.value_formats import RegistrySettings, ValueFormat, signed
+from holdfast.spark.value_formats import RegistrySettings, ValueFormat, kept_decoder, signed
 
 Format = Literal["json", "raw", "struct", "avro", "protobuf"]
 NewFields = Literal["rest", "add", "drop", "fail"]
@@ -83,13 +83,14 @@ class Values:
             from holdfast.records.typed.json import JsonDecoder
 
             return JsonDecoder(self.fields, time_zone=self.time_zone, rest=self.rest)
-        return ValueFormat(
+        form = ValueFormat(
             name=self.format,
             text=self.text,
             descriptors=self.descriptors,
             message=self.message,
             registry=RegistrySettings(urls=self.registry) if self.registry else None,
-        ).decoder()
+        )
+        return kept_decoder(form)
 
     def schema(self) -> pa.Schema:
         """Of a new table. SchemaError where a field would hide a column that the lake adds."""

@@ -115,9 +115,11 @@ class ValueFormat:
 
 
 @lru_cache(MAX_DECODERS)
-def kept_decoder(form: ValueFormat, names: tuple[str, ...]) -> ValueDecoder:
-    """Of these columns. Kept by the process, with what a registry has told it."""
-    return form.decoder().narrowed(names)
+def kept_decoder(form: ValueFormat, names: tuple[str, ...] | None = None) -> ValueDecoder:
+    """Of these columns, or of all. Kept by the process with what a registry has told it, so that not every task asks
+    again."""
+    decoder = form.decoder()
+    return decoder if names is None else decoder.narrowed(names)
 
 
 def signed(column: pa.Field) -> pa.DataType:

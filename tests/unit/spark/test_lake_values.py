@@ -1,5 +1,7 @@
 """The columns of a lake's table, and what a job asks of the source."""
 
+import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -75,3 +77,10 @@ def test_spark_D11_a_lake_reads_committed_records_unless_it_is_told_otherwise(tm
         options={"kafka.isolation.level": "read_uncommitted"},
     )
     assert not parse_read(source_options(other), streaming=True).read_committed
+
+
+def test_a_process_keeps_its_decoder_with_what_a_registry_told_it() -> None:
+    """Each task has values of its own, by pickle."""
+    avro = Values(format="avro", fields=pa.schema([]), text='"long"', registry="http://127.0.0.1:1")
+    assert pickle.loads(pickle.dumps(avro)).decoder() is avro.decoder()
+    assert replace(avro, text='"int"').decoder() is not avro.decoder()
