@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 RECORDS = 3000
-FIRST = datetime(2026, 3, 1, tzinfo=UTC)
+FIRST = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
+"""Not so old that retention takes the records."""
 
 
 def time_of(number: int) -> datetime:
@@ -34,7 +35,7 @@ def filled(cluster: Cluster, produced: Any, topic: str) -> str:
     from confluent_kafka import Producer
 
     produced(topic, [], partitions=3)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "batch.size": 4096})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "batch.size": 4096})
     for number in range(RECORDS):
         time_ms = int(time_of(number).timestamp() * 1000)
         producer.produce(topic, b'{"n":%d}' % number, partition=number % 3, timestamp=time_ms)
