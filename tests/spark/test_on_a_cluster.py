@@ -70,6 +70,7 @@ def test_two_machines_read_write_and_land_like_one_process(spark: Any, tmp_path:
         up = [sys.executable, "-m", "holdfast.cli.main", "up", "--host", hosts.address]
         with Cluster(brokers=1, log_dirs=1, up=up) as cluster, spark_on(hosts, tmp_path, shared) as master:
             produce(cluster.bootstrap, topic)
+            lacking = examined(master, hosts.address, cluster.bootstrap, driver / "elsewhere")
             job = f"job.py {cluster.bootstrap} {topic} {shared} {driver}/elsewhere answer.json"
             unset = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "VIRTUAL_ENV")
             environ = {name: value for name, value in os.environ.items() if name not in unset}
@@ -81,6 +82,10 @@ def test_two_machines_read_write_and_land_like_one_process(spark: Any, tmp_path:
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
             there = json.loads((driver / "answer.json").read_text())
             here = cluster_job.work(spark, cluster.bootstrap, topic, str(alone))
+    assert sorted(lacking) == ["host-1", "host-2"], "what is missing is told of each host"
+    for host, wrong in lacking.items():
+        assert "No module named 'holdfast'" in wrong["holdfast.spark.fetching"], (host, wrong)
+        assert "shared path" in wrong and not [what for what in wrong if what.startswith("broker ")], (host, wrong)
     assert there["driver"].startswith(str(driver / "environment")), "the driver, too, has what was shipped"
     assert there["hosts"] == ["host-1", "host-2"], "tasks ran on both"
     for what in ("read", "written", "landed", "table"):
@@ -90,6 +95,21 @@ def test_two_machines_read_write_and_land_like_one_process(spark: Any, tmp_path:
         "refused"
     ]
     assert list((driver / "elsewhere").rglob("*.parquet")) == []
+
+
+def examined(master: str, address: str, bootstrap: str, path: Path) -> dict[str, dict[str, str]]:
+    """What ``holdfast spark doctor`` finds wrong on each host when nothing was shipped to it."""
+    command = [sys.executable, "-m", "holdfast.cli.main", "spark", "doctor", "--json", "--master", master]
+    command += ["--bootstrap-server", bootstrap, "--path", str(path)]
+    environ = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": address}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found: dict[str, dict[str, str]] = {}
+    for finding in map(json.loads, done.stdout.splitlines()):
+        kind, _, rest = finding["where"].partition(" ")
+        if kind == "executor" and finding["wrong"]:
+            found.setdefault(rest.partition(":")[0], {})[finding["what"]] = finding["wrong"]
+    return found
 
 
 def produce(bootstrap: str, topic: str) -> None:
