@@ -2,8 +2,7 @@
 front's own.
 
 As Kafka's brokers it takes nothing but ApiVersions from a connection that has not logged in, nothing but a login from
-one that has begun a login, and nothing but a login from one whose session is over. What it does is compared with Apache
-Kafka in tests/spark/test_real_kafka.py, where the same tests run against both.
+one that has begun a login, and nothing but a login from one whose session is over.
 """
 
 from __future__ import annotations

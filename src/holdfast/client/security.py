@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from holdfast.client.errors import AuthenticationError
+from holdfast.client.sasl import SaslSettings
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
 
@@ -48,6 +49,7 @@ class SecuritySettings:
 
     protocol: SecurityProtocol
     tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
 
 
 def pem_blocks(text: str) -> list[tuple[str, str]]:

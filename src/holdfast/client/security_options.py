@@ -1,4 +1,4 @@
-"""Kafka's settings ``security.protocol`` and ``ssl.*``, as a Kafka client is given them, to SecuritySettings.
+"""Kafka's settings ``security.protocol``, ``ssl.*`` and ``sasl.*``, as a client is given them, to SecuritySettings.
 
 Owns their names, what is refused, and the words of what is wrong: ConfigError names the setting and what was expected,
 and never a value that may be a secret. Files are read here, once: what comes out is text.
@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from holdfast.client.sasl import SaslSettings
+from holdfast.client.sasl_options import REFUSED_SASL, SASL_KEYS, parse_sasl
 from holdfast.client.security import TLS_VERSIONS, SecuritySettings, TlsSettings, pem_blocks, tls_context
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import SecurityProtocol
@@ -19,7 +21,7 @@ TLS_KEYS: Final = (
     "ssl.keystore.type", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
     "ssl.key.password", "ssl.endpoint.identification.algorithm", "ssl.enabled.protocols",
 )  # fmt: skip
-SECURITY_KEYS: Final = ("security.protocol", *TLS_KEYS)
+SECURITY_KEYS: Final = ("security.protocol", *TLS_KEYS, *SASL_KEYS)
 _OF_THE_JVM: Final = "nothing of the JVM runs on this path"
 _PEM_HAS_NONE: Final = "a store of type PEM has no password; ssl.key.password opens an encrypted key"
 REFUSED: Final = {
@@ -33,10 +35,11 @@ REFUSED: Final = {
     "ssl.trustmanager.algorithm": _OF_THE_JVM,
     "ssl.secure.random.implementation": _OF_THE_JVM,
     "security.providers": _OF_THE_JVM,
+    **REFUSED_SASL,
 }
 """Settings that are known and do not exist here, with the reason."""
-_TLS_PROTOCOLS: Final = (SecurityProtocol.SSL,)
-PROTOCOLS: Final = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL)
+_TLS_PROTOCOLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+_SASL_PROTOCOLS: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 AS_PEM: Final = (
     "expected PEM; keytool -importkeystore -deststoretype PKCS12 and openssl pkcs12 -nodes make it of another type"
 )
@@ -71,18 +74,22 @@ class SecurityOptions:
 
     def protocol(self) -> SecurityProtocol:
         name = (self.text("security.protocol") or "PLAINTEXT").upper()
-        for each in PROTOCOLS:
+        for each in SecurityProtocol:
             if each.name == name:
                 return each
-        expected = " or ".join(each.name for each in PROTOCOLS)
+        expected = " or ".join(each.name for each in SecurityProtocol)
         raise self.wrong("security.protocol", f"expected {expected}", shown=True)
 
     def check_used(self, protocol: SecurityProtocol) -> None:
         """What is given has an effect: settings of TLS without TLS may be a security.protocol that was forgotten."""
         for name in self._given:
-            if name.startswith("ssl.") and protocol not in _TLS_PROTOCOLS:
-                expected = " or ".join(each.name for each in _TLS_PROTOCOLS)
-                raise self.wrong(name, f"security.protocol is {protocol.name}; expected {expected} with it")
+            for beginning, protocols in (("ssl.", _TLS_PROTOCOLS), ("sasl.", _SASL_PROTOCOLS)):
+                if name.startswith(beginning) and protocol not in protocols:
+                    expected = " or ".join(each.name for each in protocols)
+                    raise self.wrong(name, f"security.protocol is {protocol.name}; expected {expected} with it")
+
+    def sasl(self) -> SaslSettings:
+        return parse_sasl(self._given, self.prefix)
 
     def tls(self) -> TlsSettings:
         for kind in ("truststore", "keystore"):
@@ -184,4 +191,8 @@ def parse_security(settings: Mapping[str, str], prefix: str = "") -> SecuritySet
     options.check_used(protocol)
     if protocol is SecurityProtocol.PLAINTEXT:
         return None
-    return SecuritySettings(protocol=protocol, tls=options.tls() if protocol in _TLS_PROTOCOLS else None)
+    return SecuritySettings(
+        protocol=protocol,
+        tls=options.tls() if protocol in _TLS_PROTOCOLS else None,
+        sasl=options.sasl() if protocol in _SASL_PROTOCOLS else None,
+    )

@@ -12,6 +12,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
+from holdfast.protocol.sasl_codec import AUTHENTICATE
+
 
 class ApiKey(IntEnum):
     """Kafka's API keys, as far as they are known here."""
@@ -195,6 +197,7 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.LIST_CONFIG_RESOURCES: 0,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     ApiKey.DESCRIBE_QUORUM: 0,
+    AUTHENTICATE: 2,  # of the client alone
     ApiKey.ALTER_PARTITION: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.BROKER_REGISTRATION: 0,

@@ -4,6 +4,7 @@ Owns sockets, their reuse between tasks of one worker process, and what to do wh
 records. Synchronous: an executor has nothing else to do, and a wait for bytes frees the GIL.
 """
 
+import math
 import os
 import socket
 import ssl
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
+from holdfast.client.oauth import token_of
+from holdfast.client.sasl import SaslSettings, authenticate_version, log_in
 from holdfast.client.security import SecuritySettings, tls_context, tls_error
 from holdfast.model.errors import (
     HoldfastError,
@@ -32,6 +35,7 @@ from holdfast.protocol.fetch_codec import (
     decode_fetch_response,
     encode_fetch_request,
 )
+from holdfast.protocol.sasl_codec import AUTHENTICATE
 from holdfast.protocol.wire import skip_tags
 from holdfast.records.columns import AbortedTransaction, Chunk
 from holdfast.spark.options import ReadOptions
@@ -70,6 +74,8 @@ class FetchConnection:
         self._under_way: deque[int] = deque()  # versions of what is not answered yet
         self._buffer = bytearray()
         self._quiet_until_s = 0.0
+        self._sasl = None if security is None else security.sasl
+        self._log_in_at_s = math.inf
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
@@ -78,7 +84,10 @@ class FetchConnection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if security is not None and security.tls is not None:
                 self._begin_tls(host, security)
-            self._latest = self._ask_version()
+            self._latest, log_in_version = self._ask_versions()
+            if self._sasl is not None:
+                self._log_in_version = authenticate_version(log_in_version, self.address)
+                self._log_in(self._sasl)
         except BaseException:
             self._socket.close()
             raise
@@ -103,8 +112,9 @@ class FetchConnection:
         """How long the broker wants to hear nothing: it holds the reader to a quota."""
         return max(0.0, self._quiet_until_s - time.monotonic())
 
-    def _ask_version(self) -> int:
-        """The newest version of Fetch that the broker takes. UnsupportedVersionError if that is too old."""
+    def _ask_versions(self) -> tuple[int, int | None]:
+        """The newest versions of Fetch and SaslAuthenticate that the broker takes, the second if it has any.
+        UnsupportedVersionError if the first is too old."""
         self._put(API_VERSIONS_KEY, 0, b"")
         answer = self._frame()
         error, count = _ERROR_AND_COUNT.unpack_from(answer, 0)
@@ -115,20 +125,37 @@ class FetchConnection:
                 f"broker {self.address} takes Fetch up to version {latest}, expected {BY_NAME} at least "
                 "(Apache Kafka 2.3 and newer)"
             )
-        return latest
+        return latest, offered.get(AUTHENTICATE)
+
+    def _log_in(self, sasl: SaslSettings) -> None:
+        """Only while nothing is under way: a broker takes nothing else until it is done."""
+        began_s = time.monotonic()
+        steps = log_in(sasl, self.address, self._log_in_version, None if sasl.token is None else token_of(sasl.token))
+        request = next(steps)
+        while True:
+            flexible = request.flexible
+            self._put(request.api_key, request.version, request.body, flexible=flexible)
+            body = self._frame()
+            try:
+                request = steps.send(body[skip_tags(body, 0) :] if flexible else body)
+            except StopIteration as done:
+                self._log_in_at_s = math.inf if done.value is None else began_s + done.value
+                return
 
     def send(self, data: FetchData, topic_id: UUID | None) -> None:
         """A fetch of one topic, by its id where both sides know of ids."""
+        if self._sasl is not None and self.idle and time.monotonic() >= self._log_in_at_s:
+            self._log_in(self._sasl)
         version = BY_NAME
         if topic_id is not None and self._latest >= BY_ID:
             version, data = BY_ID, data._replace(topics=[(topic_id, parts) for _, parts in data.topics])
         self._under_way.append(version)
-        self._put(FETCH_KEY, version, encode_fetch_request(version, data))
+        self._put(FETCH_KEY, version, encode_fetch_request(version, data), flexible=version >= FLEXIBLE)
 
-    def _put(self, api_key: int, version: int, body: bytes) -> None:
+    def _put(self, api_key: int, version: int, body: bytes, *, flexible: bool = False) -> None:
         self._sent += 1
         name = struct.pack(">h", len(self._client_id)) + self._client_id
-        name += b"\0" if version >= FLEXIBLE else b""  # no tagged fields
+        name += b"\0" if flexible else b""  # no tagged fields
         head = _REQUEST_HEAD.pack(8 + len(name) + len(body), api_key, version, self._sent)
         try:
             self._socket.sendall(head + name + body)

@@ -24,6 +24,7 @@ from holdfast.spark.option_names import (
     WRITE_OPTIONS,
 )
 from holdfast.spark.options import OptionError, parse_read, parse_write
+from tests.unit.spark.test_sasl import BEARER, ENDPOINT, UNSECURED, jaas, with_password
 from tests.unit.spark.test_security import AUTHORITY, CERTIFICATES, CHAIN, KEY, LOCKED_KEY
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -53,6 +54,9 @@ SAMPLES = {
     "kafka.compression.type": "zstd",
     "kafka.enable.idempotence": "false",
     "kafka.security.protocol": "SSL",
+    "kafka.sasl.jaas.config": with_password("PLAIN", password="other")["sasl.jaas.config"],
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "http://a/",
     "kafka.ssl.enabled.protocols": "TLSv1.3",
     "kafka.ssl.endpoint.identification.algorithm": "",
     "kafka.ssl.key.password": "hush",
@@ -67,8 +71,21 @@ BESIDE = {
     "kafka.ssl.key.password": {"kafka.ssl.keystore.certificate.chain": CHAIN, "kafka.ssl.keystore.key": LOCKED_KEY},
     "kafka.ssl.keystore.certificate.chain": {"kafka.ssl.keystore.key": KEY},
     "kafka.ssl.keystore.key": {"kafka.ssl.keystore.certificate.chain": CHAIN},
+    "kafka.sasl.mechanism": {"kafka.sasl.jaas.config": with_password("SCRAM-SHA-512")["sasl.jaas.config"]},
+    "kafka.sasl.oauthbearer.token.endpoint.url": {
+        "kafka.sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", clientId="a", clientSecret="b")
+    },
 }
 """What an option is not taken without."""
+BY_CLIENT = {"sasl.jaas.config": jaas("oauthbearer.OAuthBearerLoginModule", clientId="a", clientSecret="b")}
+BASES = {
+    "kafka.ssl.": {"security.protocol": "SSL"},
+    "kafka.sasl.jaas": with_password("PLAIN"),
+    "kafka.sasl.mechanism": with_password("PLAIN"),
+    "kafka.sasl.oauthbearer.token": UNSECURED,
+    "kafka.sasl.login.callback": BEARER | BY_CLIENT | {ENDPOINT: "http://a/"},
+}
+"""The settings that those of TLS and SASL go with, by how their names begin."""
 
 
 class Row(NamedTuple):
@@ -112,17 +129,17 @@ CASES = [
 def test_each_option_is_what_the_page_says(place: str, row: Row, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     name = row.name
-    given = {name: SAMPLES.get(name, "7"), **BESIDE.get(name, {})}
-    protocol = {"kafka.security.protocol": "SSL"} if name.startswith("kafka.ssl.") else {}
-    given |= protocol
+    bases = [settings for beginning, settings in BASES.items() if name.startswith(beginning)]
+    base = {f"kafka.{setting}": text for settings in bases for setting, text in settings.items()}
+    given = base | {name: SAMPLES.get(name, "7")} | BESIDE.get(name, {})
     match row.state:
         case "in force" | "differs":
-            plain = parsed(place, {"endingOffsets": "latest"} if name.startswith("ending") else protocol)
+            plain = parsed(place, {"endingOffsets": "latest"} if name.startswith("ending") else base)
             assert parsed(place, given) != plain
             assert not caplog.records
             assert row.how or row.state == "in force"
         case "one value":
-            assert parsed(place, given | {name: row.how.strip("`")}) == parsed(place, protocol)
+            assert parsed(place, given | {name: row.how.strip("`")}) == parsed(place, base)
             with pytest.raises(OptionError, match=re.escape(f"option {name}='7': expected {row.how.strip('`')}")):
                 parsed(place, given)
         case "no effect":

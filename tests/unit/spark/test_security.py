@@ -156,7 +156,7 @@ SSL = {"security.protocol": "SSL"}
     ("settings", "words"),
     [
         ({"ssl.truststore.certificates": AUTHORITY}, "ssl.truststore.certificates: security.protocol is PLAINTEXT"),
-        ({"security.protocol": "TLS"}, "kafka.security.protocol='TLS': expected PLAINTEXT or SSL"),
+        ({"security.protocol": "TLS"}, "kafka.security.protocol='TLS': expected PLAINTEXT or SSL or SASL_PLAINTEXT"),
         (SSL | {"ssl.truststore.type": "JKS"}, "kafka.ssl.truststore.type='JKS': expected PEM; keytool"),
         (SSL | {"ssl.keystore.type": "PKCS12"}, "kafka.ssl.keystore.type='PKCS12': expected PEM; keytool"),
         (
