@@ -1,12 +1,14 @@
 """A topic of JSON to tables: ``holdfast lake`` beside Spark's connector with from_json and Spark's own writers.
 
     python -m benchmarks.spark_lake                              5 M rows of 4 fields in 100 B
-    python -m benchmarks.spark_lake --value-bytes 1024 --records 2000000
+    python -m benchmarks.spark_lake --value-bytes 1024
+    python -m benchmarks.spark_lake --bad 0.01 --no-connector    also a topic of which 1 % is no JSON, in turn
 
 All read one topic of a Holdfast broker on the same cores, in one session, in turn, with Trigger.AvailableNow in
 batches of the same size, and write Parquet with zstd, as many files. The connector is tuned (TUNED in spark_read).
 Delta's writer is delta-spark, by Maven. Count, sums and a hash of every table must be equal; DuckDB takes them. CPU is
 that of this process, the JVM and Python workers; that of the broker and of everything else meanwhile is stated.
+At the end stands what a row costs stage by stage, without Spark (lake_costs.py).
 """
 
 from __future__ import annotations
@@ -23,9 +25,12 @@ from typing import Any
 import duckdb
 
 from benchmarks import machine
+from benchmarks.lake_costs import costs
 from benchmarks.spark_read import CORES, TUNED, connector_jars, say
 from holdfast.lake.opening import open_table
 from holdfast.spark.lake import LakeJob, run
+from holdfast.spark.lake_schema import given_schema
+from holdfast.spark.lake_values import Values
 from holdfast.testing import Cluster
 from tests.contracts.lake_tables import duckdb_rows, scan_of
 
@@ -48,7 +53,7 @@ def values(count: int, size: int, bad_share: float) -> list[bytes]:
     return found
 
 
-def load(bootstrap: str, topic: str, args: argparse.Namespace) -> None:
+def load(bootstrap: str, topic: str, args: argparse.Namespace, bad_share: float = 0.0) -> None:
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -58,7 +63,7 @@ def load(bootstrap: str, topic: str, args: argparse.Namespace) -> None:
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 65536, "queue.buffering.max.messages": 500_000}
     )
-    ready = values(20_000, args.value_bytes, args.bad)
+    ready = values(20_000, args.value_bytes, bad_share)
     for number in range(args.records):
         while True:
             try:
@@ -77,24 +82,25 @@ class Landings:
     def __init__(self, spark: Any, bootstrap: str, topic: str, root: Path, args: argparse.Namespace) -> None:
         self.spark, self.bootstrap, self.topic, self.root, self.args = spark, bootstrap, topic, root, args
         self.names = [f"holdfast {each}" for each in FORMATS]
+        self.names += [f"holdfast {each} bad" for each in FORMATS] if args.bad else []
         self.names += ["connector parquet", "connector delta"] if args.connector else []
         self._number = 0
 
     def land(self, name: str) -> Path:
         self._number += 1
         place = self.root / f"{self._number}"
-        who, form = name.split()
+        who, form, *bad = name.split()
         if who == "holdfast":
-            self._by_holdfast(form, place)
+            self._by_holdfast(form, place, self.topic + "-bad" * bool(bad))
         else:
             self._by_connector(form, place)
         return place
 
-    def _by_holdfast(self, form: str, place: Path) -> None:
+    def _by_holdfast(self, form: str, place: Path, topic: str) -> None:
         run(
             LakeJob(
                 bootstrap=self.bootstrap,
-                topic=self.topic,
+                topic=topic,
                 to=place / "table",
                 checkpoint=place / "checkpoint",
                 format=form,
@@ -127,7 +133,7 @@ class Landings:
         stream.trigger(availableNow=True).option("compression", "zstd").start(str(place / "table")).awaitTermination()
 
     def fingerprint(self, name: str, place: Path) -> tuple[Any, ...]:
-        who, form = name.split()
+        who, form, *_ = name.split()
         location = str(place / "table")
         if who == "holdfast":
             table = open_table(location, form)
@@ -154,6 +160,8 @@ def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, f
     topic = "lake-bench"
     say(f"loading {args.records:,} records of {args.value_bytes} B")
     load(bootstrap, topic, args)
+    if args.bad:
+        load(bootstrap, f"{topic}-bad", args, args.bad)
     brokers = machine.descendants()
     settings = {}
     if args.connector:
@@ -183,14 +191,19 @@ def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, f
                     best[name] = seconds, own
     finally:
         spark.stop()
-    if len(set(prints.values())) != 1:
-        raise RuntimeError(f"the tables differ: {prints}")
+    for kind in (False, True):
+        if len({found for name, found in prints.items() if name.endswith(" bad") == kind}) > 1:
+            raise RuntimeError(f"the tables differ: {prints}")
     numbers: dict[str, float] = {"equal": 1.0}
     for name, (seconds, own) in best.items():
         numbers[f"{name} M rows/s"] = args.records / seconds / 1e6
         numbers[f"{name} us of CPU a row"] = own / args.records * 1e6
+    for form in FORMATS if args.bad else ():
+        numbers[f"{form} with bad records to clean"] = best[f"holdfast {form}"][0] / best[f"holdfast {form} bad"][0]
+    for stage, cost in costs(bootstrap, topic, Values(format="json", fields=given_schema(SCHEMA)), root).items():
+        numbers[f"{stage}, us of CPU a row"] = cost
     for name in landings.names:
-        who, form = name.split()
+        who, form, *_ = name.split()
         peer = f"connector {'delta' if form == 'iceberg' else form}"
         if who == "holdfast" and peer in best:
             numbers[f"{name} to {peer}"] = best[peer][0] / best[name][0]

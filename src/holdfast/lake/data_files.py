@@ -29,6 +29,8 @@ FOLDER: Final = "data"
 RANGES_KEY: Final = b"holdfast.ranges"
 PARTITION_KEY: Final = b"holdfast.partition"
 ROWS_PER_GROUP: Final = 1_000_000
+NO_DICTIONARY: Final = frozenset(("_offset", "_timestamp", "_key"))
+"""Of the place of a record: hardly any value is there twice, and to look for that costs as much as to write them."""
 NAME: Final = re.compile(
     r"(?:.*/)?\.?(?P<topic>[0-9a-f]{32})-(?P<partition>\d+)-(?P<start>\d+)-(?P<end>\d+)"
     r"-(?P<started>\d{13})-(?P<token>[0-9a-f]{12})-(?P<part>\d+)\.parquet(?:\.[0-9a-f]+\.partial)?"
@@ -179,22 +181,39 @@ def write_file(
     store: Store,
     path: str,
     schema: pa.Schema,
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[pa.RecordBatch | pa.Table],
     *,
     ranges: tuple[FileRange, ...] = (),
     partition: Cell | None = None,
     compression: str = "zstd",
 ) -> int:
-    """Makes the file, only if it is not there, and answers its rows. AlreadyThereError, TableError.
+    """Makes the file, a row group of each batch, only if it is not there, and answers its rows. AlreadyThereError,
+    TableError.
 
     Nothing is in place unless all batches were written. Memory: one row group, or the whole file in an object store.
     """
     rows = 0
     with parquet_sink(store, path, schema, ranges=ranges, partition=partition, compression=compression) as writer:
         for batch in batches:
-            writer.write_batch(batch.cast(schema).replace_schema_metadata(writer.schema.metadata), ROWS_PER_GROUP)
+            table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+            writer.write_table(table.cast(schema).replace_schema_metadata(writer.schema.metadata), ROWS_PER_GROUP)
             rows += batch.num_rows
     return rows
+
+
+def _leaves(column: pa.Field, prefix: str = "") -> Iterator[str]:
+    """Paths of a column's values in a Parquet file."""
+    path, kind = f"{prefix}{column.name}", column.type
+    if pa.types.is_struct(kind):
+        for each in kind:
+            yield from _leaves(each, f"{path}.")
+    elif pa.types.is_list(kind):
+        yield from _leaves(kind.value_field.with_name("element"), f"{path}.list.")
+    elif pa.types.is_map(kind):
+        yield from _leaves(kind.key_field.with_name("key"), f"{path}.key_value.")
+        yield from _leaves(kind.item_field.with_name("value"), f"{path}.key_value.")
+    else:
+        yield path
 
 
 @contextmanager
@@ -216,7 +235,12 @@ def parquet_sink(
     with (
         store.creating(path) as sink,
         pq.ParquetWriter(
-            sink, described, compression=compression, coerce_timestamps="us", use_deprecated_int96_timestamps=False
+            sink,
+            described,
+            compression=compression,
+            use_dictionary=[path for column in schema if column.name not in NO_DICTIONARY for path in _leaves(column)],
+            coerce_timestamps="us",
+            use_deprecated_int96_timestamps=False,
         ) as writer,
     ):
         yield writer

@@ -235,7 +235,8 @@ def joined_unknown(one: UnknownField | None, other: UnknownField) -> UnknownFiel
     return UnknownField(one.rows + other.rows, kind, nested=one.nested and other.nested)
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """As many rows as a row group has at least, where there are; nothing is copied."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -244,13 +245,13 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
-            yield pa.concat_batches(waiting)
+            yield pa.Table.from_batches(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield pa.concat_batches(waiting)
+        yield pa.Table.from_batches(waiting)
 
 
-def _chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _chained(first: pa.Table, rest: Iterator[pa.Table]) -> Iterator[pa.Table]:
     yield first
     yield from rest
 

@@ -116,3 +116,30 @@ def test_small_files_are_put_together_up_to_the_target() -> None:
     assert groups_of({}, 100) == [] and groups_of({"a": 10}, 100) == []
     assert groups_of({"c": 10, "a": 30, "b": 51, "d": 50, "e": 11}, 100) == [("a", "c", "d")]
     assert groups_of({f"f{number}": 40 for number in range(5)}, 100) == [("f0", "f1"), ("f2", "f3")]
+
+
+def test_every_value_but_the_place_has_a_dictionary_and_a_batch_is_a_row_group(tmp_path: Path) -> None:
+    text = pa.string()
+    nested = {
+        "headers": pa.list_(pa.struct([("key", text), ("value", pa.binary())])),
+        "inner": pa.struct([("x", text), ("list", pa.list_(text))]),
+        "map": pa.map_(text, pa.int64()),
+    }
+    schema = pa.schema([("_offset", pa.int64()), ("_key", pa.binary()), ("name", text), *nested.items()])
+    row = {
+        "_offset": 7,
+        "_key": b"k",
+        "name": "n",
+        "headers": [{"key": "a", "value": b"b"}],
+        "inner": {"x": "x", "list": ["l"]},
+        "map": [("k", 1)],
+    }
+    one = pa.Table.from_pylist([row] * 3, schema=schema)
+    both = pa.concat_tables([one, one])  # of two chunks
+    assert write_file(LocalStore(str(tmp_path)), "data/a.parquet", schema, [both, one.to_batches()[0]]) == 9
+    found = pq.ParquetFile(tmp_path / "data/a.parquet")
+    assert found.metadata.num_row_groups == 2 and found.read().to_pylist() == [row] * 9
+    group = found.metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    plain = {each.path_in_schema for each in columns if "RLE_DICTIONARY" not in each.encodings}
+    assert plain == {"_offset", "_key"} and len(columns) == 9
