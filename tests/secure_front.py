@@ -2,7 +2,8 @@
 front's own.
 
 As Kafka's brokers it takes nothing but ApiVersions from a connection that has not logged in, nothing but a login from
-one that has begun a login, and nothing but a login from one whose session is over.
+one that has begun a login, and nothing but a login from one whose session is over. What it
+lets in and refuses is compared with Apache Kafka in tests/spark/test_real_kafka.py.
 """
 
 from __future__ import annotations
