@@ -59,6 +59,7 @@ class SecureKafka(Peer):
                 "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
                 "connections.max.reauth.ms": SESSION_MS,
                 "group.initial.rebalance.delay.ms": 0,
+                "quota.window.num": 2,
                 "transaction.state.log.num.partitions": 1,
                 "offsets.topic.num.partitions": 1,
             }

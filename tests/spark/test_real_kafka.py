@@ -7,14 +7,19 @@ that front lets in and refuses is here what Kafka does.
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import struct
 import time
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any
 
+import kio.schema.alter_client_quotas.v0.request as quotas
 import pyarrow as pa
 import pytest
 from benchmarks.peers.kafka import fetch
+from kio.serial import entity_writer
 from pyspark.sql.types import LongType, StructField, StructType
 
 from holdfast.client.blocking import BlockingClient
@@ -259,3 +264,33 @@ def test_records_of_aborted_transactions_are_left_out(kafka: SecureKafka) -> Non
     assert producer.flush(60) == 0
     assert read(given | {"kafka.isolation.level": "read_committed"}, "tx") == wanted, "what is open is not read"
     producer.abort_transaction(60)
+
+
+async def limit(peer: SecureKafka, client_id: str, rate: float) -> None:
+    """Sets a quota of so many bytes a second for readers of that name."""
+    entry = quotas.EntryData(
+        entity=(quotas.EntityData(entity_type="client-id", entity_name=client_id),),
+        ops=(quotas.OpData(key="consumer_byte_rate", value=rate, remove=False),),
+    )
+    body, request = BytesIO(), quotas.AlterClientQuotasRequest(entries=(entry,), validate_only=False)
+    entity_writer(quotas.AlterClientQuotasRequest)(body, request)
+    connection = BrokerConnection("127.0.0.1", peer.port, "quotas")
+    await connection.open(10)
+    answer = await connection.request_raw(49, 0, body.getvalue(), timeout_s=30)
+    connection.close()
+    assert struct.unpack_from(">iih", answer)[1:] == (1, 0), "one entry, no error"
+
+
+def test_a_quota_slows_the_reader_down_and_ends_nothing(kafka: SecureKafka) -> None:
+    rate = 1_000_000.0
+    asyncio.run(limit(kafka, "slow", rate))
+    slow = settings_of(kafka, "PLAINTEXT", client__id="slow", fetch__max__bytes="500000")
+    free = settings_of(kafka, "PLAINTEXT", client__id="free", fetch__max__bytes="500000")
+    assert read(free)  # the first read of a process compiles
+    took = {}
+    for name, given in (("free", free), ("slow", slow)):
+        began_s = time.monotonic()
+        assert read(given) == list(range(RECORDS))
+        took[name] = time.monotonic() - began_s
+    assert took["slow"] > RECORDS * BYTES / rate - 3, "6 MB, of which two windows are free"
+    assert took["slow"] > 2 * took["free"]
