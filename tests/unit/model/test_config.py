@@ -419,10 +419,10 @@ def test_properties_files() -> None:
 # -- keys without effect -----------------------------------------------------------------------------------
 
 
-# The last two have names of settings of clients, some of which are also keys of a broker.
+# The last three have names of settings of clients, some of which are also keys of a broker.
 TABLE_MODULES = {
     "config_key.py", "config_keys.py", "config_inert.py", "config_topic_keys.py", "config_zookeeper.py",
-    "config_docs.py", "option_names.py", "security_options.py",
+    "config_docs.py", "option_names.py", "sasl_options.py", "security_options.py",
 }  # fmt: skip
 
 
