@@ -7,13 +7,15 @@ planning decodes nothing.
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from holdfast.records.typed.decoding import ValueDecoder
 from holdfast.records.typed.schema_error import SchemaError
-from holdfast.registry.client import BasicAuth, BearerAuth, SchemaRegistry
+
+if TYPE_CHECKING:
+    from holdfast.registry.client import SchemaRegistry
 
 FormatName: TypeAlias = Literal["json", "struct", "avro", "protobuf"]
 MAX_DECODERS: Final = 16
@@ -33,8 +35,10 @@ class RegistrySettings:
     ca: str = field(default="", repr=False)
     """PEM text; empty for the system's authorities."""
 
-    def client(self) -> SchemaRegistry:
+    def client(self) -> "SchemaRegistry":
         """ValueError for settings that cannot be."""
+        from holdfast.registry.client import BasicAuth, BearerAuth, SchemaRegistry
+
         auth: BasicAuth | BearerAuth | None = None
         if self.token:
             auth = BearerAuth(token=self.token)
