@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.system import HOLDFAST, KAFKA
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.testing import Cluster
 from tests.lake_chaos.cells import cells, plans
 from tests.lake_chaos.run import Run, folder_of
 
@@ -23,6 +23,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument(
+        "--kafka", action="store_true", help="brokers of Apache Kafka from Maven, and producers that abort transactions"
+    )
     parser.add_argument("--dir", type=Path, help="where failed runs are kept (default: a temporary directory)")
     args = parser.parse_args()
     console = Console(stderr=True)
@@ -30,11 +33,11 @@ def main() -> int:
     began, struck, failed, done = time.monotonic(), 0, [], Counter[tuple[str, str, str]]()
     console.print(f"seed {args.seed}: {args.kills} kills, in {root}", soft_wrap=True)
     with (
-        Cluster(brokers=args.brokers, log_dirs=1, data_dir=root / "cluster") as cluster,
+        (KAFKA if args.kafka else HOLDFAST).cluster(root / "cluster", args.brokers) as cluster,
         Progress(console=console) as bar,
     ):
         task = bar.add_task("kills", total=args.kills)
-        for plan in plans(args.seed, args.kills):
+        for plan in plans(args.seed, args.kills, transactions=args.kafka):
             folder = folder_of(root, plan)
             try:
                 outcome = Run(plan, cluster, folder).run()

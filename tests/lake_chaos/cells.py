@@ -11,11 +11,12 @@ FORMATS: Final = ("delta", "iceberg", "parquet")
 DRIVER_STEPS: Final = ("planned", "written", "side commit", "side committed", "commit", "committed", "landed")
 """``landed`` is before Spark's own commit."""
 TASK_STEPS: Final = ("fetched", "written")
+"""Of a Python worker, and of the JVM that it works for."""
 BROKER_STEPS: Final = ("planned", "written", "committed")
 MOMENTS: Final = ("any",)
 """The driver at a random moment: also within commits and upkeep."""
 
-Victim = Literal["driver", "worker", "broker", "moment"]
+Victim = Literal["driver", "worker", "executor", "broker", "moment"]
 CHECKPOINTS: Final = ("kept", "kept", "deleted", "restored", "cut short")
 
 
@@ -42,6 +43,9 @@ class Plan:
     records: int
     partitions: int
     bad_share: float
+    values: Literal["json", "avro"]
+    transactions: bool
+    """Records are of transactions, of which every third is aborted."""
     blows: tuple[Blow, ...]
 
 
@@ -49,12 +53,13 @@ def cells() -> list[tuple[str, Victim, str]]:
     """Every format, victim and step."""
     kinds: list[tuple[Victim, str]] = [("driver", step) for step in DRIVER_STEPS]
     kinds += [("worker", step) for step in TASK_STEPS]
+    kinds += [("executor", step) for step in TASK_STEPS]
     kinds += [("broker", step) for step in BROKER_STEPS]
     kinds += [("moment", step) for step in MOMENTS]
     return [(form, *kind) for form, kind in product(FORMATS, kinds)]
 
 
-def plans(seed: int, kills: int, *, each: int = 5) -> list[Plan]:
+def plans(seed: int, kills: int, *, each: int = 5, transactions: bool = False) -> list[Plan]:
     """Runs with ``kills`` blows in all, ``each`` to a run at most; every cell comes once before one comes twice."""
     chance = random.Random(seed)
     waiting: dict[str, list[tuple[Victim, str]]] = {form: [] for form in FORMATS}
@@ -77,6 +82,8 @@ def plans(seed: int, kills: int, *, each: int = 5) -> list[Plan]:
                 records=chance.choice((400, 2_000)),
                 partitions=chance.choice((1, 3)),
                 bad_share=chance.choice((0.0, 0.1)) if not any("side" in blow.step for blow in blows) else 0.1,
+                values=chance.choice(("json", "avro")),
+                transactions=transactions,
                 blows=tuple(blows),
             )
         )

@@ -13,6 +13,19 @@ from typing import Any
 from holdfast.spark.lake import LakeJob, run
 from holdfast.spark.session import spark_session
 
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Row",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    }
+)
+
+
+def executor_of(daemon: int) -> int:
+    """The JVM that a worker's daemon was started by."""
+    return int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+
 
 def main() -> None:
     given: dict[str, Any] = json.loads(sys.argv[1])
@@ -35,7 +48,8 @@ def main() -> None:
             print("kill a broker", flush=True)  # and wait until it is done
             sys.stdin.readline()
 
-    step_of_worker = blow["step"] if blow and blow["victim"] == "worker" else ""
+    victim = blow["victim"] if blow else ""
+    step_of_worker = blow["step"] if blow and victim in ("worker", "executor") else ""
 
     def task_step(name: str) -> None:
         if name != step_of_worker:
@@ -44,18 +58,24 @@ def main() -> None:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid() if victim == "worker" else executor_of(os.getppid()), signal.SIGKILL)
 
-    spark = spark_session(
-        "lake chaos", cores=2, driver_memory="512m", settings={"spark.master": "local[2,4]"}, log=Path(given["log"])
-    )
+    settings = {
+        # Two executors that are processes of their own, or threads of the driver's, where a task is tried four times.
+        "spark.master": "local-cluster[2,1,512]" if victim == "executor" else "local[2,4]",
+        "spark.executor.memory": "512m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    spark = spark_session("lake chaos", cores=2, driver_memory="512m", settings=settings, log=Path(given["log"]))
     job = LakeJob(
         bootstrap=given["bootstrap"],
         topic=given["topic"],
         to=given["to"],
         checkpoint=Path(given["checkpoint"]),
         format=given["format"],
-        schema="id BIGINT, name STRING",
+        values=given["values"],
+        schema=AVRO if given["values"] == "avro" else "id BIGINT, name STRING",
         max_offsets_per_batch=given["per_batch"],
         maintain_commits=1,
         available_now=True,

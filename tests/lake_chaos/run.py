@@ -6,6 +6,7 @@ a say in whether they are right.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import fastavro
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -24,8 +26,11 @@ from holdfast.lake.side import side_location
 from holdfast.testing import Cluster
 from tests.contracts.lake_tables import duckdb_rows, scan_of
 from tests.lake_chaos.cells import Blow, Plan
+from tests.lake_chaos.driver import AVRO
 
 LIMIT_S = 240
+IN_TRANSACTION = 100
+"""Records between one look at what was acknowledged and the next; of a transaction, where there are any."""
 Place = tuple[int, int]
 
 
@@ -79,21 +84,47 @@ class Run:
 
     def _produce(self) -> None:
         every = int(1 / self.plan.bad_share) if self.plan.bad_share else 0
-        settings = {"bootstrap.servers": self.cluster.bootstrap, "acks": "all", "enable.idempotence": True}
-        producer = Producer({**settings, "linger.ms": 5})
-        for _ in range(self.plan.records):
-            number = self._written
-            good = not every or number % every != 0
-            value = json.dumps({"id": number, "name": f"n{number % 7}"}) if good else f'{{"id": "{number}"}}'
-            self._write(producer, value.encode(), good)
-            self._written += 1
-        left = producer.flush(60)
-        assert left == 0, f"{left} records were not acknowledged"
+        producer = self._producer()
+        for first in range(0, self.plan.records, IN_TRANSACTION):
+            taken: dict[Place, bool] = {}
+            aborted = self.plan.transactions and first // IN_TRANSACTION % 3 == 1
+            if self.plan.transactions:
+                producer.begin_transaction()
+            for _ in range(min(IN_TRANSACTION, self.plan.records - first)):
+                good = not every or self._written % every != 0
+                self._write(producer, self._value(good), good, taken)
+                self._written += 1
+            if aborted:
+                producer.flush(60)  # or they never get there
+                producer.abort_transaction(60)
+                continue
+            if self.plan.transactions:
+                producer.commit_transaction(60)
+            left = producer.flush(60)
+            assert left == 0, f"{left} records were not acknowledged"
+            self.ledger.places.update(taken)
 
-    def _write(self, producer: Producer, value: bytes, good: bool) -> None:
+    def _producer(self) -> Producer:
+        settings = {"bootstrap.servers": self.cluster.bootstrap, "acks": "all", "enable.idempotence": True}
+        if not self.plan.transactions:
+            return Producer({**settings, "linger.ms": 5})
+        producer = Producer({**settings, "linger.ms": 5, "transactional.id": self.topic})
+        producer.init_transactions(60)
+        return producer
+
+    def _value(self, good: bool) -> bytes:
+        number = self._written
+        row = {"id": number, "name": f"n{number % 7}"}
+        if self.plan.values == "json":
+            return json.dumps(row if good else {"id": f"{number}"}).encode()
+        content = io.BytesIO()
+        fastavro.schemaless_writer(content, fastavro.parse_schema(json.loads(AVRO)), row)
+        return content.getvalue() if good else content.getvalue()[:-1]
+
+    def _write(self, producer: Producer, value: bytes, good: bool, taken: dict[Place, bool]) -> None:
         def noted(error: object, message: object) -> None:
             assert error is None, error
-            self.ledger.places[message.partition(), message.offset()] = good  # type: ignore[attr-defined]
+            taken[message.partition(), message.offset()] = good  # type: ignore[attr-defined]
 
         producer.produce(self.topic, value, partition=self._written % self.plan.partitions, on_delivery=noted)
         producer.poll(0)
@@ -109,6 +140,7 @@ class Run:
             "to": str(self.folder / "table"),
             "checkpoint": str(self.folder / "checkpoint"),
             "format": self.plan.format,
+            "values": self.plan.values,
             "per_batch": max(50, self.plan.records // 2),
             "blow": asdict(blow) if blow is not None else None,
             "mark": str(mark),
