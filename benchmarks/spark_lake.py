@@ -171,6 +171,7 @@ def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, f
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
     spark = spark_session("spark_lake", cores=CORES, driver_memory="2g", settings=settings)
+    fields = Values(format="json", fields=given_schema(SCHEMA))  # asks Spark for its DDL
     landings = Landings(spark, bootstrap, topic, root, args)
     best: dict[str, tuple[float, float]] = {}
     prints: dict[str, tuple[Any, ...]] = {}
@@ -200,7 +201,7 @@ def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, f
         numbers[f"{name} us of CPU a row"] = own / args.records * 1e6
     for form in FORMATS if args.bad else ():
         numbers[f"{form} with bad records to clean"] = best[f"holdfast {form}"][0] / best[f"holdfast {form} bad"][0]
-    for stage, cost in costs(bootstrap, topic, Values(format="json", fields=given_schema(SCHEMA)), root).items():
+    for stage, cost in costs(bootstrap, topic, fields, root).items():
         numbers[f"{stage}, us of CPU a row"] = cost
     for name in landings.names:
         who, form, *_ = name.split()
