@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import aiokafka
@@ -95,6 +97,13 @@ class ConfluentMember:
 
 
 class KafkaPythonMember:
+    """The client is polled all the time, in a thread of its own, and knows its topic before it joins.
+
+    Version 3.0.12 drops a JoinGroup whose answer comes after the poll that sent it, and sends another one: members
+    that are polled in turn rebalance for as long as the answers come in the other one's turn. And where it joins again
+    because it learned of partitions, as the leader of a group does, it drops the answer for good.
+    """
+
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
         self._topic = topic
         self._consumer = kafka.KafkaConsumer(
@@ -106,24 +115,47 @@ class KafkaPythonMember:
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=300,
         )
+        assert self._consumer.partitions_for_topic(topic) == set(range(PARTITIONS))
+        self._got: queue.SimpleQueue[list[Read]] = queue.SimpleQueue()
+        self._closing = False
+        self._thread = ThreadPoolExecutor(1, "kafka-python-member")
+        self._polling = self._thread.submit(self._poll)
+
+    def _poll(self) -> None:
+        polled = self._consumer.poll(timeout_ms=10 * POLL_MS)
+        self._got.put([Read(r.partition, r.offset, r.value) for batch in polled.values() for r in batch])
+        if not self._closing:
+            self._polling = self._thread.submit(self._poll)
+
+    def _run(self, work: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        return self._thread.submit(work, *arguments, **named).result(TIMEOUT_S)
 
     def poll(self) -> list[Read]:
-        polled = self._consumer.poll(timeout_ms=POLL_MS)
-        return [Read(r.partition, r.offset, r.value) for batch in polled.values() for r in batch]
+        if self._polling.done():
+            self._polling.result()
+        found: list[Read] = []
+        with contextlib.suppress(queue.Empty):
+            found += self._got.get(timeout=POLL_MS / 1000)
+            while True:
+                found += self._got.get_nowait()
+        return found
 
     def assigned(self) -> set[int]:
         return {p.partition for p in self._consumer.assignment()}
 
     def commit(self, partition: int, offset: int, metadata: str) -> None:
         place = kafka.TopicPartition(self._topic, partition)
-        self._consumer.commit({place: kafka.OffsetAndMetadata(offset, metadata, -1)})
+        self._run(self._consumer.commit, {place: kafka.OffsetAndMetadata(offset, metadata, -1)})
 
     def committed(self, partition: int) -> tuple[int, str | None] | None:
-        found = self._consumer.committed(kafka.TopicPartition(self._topic, partition), metadata=True)
+        place = kafka.TopicPartition(self._topic, partition)
+        found = self._run(self._consumer.committed, place, metadata=True)
         return None if found is None else (found.offset, found.metadata)
 
     def close(self) -> None:
-        self._consumer.close()
+        self._closing = True
+        self._run(self._consumer.close)
+        self._thread.shutdown()
 
 
 class AiokafkaMember:
@@ -241,7 +273,10 @@ def share(members: list[Member]) -> None:
         parts = [one.assigned() for one in members]
         return all(parts) and sorted(p for part in parts for p in part) == list(range(PARTITIONS))
 
-    wait_for(shared, f"{len(members)} members that share {PARTITIONS} partitions", timeout_s=TIMEOUT_S)
+    try:
+        wait_for(shared, f"{len(members)} members that share {PARTITIONS} partitions", timeout_s=TIMEOUT_S)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; they have {[sorted(one.assigned()) for one in members]}") from None
 
 
 def commit_all(members: list[Member], offset: int) -> None:
