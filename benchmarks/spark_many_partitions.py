@@ -3,8 +3,8 @@
     python -m benchmarks.spark_many_partitions             5,000 partitions of 5 records in each micro-batch
 
 Each reader has a stream of its own, with a checkpoint; before each turn every partition gets its records, and the time
-is that of the trigger which reads them (``triggerExecution`` of its progress). The first turn warms up. Rows and the
-sum of offsets of each trigger must be equal.
+is that of the trigger which reads them (``triggerExecution`` of its progress). The first turn warms up. The number of
+rows of each trigger and the sum of their hashes must be equal.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from benchmarks.system import HOLDFAST
 
 READERS = ("holdfast", "connector", "connector tuned")
 TOPIC = "many"
+HASH = "sum(cast(xxhash64(topic, partition, offset, timestamp, key, value) as decimal(38, 0)))"
 
 
 def produce(bootstrap: str, partitions: int, records: int) -> None:
@@ -43,12 +44,12 @@ class Streams:
         self._spark, self._bootstrap, self._root = spark, bootstrap, root
 
     def trigger(self, name: str) -> tuple[float, int, int]:
-        """Reads what is new: seconds of the trigger, rows, and the sum of their offsets."""
+        """Reads what is new: seconds of the trigger, rows, and the sum of their hashes."""
         found: list[tuple[int, int]] = []
 
         def batch(frame: Any, _number: int) -> None:
-            row = frame.selectExpr("count(*)", "sum(offset)").collect()[0]
-            found.append((row[0], row[1] or 0))
+            row = frame.selectExpr("count(*)", HASH).collect()[0]
+            found.append((row[0], int(row[1] or 0)))
 
         reader = self._spark.readStream.format("holdfast" if name == "holdfast" else "kafka")
         reader = reader.option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", TOPIC)
@@ -58,7 +59,7 @@ class Streams:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         took = sum(each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"])
-        return took / 1000, sum(rows for rows, _ in found), sum(offsets for _, offsets in found)
+        return took / 1000, sum(rows for rows, _ in found), sum(hashes for _, hashes in found)
 
 
 def measure(bootstrap: str, root: Path, args: argparse.Namespace) -> dict[str, float]:
