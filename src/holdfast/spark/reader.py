@@ -104,6 +104,19 @@ def read_ranges(
     from holdfast.spark.numba_cache import settle_cache
 
     settle_cache()
+    from holdfast.spark.small_batches import joined
+
+    batches = _decoded(ranges, schema, options, typed, times_us)
+    return batches if len(ranges) == 1 else joined(batches)
+
+
+def _decoded(
+    ranges: tuple[Range, ...],
+    schema: Any,
+    options: ReadOptions,
+    typed: "TypedColumns | None",
+    times_us: tuple[int, int] | None,
+) -> Iterator[Any]:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 

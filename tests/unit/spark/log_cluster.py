@@ -115,6 +115,8 @@ class LogCluster:
         """Ends of logs that the next answers tell."""
         self.fetch_script: list[FetchScript | FetchAnswer[bytes] | int] = []
         """What the next fetches are answered with."""
+        self.fetch_lacks: Callable[[], bool] = lambda: False
+        """Whether the answer to a partition of a fetch is empty, although it has records; not of the first."""
         self.fetched: list[tuple[int, int, int]] = []
         """(broker, offset, current leader epoch) of each fetch of a partition."""
         self.racks: list[str] = []
@@ -282,7 +284,10 @@ class LogCluster:
                 if isinstance(answer, int):
                     throttle_ms = answer
                     continue
-                answers.append(answer or self._fetched(broker, part, log, offset, epoch, version))
+                answer = answer or self._fetched(broker, part, log, offset, epoch, version)
+                if answers and self.fetch_lacks():
+                    answer = answer._replace(records=b"")
+                answers.append(answer)
             topics.append((name if version < 13 else uuid.UUID(name), answers))
         if throttle_ms:
             topics = []
