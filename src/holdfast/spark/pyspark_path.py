@@ -1,0 +1,32 @@
+"""PySpark from where pip has put it, and not from the zip that is part of it.
+
+Spark puts ``pyspark/python/lib/pyspark.zip`` first on the path of every Python process that it starts. Python keeps no
+bytecode of what it imports from a zip, so each of them compiles PySpark anew: most of the time that it takes to start.
+Python reads ``holdfast-pyspark.pth`` when it starts, and comes here where such a zip is on its path.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+
+def without_zips(path: Sequence[str]) -> list[str]:
+    """The path without the zips of a PySpark that can also be imported from one of its directories. Another one's zip,
+    such as that of Spark's own distribution, stays: it may be another version."""
+    directories = {os.path.normpath(each) for each in path if each and not each.endswith(".zip")}
+    return [each for each in path if not _is_there_unpacked(each, directories)]
+
+
+def _is_there_unpacked(entry: str, directories: set[str]) -> bool:
+    found = re.fullmatch(r"(.*)/pyspark/python/lib/(?:pyspark|py4j-(.+)-src)\.zip", os.path.normpath(entry))
+    if found is None or found[1] not in directories:
+        return False
+    site, py4j = found.groups()
+    needed = "pyspark/__init__.py" if py4j is None else f"py4j-{py4j}.dist-info"
+    return os.path.exists(os.path.join(site, needed))
+
+
+def leave_zips() -> None:
+    """Once, when Python starts and has imported nothing of PySpark."""
+    sys.path[:] = without_zips(sys.path)
