@@ -145,6 +145,8 @@ class Replay:
         self.paths = {f"/kafka/n1/d{i}": str(cluster.log_dir(1, i + 1)) for i in range(2)}
         self.topic_ids: dict[UUID, UUID] = {}
         self.producer_ids: dict[int, int] = {}
+        self.session_ids: dict[int, int] = {}
+        """Of fetch sessions, which are random there and here."""
         self.coordinator: int | None = None
         """The broker that stands for the recording's coordinator, which was broker 1."""
         self.differences: Differences = {}
@@ -246,6 +248,10 @@ class Replay:
         raw = bytearray.fromhex(case["request_hex"])
         for theirs, ours in self.topic_ids.items():
             raw = raw.replace(theirs.bytes, ours.bytes)
+        if case["api"] == "fetch" and case.get("request", {}).get("session_id") in self.session_ids:
+            theirs = case["request"]["session_id"]
+            assert raw.count(struct.pack(">i", theirs)) == 1
+            raw = raw.replace(struct.pack(">i", theirs), struct.pack(">i", self.session_ids[theirs]))
         for batch in _record_sets(case.get("request", {})) if case["api"] == "produce" else ():
             if batch:
                 raw = raw.replace(batch, self._batches(batch))
@@ -339,6 +345,8 @@ class Replay:
                 self.strings.setdefault(theirs[key], ours[key])
         if ours.get("producer_id", -1) >= 0 and theirs.get("producer_id", -1) >= 0:
             self.producer_ids[theirs["producer_id"]] = ours["producer_id"]
+        if ours.get("session_id", 0) > 0 and theirs.get("session_id", 0) > 0:
+            self.session_ids[theirs["session_id"]] = ours["session_id"]
         for key, elements in theirs.items():
             if not isinstance(elements, list) or not isinstance(ours.get(key), list):
                 continue

@@ -31,7 +31,6 @@ class Row(NamedTuple):
 
 NO_FEATURES = "not built: feature levels (KIP-584); a cluster of ours has no versions to agree on"
 NOT_DECODED = "decision: a batch's records are not decoded on append (storage/validation.py), whoever reads finds it"
-NO_FETCH_SESSIONS = "not built: fetch sessions of consumers (KIP-227); session id 0 tells them to send full requests"
 NO_FOLLOWER_READS = "not built: reading from a follower (KIP-392); the consumer is sent to the leader"
 NO_TRANSACTIONS = "not built: transactions; 53 is what ends stock producers at once"
 NO_LOGGERS = "not built: levels of loggers as configuration"
@@ -80,11 +79,6 @@ TABLE = [
                             ("log_start_offset", -1), ("records", []))
     ),
     Row("fetch: isolation level 5", "*", ..., ..., "an internal error there; here all but 0 is read_committed"),
-    Row("fetch: session: full fetch, epoch 0 opens one", "responses.partitions", ..., ...,
-        "no session, so the same partition twice is answered twice"),
-    Row("fetch: session*", "session_id", "some session_id", "no session_id", NO_FETCH_SESSIONS),
-    Row("fetch: session*", "error_code", ..., 70, NO_FETCH_SESSIONS),
-    Row("fetch: session v13: add unknown id", "responses", ..., [], NO_FETCH_SESSIONS),
     Row("list_offsets: v* timestamp -3", "topics.partitions.offset", 0, 15,
         "the batch of 'max timestamp wrong' is believed; " + NOT_DECODED),
     # -- configs

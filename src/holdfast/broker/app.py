@@ -51,7 +51,7 @@ from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
 from holdfast.protocol.interbroker import TYPE_FULL
-from holdfast.replication.local_replicas import LocalReplicas
+from holdfast.replication.local_replicas import FetchSessions, LocalReplicas
 from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
@@ -86,6 +86,7 @@ class Broker:
     groups_shell: GroupShell
     groups: GroupCoordinator
     replicas: LocalReplicas
+    fetch_sessions: FetchSessions
     moves: Moves
     topic_notes: TopicNotes
     housekeeping: Housekeeping
@@ -221,6 +222,11 @@ class Broker:
             log_config=self.log_config,
             is_known=lambda tp: self.metadata.partition(tp) is not None,
             clock=self.now_ms,
+        )
+        self.fetch_sessions = self.replicas.consumer_sessions(
+            slots=config.int("max.incremental.fetch.session.cache.slots"),
+            new_id=functools.partial(self.platform.rng.getrandbits, 31),
+            resolve=self.metadata.resolve,
         )
         self.moves = Moves(self)
         self.topic_notes = TopicNotes(self)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
     from holdfast.broker.server import Server
+    from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import LocalReplicas
 
 STATES: Final = tuple(state.value for state in DirState)
@@ -38,6 +39,7 @@ class MeasuredHost(Protocol):
     """The parts that the numbers are of."""
 
     replicas: LocalReplicas
+    fetch_sessions: FetchSessions
     metadata: MetadataCache
     server: Server
     disks: Disks
@@ -86,6 +88,10 @@ class Reading:
     all_partitions: int = 0
     offline_partitions: int = 0
     connections: int = 0
+    fetch_sessions: int = 0
+    fetch_session_partitions: int = 0
+    fetch_session_evictions: int = 0
+    """Since the broker started."""
     dirs: tuple[DirReading, ...] = ()
     moves: tuple[MoveReading, ...] = ()
     metadata_copies: tuple[CopyState, ...] = ()
@@ -127,6 +133,9 @@ async def read(broker: MeasuredHost) -> Reading:
         **cluster,
         is_controller=broker.controller is not None,
         connections=len(broker.server.connections),
+        fetch_sessions=len(broker.fetch_sessions),
+        fetch_session_partitions=broker.fetch_sessions.partitions,
+        fetch_session_evictions=broker.fetch_sessions.evictions,
         dirs=tuple(_dirs(broker)),
         moves=tuple(_moves(broker)),
         metadata_copies=tuple(broker.store.copies()),
@@ -165,10 +174,11 @@ def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:
 
 # -- writing -------------------------------------------------------------------------------------------------------
 
-_MANAGER, _LOGS, _CONTROLLER = (
+_MANAGER, _LOGS, _CONTROLLER, _SESSIONS = (
     "kafka.server:type=ReplicaManager,name=",
     "kafka.log:type=LogManager,name=",
     "kafka.controller:type=KafkaController,name=",
+    "kafka.server:type=FetchSessionCache,name=",
 )
 _NUMBERS: Final = (
     (_MANAGER, "PartitionCount", "partitions", "Replicas on this broker, offline ones too."),
@@ -181,6 +191,8 @@ _NUMBERS: Final = (
     (_CONTROLLER, "OfflinePartitionsCount", "offline_partitions", "Partitions without a leader; 0 elsewhere."),
     (_CONTROLLER, "GlobalTopicCount", "topics", "Topics of the cluster; 0 elsewhere."),
     (_CONTROLLER, "GlobalPartitionCount", "all_partitions", "Partitions of the cluster; 0 elsewhere."),
+    (_SESSIONS, "NumIncrementalFetchSessions", "fetch_sessions", "Fetch sessions of consumers."),
+    (_SESSIONS, "NumIncrementalFetchPartitionsCached", "fetch_session_partitions", "Partitions in all of them."),
 )
 """Where Kafka has it, its name there, attribute of Reading, meaning."""
 
@@ -193,6 +205,7 @@ def kafka_name(mbean: str) -> str:
 
 def families(reading: Reading) -> Iterator[Any]:
     """Prometheus metric families of a reading, in a fixed order."""
+    from prometheus_client.metrics_core import CounterMetricFamily as Counter
     from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 
     for where, name, attribute, meaning in _NUMBERS:
@@ -212,6 +225,10 @@ def families(reading: Reading) -> Iterator[Any]:
     yield from _dir_families(reading.dirs)
     yield from _move_families(reading.moves)
     yield from _metadata_families(reading.metadata_copies)
+    name = f"{_SESSIONS}IncrementalFetchSessionEvictions"
+    evictions = Counter(kafka_name(name), f"{name}PerSec. Fetch sessions that lost their slot to another one.")
+    evictions.add_metric([], reading.fetch_session_evictions)
+    yield evictions
     gauge = Gauge("holdfast_connections", "Connections to the listener, of clients and of brokers.")
     gauge.add_metric([], reading.connections)
     yield gauge

@@ -456,6 +456,13 @@ _NETWORK = (
     make_key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
     make_key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),
     make_key(
+        "max.incremental.fetch.session.cache.slots",
+        _I,
+        1000,
+        "The most fetch sessions of consumers (KIP-227) at a time; who gets none sends full fetches. 0: none.",
+        0,
+    ),
+    make_key(
         "metrics.port",
         _I,
         0,

@@ -355,6 +355,12 @@ class InvalidFetchSessionEpochError(ReplicationError):
     retriable = True
 
 
+class FetchSessionTopicIdError(ReplicationError):
+    """The fetch session began with topic names and goes on with topic ids, or the other way round."""
+
+    retriable = True
+
+
 # -- metadata --------------------------------------------------------------------------------------------------
 
 

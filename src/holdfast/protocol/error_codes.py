@@ -116,6 +116,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.BrokerIdNotRegisteredError: 102,
     e.InconsistentTopicIdError: 103,
     e.InconsistentClusterIdError: 104,
+    e.FetchSessionTopicIdError: 106,
     e.IneligibleReplicaError: 107,
     e.NewLeaderElectedError: 108,
     e.MismatchedEndpointTypeError: 114,

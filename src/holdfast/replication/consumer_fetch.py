@@ -1,12 +1,13 @@
 """A consumer's fetch: read what is committed, or wait until there is enough of it.
 
-Owns one request. Each partition is read at most once per piece of news of it; what was read for the others is
-kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
+Owns one request. One of a fetch session (consumer_session.py) has those partitions alone that have news; others
+``join`` when they have some, too. Each partition is read at most once per piece of news of it; what was read for the
+others is kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from holdfast.model.errors import CorruptRecordError, HoldfastError, OffsetOutOfRangeError, StorageError
@@ -14,11 +15,13 @@ from holdfast.model.types import TopicPartition
 from holdfast.replication import question, reading
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
-from holdfast.replication.types import FetchQuery, FetchResult
+from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult
 from holdfast.storage.log import ColdRead, FileSlice
 
 Done = Callable[[list[FetchResult]], None]
 
+_FEW = 8
+"""Partitions that are found by looking through them."""
 COLD_GRACE_MS = 1000
 """How long after max_wait an answer still waits for a disk that is reading for it."""
 
@@ -34,6 +37,7 @@ class FetchWait:
         "_min_bytes",
         "_parked",
         "_partitions",
+        "_places",
         "_queries",
         "_results",
         "_settled",
@@ -48,11 +52,13 @@ class FetchWait:
         self._around = around
         self._budget = min(query.max_bytes, around.settings.fetch_max_bytes)
         self._min_bytes = query.min_bytes
-        self._queries = query.partitions
+        self._queries = list(query.partitions)
         self._done: Done | None = done
         self._results: list[FetchResult] = []
         self._sizes: list[int] = []
         self._partitions: list[Partition | None] = []
+        self._places: dict[Partition, list[int]] | None = None
+        """Where each partition is in the query; made when it is first looked for, of a fetch of many."""
         self._total = 0
         self._cold: set[int] = set()
         """Partitions (by their place) that are being read on their disks."""
@@ -158,10 +164,37 @@ class FetchWait:
 
     # -- news ----------------------------------------------------------------------------------------------------
 
+    def join(self, query: FetchPartitionQuery, partition: Partition, error: HoldfastError | None) -> None:
+        """One partition more, which has news for a fetch that waits; ``error``: it does not lead here any more."""
+        place = len(self._queries)
+        self._queries.append(query)
+        self._results.append(FetchResult(query.topic_partition, None))
+        self._sizes.append(0)
+        self._partitions.append(partition)
+        if self._places is not None:
+            self._places.setdefault(partition, []).append(place)
+        if error is not None:
+            self._fail(place, reading.failed(query, error, partition))
+        else:
+            partition.consumer_waits[self] = None
+            self._read(place, partition)
+        if error is not None or self._is_due():
+            self._finish()
+
+    def _places_of(self, partition: Partition) -> Sequence[int]:
+        if len(self._partitions) <= _FEW:
+            return [place for place, one in enumerate(self._partitions) if one is partition]
+        if self._places is None:
+            self._places = {}
+            for place, one in enumerate(self._partitions):
+                if one is not None:
+                    self._places.setdefault(one, []).append(place)
+        return self._places.get(partition, ())
+
     def on_progress(self, partition: Partition) -> None:
-        """The high watermark of ``partition`` has moved."""
-        for place, one in enumerate(self._partitions):
-            if one is partition and place not in self._cold and self._sizes[place] < self._queries[place].max_bytes:
+        """The high watermark or the log's start of ``partition`` has moved."""
+        for place in self._places_of(partition):
+            if place not in self._cold and self._sizes[place] < self._queries[place].max_bytes:
                 self._total -= self._sizes[place]
                 self._sizes[place] = 0
                 self._read(place, partition)
@@ -214,6 +247,6 @@ class FetchWait:
                     query = self._queries[place]
                     question.consumer_read(partition, query.offset, query.max_bytes)
         done, results = self._done, self._results
-        self._done, self._results, self._partitions = None, [], []
+        self._done, self._results, self._partitions, self._places = None, [], [], None
         if done is not None:
             done(results)

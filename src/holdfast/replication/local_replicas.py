@@ -23,6 +23,8 @@ from holdfast.model.types import (
 )
 from holdfast.replication import isr_changes, offset_queries
 from holdfast.replication.consumer_fetch import FetchWait
+from holdfast.replication.consumer_session import Served, Topic
+from holdfast.replication.fetch_sessions import FetchSessions
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.orders import Orders
 from holdfast.replication.partition import Partition
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_manager import LogManager
 
-__all__ = ["FetchWait", "FollowerSession", "LocalReplicas", "SingleFetch"]
+__all__ = ["FetchSessions", "FetchWait", "FollowerSession", "LocalReplicas", "SingleFetch"]
 
 LAG_CHECKS = 4
 """Lagging followers are looked for this many times per replica.lag.time.max.ms."""
@@ -192,6 +194,14 @@ class LocalReplicas:
         if epoch is not None and epoch < 0:  # as the wire says that there is none
             epoch = None
         return FollowerSession(self._next_session, self._around, (broker_id, epoch), self._partitions, self.unknown)
+
+    def consumer_sessions(
+        self, *, slots: int, new_id: Callable[[], int], resolve: Callable[[Topic], str | None]
+    ) -> FetchSessions:
+        """The fetch sessions of consumers, at most ``slots``. ``new_id`` gives random numbers of 31 bits, ``resolve`` a
+        topic's name by its id."""
+        served = Served(self._around, self._partitions, self.unknown, resolve)
+        return FetchSessions(served, slots=slots, new_id=new_id)
 
     def list_offset(
         self,

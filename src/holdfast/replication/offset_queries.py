@@ -119,7 +119,11 @@ class Deletion:
         partition = self._partition
         if error is not None:
             self._answer(error)
-        elif not self.check():
+            partition.disk_work_done()
+            return
+        for wait in tuple(partition.consumer_waits):
+            wait.on_progress(partition)
+        if not self.check():
             partition.deletions.append(self.check)
             for entry in tuple(partition.entries.values()):
                 entry.start_moved()

@@ -50,7 +50,7 @@ class ConsumerWait(Protocol):
     """A consumer's fetch that waits for news of the partition."""
 
     def on_progress(self, partition: Partition) -> None:
-        """The high watermark has moved."""
+        """The high watermark has moved, or the log's start."""
 
     def lost(self, partition: Partition, error: HoldfastError) -> None:
         """The partition does not lead here any more."""

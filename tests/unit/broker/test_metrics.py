@@ -48,6 +48,14 @@ def test_K112_95_K112_96_dead_directories_and_their_replicas_are_counted() -> No
     assert of(found["holdfast_log_directory_usable_bytes"], logDirectory="/d1") == 40
 
 
+def test_fetch_sessions_are_counted() -> None:
+    found = parsed(Reading(fetch_sessions=2, fetch_session_partitions=7, fetch_session_evictions=3))
+    cache = "kafka_server_fetchsessioncache_"
+    assert of(found[f"{cache}numincrementalfetchsessions"]) == 2
+    assert of(found[f"{cache}numincrementalfetchpartitionscached"]) == 7
+    assert of(found[f"{cache}incrementalfetchsessionevictions"]) == 3
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = parsed(Reading(dirs=(BAD,)))
     for name in ("probe_seconds", "total_bytes", "usable_bytes"):
@@ -89,7 +97,8 @@ def test_every_help_text_of_a_kafka_metric_begins_with_its_mbean() -> None:
     for line in text(Reading(dirs=(GOOD,))).decode().splitlines():
         if line.startswith("# HELP kafka_"):
             _, _, name, mbean, *_ = line.split(" ")
-            assert kafka_name(mbean.rstrip(".").removesuffix(",logDirectory=PATH")) == name
+            mbean = mbean.rstrip(".").removesuffix(",logDirectory=PATH").removesuffix("PerSec")
+            assert kafka_name(mbean) == name.removesuffix("_total")
 
 
 def test_K112_99_every_alert_is_about_a_metric_that_exists() -> None:

@@ -2,15 +2,17 @@
 
 Versions as protocol/apis.py lists them. Whole batches as they stand in the segment, from the page cache to the
 socket. Long poll as asked. Followers get a fetch session that lives with their connection (KIP-227), so that ten
-thousand idle partitions cost one small request. Differences from Kafka: consumers always get session id 0, which
-tells them to send full requests; a follower answers a consumer NOT_LEADER_OR_FOLLOWER at every version, and so does a
-leader that may have been replaced, where Kafka's says that an offset is out of range.
+thousand idle partitions cost one small request. Consumers get one, too, if they ask for it and there is room: theirs
+lives with its id, whatever the connection (replication/fetch_sessions.py). Differences from Kafka: a follower answers a
+consumer NOT_LEADER_OR_FOLLOWER at every version, and so does a leader that may have been replaced, where Kafka's says
+that an offset is out of range.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from uuid import UUID
 
@@ -29,11 +31,18 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
-from holdfast.protocol.fetch_codec import FetchAnswer, FetchData, decode_fetch_request, encode_fetch_response
+from holdfast.protocol.fetch_codec import (
+    TOPIC_IDS,
+    FetchAnswer,
+    FetchData,
+    decode_fetch_request,
+    encode_fetch_response,
+)
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
 
 if TYPE_CHECKING:
     from holdfast.broker.membership import Membership
+    from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
 
 log = logging.getLogger(__name__)
@@ -41,23 +50,29 @@ log = logging.getLogger(__name__)
 STORAGE_ERROR_VERSION = 6
 """First version whose clients know KAFKA_STORAGE_ERROR (K112-94)."""
 SESSION_VERSION = 7
+OPEN_SESSION, NO_SESSION = 0, -1
+"""Session epochs of full fetches: one that wants a session, one that wants none. Both close the one that they name."""
 LEADER_HINT_VERSION = 16
 """First version that names the current leader (KIP-951)."""
 _NOT_LEADER_CODE = code_of(NotLeaderOrFollowerError)
 _Answer: TypeAlias = FetchAnswer[bytes | SendSlice]
 _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
+_Asked: TypeAlias = list[tuple[str | UUID, FetchPartitionQuery]]
+"""Partitions in the order of a request, each with how its topic is named there. The query's own topic is empty where
+that is an id that we do not know."""
 
 
 class FetchHost(KnowsLeaders, Protocol):
     """What a fetch asks of the broker."""
 
     membership: Membership
+    fetch_sessions: FetchSessions
 
     def now_ms(self) -> int: ...
 
 
 class FetchHandler:
-    """One per broker; what it keeps between requests stands in the connection's session."""
+    """One per broker; what it keeps between requests stands in the connection's session, or in a fetch session."""
 
     def __init__(self, broker: FetchHost) -> None:
         self._broker = broker
@@ -72,21 +87,39 @@ class FetchHandler:
         if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
             self._follower(exchange, request)
             return
-        if request.session_epoch > 0:  # none was given to a consumer
-            self._refuse(exchange, FetchSessionIdNotFoundError())
+        if request.session_epoch not in (OPEN_SESSION, NO_SESSION):
+            self._incremental(exchange, request)
             return
-        queries, order = _queries(self._broker, request)
-        query = FetchQuery(
-            replica=(request.replica_id, request.replica_epoch) if request.replica_id >= 0 else None,
-            max_wait_ms=request.max_wait_ms if len(queries) == len(order) else 0,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            isolation=Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED,
-            partitions=queries,
-        )
-        aborted = () if request.isolation_level else None
-        pending = _PendingFetch(self._broker, exchange, order, aborted)
-        wait = self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done)
+        if request.session_id and request.replica_id < 0:
+            self._broker.fetch_sessions.close(request.session_id)
+        asked = _distinct(_queries(self._broker, request))
+        queries = [query for name_or_id, query in asked if _is_known(name_or_id, query)]
+        query = _limits(request, queries, is_patient=len(queries) == len(asked))
+        pending = _PendingFetch(self._broker, exchange, asked, request)
+        self._park(exchange, pending, self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done))
+
+    def _incremental(self, exchange: Exchange, request: FetchData) -> None:
+        """Of a consumer that has a session: only what changed comes in, only what changed goes out."""
+        broker, now_ms = self._broker, self._broker.now_ms()
+        sessions, uses_ids = broker.fetch_sessions, exchange.header.api_version >= TOPIC_IDS
+        session = sessions.resume(request.session_id, request.session_epoch, uses_ids=uses_ids, now_ms=now_ms)
+        if isinstance(session, HoldfastError):
+            self._refuse(exchange, session)
+            return
+        forgotten = [(topic, index) for topic, indexes in request.forgotten for index in indexes]
+        error = sessions.update(session, _queries(broker, request) if request.topics else (), forgotten)
+        if error is not None:
+            self._refuse(exchange, error)
+            return
+        pending = _PendingFetch(broker, exchange, [], request)
+        if session.entries:
+            done = partial(pending.changed, session.id)
+            self._park(exchange, pending, session.fetch(_limits(request, (), is_patient=True), now_ms, done))
+        else:
+            pending.changed(0, [])
+
+    @staticmethod
+    def _park(exchange: Exchange, pending: _PendingFetch, wait: FetchWait | SingleFetch | None) -> None:
         if wait is not None and not pending.finished:
             pending.wait = wait
             exchange.connection.session["parked_fetch"] = pending
@@ -111,11 +144,15 @@ class FetchHandler:
             self._refuse(exchange, InvalidFetchSessionEpochError())
             return
         follower.epoch += 1
-        queries, order = _queries(broker, request)
-        for name_or_id, _, tp in order:
-            if tp is not None:
+        queries: list[FetchPartitionQuery] = []
+        unknown: list[tuple[str | UUID, int]] = []
+        for name_or_id, query in _queries(broker, request):
+            tp = query.topic_partition
+            if _is_known(name_or_id, query):
                 follower.names[tp.topic] = name_or_id
-        unknown = [(name_or_id, index) for name_or_id, index, tp in order if tp is None]
+                queries.append(query)
+            else:
+                unknown.append((name_or_id, tp.partition))
         follower.fetch(broker, exchange, request, queries, unknown)
 
     @staticmethod
@@ -128,31 +165,45 @@ class FetchHandler:
         )
 
 
-def _queries(
-    broker: FetchHost, request: FetchData
-) -> tuple[list[FetchPartitionQuery], list[tuple[str | UUID, int, TopicPartition | None]]]:
-    """The partitions that we know, and the order of all that were asked for (None: topic id not known)."""
-    queries: list[FetchPartitionQuery] = []
-    order: list[tuple[str | UUID, int, TopicPartition | None]] = []
+def _queries(broker: FetchHost, request: FetchData) -> _Asked:
+    asked: _Asked = []
     for name_or_id, partitions in request.topics:
-        name = broker.metadata.resolve(name_or_id)
+        name = broker.metadata.resolve(name_or_id) or ""
         for p in partitions:
-            if name is None:
-                order.append((name_or_id, p.partition, None))
-                continue
-            tp = TopicPartition(name, p.partition)
-            order.append((name_or_id, p.partition, tp))
-            queries.append(
-                FetchPartitionQuery(
-                    tp,
-                    p.fetch_offset,
-                    p.max_bytes,
-                    None if p.current_leader_epoch < 0 else p.current_leader_epoch,
-                    None if p.last_fetched_epoch < 0 else p.last_fetched_epoch,
-                    None if p.log_start_offset < 0 else p.log_start_offset,
-                )
+            query = FetchPartitionQuery(
+                TopicPartition(name, p.partition),
+                p.fetch_offset,
+                p.max_bytes,
+                None if p.current_leader_epoch < 0 else p.current_leader_epoch,
+                None if p.last_fetched_epoch < 0 else p.last_fetched_epoch,
+                None if p.log_start_offset < 0 else p.log_start_offset,
             )
-    return queries, order
+            asked.append((name_or_id, query))
+    return asked
+
+
+def _is_known(name_or_id: str | UUID, query: FetchPartitionQuery) -> bool:
+    """False for an id that is no topic's; a name is looked for with the partition, an empty one too."""
+    return isinstance(name_or_id, str) or query.topic_partition.topic != ""
+
+
+def _distinct(asked: _Asked) -> _Asked:
+    """Each partition once: in its first place, as it was asked for last."""
+    if len(asked) <= 1:
+        return asked
+    found = {(name_or_id, query.topic_partition.partition): query for name_or_id, query in asked}
+    return asked if len(found) == len(asked) else [(name_or_id, query) for (name_or_id, _), query in found.items()]
+
+
+def _limits(request: FetchData, queries: Sequence[FetchPartitionQuery], *, is_patient: bool) -> FetchQuery:
+    return FetchQuery(
+        replica=(request.replica_id, request.replica_epoch) if request.replica_id >= 0 else None,
+        max_wait_ms=request.max_wait_ms if is_patient else 0,
+        min_bytes=request.min_bytes,
+        max_bytes=request.max_bytes,
+        isolation=Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED,
+        partitions=queries,
+    )
 
 
 class FollowerFetches:
@@ -208,19 +259,14 @@ class FollowerFetches:
 class _PendingFetch:
     """One Fetch request of a consumer under way."""
 
-    __slots__ = ("_aborted", "_broker", "_exchange", "_order", "finished", "wait")
+    __slots__ = ("_aborted", "_asked", "_broker", "_exchange", "_wants_session", "finished", "wait")
 
-    def __init__(
-        self,
-        broker: FetchHost,
-        exchange: Exchange,
-        order: list[tuple[str | UUID, int, TopicPartition | None]],
-        aborted: tuple[()] | None,
-    ) -> None:
-        self._aborted = aborted
+    def __init__(self, broker: FetchHost, exchange: Exchange, asked: _Asked, request: FetchData) -> None:
+        self._aborted: tuple[()] | None = () if request.isolation_level else None
+        self._asked = asked
         self._broker = broker
         self._exchange = exchange
-        self._order = order
+        self._wants_session = request.session_epoch == OPEN_SESSION
         self.finished = False
         self.wait: FetchWait | SingleFetch | None = None
 
@@ -230,19 +276,35 @@ class _PendingFetch:
             self.wait.cancel()
 
     def done(self, results: Sequence[FetchResult]) -> None:
+        """All that was asked for, in its order."""
+        broker, version = self._broker, self._exchange.header.api_version
+        if len(results) == len(self._asked):
+            full: Sequence[FetchResult] = results
+        else:
+            found, unknown = iter(results), UnknownTopicIdError()
+            full = [
+                next(found) if _is_known(name_or_id, q) else FetchResult(q.topic_partition, unknown)
+                for name_or_id, q in self._asked
+            ]
+        session = None
+        if self._wants_session:
+            session = broker.fetch_sessions.open(
+                list(zip(self._asked, full, strict=True)), uses_ids=version >= TOPIC_IDS, now_ms=broker.now_ms()
+            )
+        told = [(name_or_id, result) for (name_or_id, _), result in zip(self._asked, full, strict=True)]
+        self.changed(0 if session is None else session.id, told)
+
+    def changed(self, session_id: int, told: Sequence[tuple[str | UUID, FetchResult]]) -> None:
+        """Answer with these partitions."""
         self.finished = True
         version = self._exchange.header.api_version
-        found = iter(results)
         topics: _Topics = []
         moved: list[BrokerId] = []
-        for name_or_id, index, tp in self._order:
+        for name_or_id, result in told:
             if not topics or topics[-1][0] != name_or_id:
                 topics.append((name_or_id, []))
-            if tp is None:
-                topics[-1][1].append(_failed(index, code_of(UnknownTopicIdError)))
-            else:
-                topics[-1][1].append(answer_of(self._broker, version, next(found), moved, self._aborted))
-        _finish(self._broker, self._exchange, 0, topics, moved)
+            topics[-1][1].append(answer_of(self._broker, version, result, moved, self._aborted))
+        _finish(self._broker, self._exchange, session_id, topics, moved)
 
 
 def refuse_follower(connection: Answering, api: str, replica_id: int) -> None:
@@ -325,7 +387,7 @@ def _error(
         diverging_epoch=None,
         current_leader=leader,
         records=b"",
-        aborted=() if isinstance(error, UnknownTopicOrPartitionError) else None,
+        aborted=() if isinstance(error, (UnknownTopicOrPartitionError, UnknownTopicIdError)) else None,
     )
 
 
