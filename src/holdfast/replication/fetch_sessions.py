@@ -1,7 +1,7 @@
 """The fetch sessions of a broker's consumers (KIP-227): which there are, and who gets one when all slots are taken.
 
 Owns the sessions by their ids. Bounded twice: by ``max.incremental.fetch.session.cache.slots`` sessions (0: none), and
-by MAX_PARTITIONS partitions in all of them, of about 0.6 KiB each: with both at their limits some 300 MiB. One request
+by MAX_PARTITIONS partitions in all of them, of about 0.7 KiB each: at most some 350 MiB. One request
 names no more partitions than its frame holds (socket.request.max.bytes, 24 bytes each at least).
 
 A session belongs to its id and to no connection. It ends when its consumer closes it (epoch -1, or a full fetch with
