@@ -19,12 +19,17 @@ import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from holdfast.testing import Cluster
 from holdfast.testing.cluster import STORE
 from tests.zookeeper.cluster_nodes import ClusterNodes
 from tests.zookeeper.server import ZooKeeperServer
+
+# An example that takes long on a busy machine is no finding.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 _numbers = itertools.count(1)
 UNTRACED = (
