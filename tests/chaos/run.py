@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import heapq
 import resource
+import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -293,7 +294,7 @@ class Run:
         for reader in self._readers:
             reader.stop()
         if not all_ended(self._readers, READ_S, self._tick):
-            found("stuck", f"the readers did not end within {READ_S} s")
+            found("stuck", f"the readers did not end within {READ_S} s: {_where(self._readers)}")
         self._compare_topics()
         self._compare_replicas()
         for text in self.brokers.stop_all():
@@ -411,3 +412,10 @@ def _broker_settings(pace: Pace, *, with_ensemble: bool) -> dict[str, str]:
         "broker.session.timeout.ms": str(milliseconds),
         "broker.heartbeat.interval.ms": str(milliseconds // 4),
     }
+
+
+def _where(threads: Sequence[threading.Thread]) -> str:
+    """Which of them go on, and in which line each is."""
+    frames = sys._current_frames()
+    going = [(each.name, frames[each.ident]) for each in threads if each.ident in frames]
+    return "; ".join(f"{name} in {frame.f_code.co_qualname}, line {frame.f_lineno}" for name, frame in going)
