@@ -37,8 +37,8 @@ demo: $(DEMO)
 
 .PHONY: test
 test: $(DEV)
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-branch --cov-report= \
-	  $(wildcard $(addprefix tests/,$(SUITES))) $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
+	  --cov --cov-branch --cov-report= $(wildcard $(addprefix tests/,$(SUITES))) $(ARGS)
 	$(BIN)/python tools/coverage_floors.py
 
 .PHONY: check

@@ -12,12 +12,14 @@ that are marked ``either_store`` run with both.
 
 from __future__ import annotations
 
+import faulthandler
 import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -32,6 +34,9 @@ hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
 
 _numbers = itertools.count(1)
+_configs: list[pytest.Config] = []
+_stderr: list[int] = []
+"""As it was before tests had what they print captured."""
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py", "simulation/test_ensemble",
@@ -48,6 +53,8 @@ same code thousands of times takes two and a half times as long when it is trace
 WAITING = ("system", "zookeeper", "spark", "compat")
 """Tests that mostly wait for other processes; the others compute."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
+TEARDOWN_S = 200.0
+"""More than whatever a fixture's end waits for has as its own limit."""
 ONE_COPY = {"default.replication.factor": "1"}
 """Topics say themselves how many replicas they have, and one is enough for a write: what most tests count on."""
 
@@ -61,8 +68,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What is given holds for every cluster, also for those that no fixture makes."""
+    _configs.append(config)
+    _stderr.append(os.dup(2))
     if given := config.getoption("--store"):
         os.environ[STORE] = given
+
+
+def ends_within(seconds: float) -> None:
+    """The process ends, with what each thread was doing, unless this is called again by then.
+
+    The limit of pytest-timeout is no limit for a call that does not come back from C, and it is taken away when a test
+    fails: what ends after that, a broken cluster for one, could wait for ever.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_stderr[-1])
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    given = item.get_closest_marker("timeout")
+    ends_within((given.args[0] if given else float(item.config.getini("timeout"))) + TEARDOWN_S)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    ends_within(TEARDOWN_S)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """A failure is told at once: of a run that is ended from outside no summary is seen."""
+    config = _configs[-1]
+    terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
+    if report.failed and terminal is not None and not hasattr(config, "workerinput"):
+        terminal.write_line(f"\n{report.when} of {report.nodeid} failed: {reason(report)}")
+
+
+def reason(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = str(crash.message if crash is not None else report.longreprtext).strip().splitlines()
+    return lines[0][:300] if lines else "no reason given"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
