@@ -13,6 +13,7 @@ that are marked ``either_store`` run with both.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import itertools
 import os
 import re
@@ -53,6 +54,8 @@ same code thousands of times takes two and a half times as long when it is trace
 WAITING = ("system", "zookeeper", "spark", "compat")
 """Tests that mostly wait for other processes; the others compute."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
+MOST_OPEN = 600
+"""Of a process that runs tests. From 1,024 on select() fails, and with it what calls it: PySpark waited for ever."""
 TEARDOWN_S = 200.0
 """More than whatever a fixture's end waits for has as its own limit."""
 ONE_COPY = {"default.replication.factor": "1"}
@@ -94,9 +97,17 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_teardown() -> Generator[None, object, object]:
     ends_within(TEARDOWN_S)
     try:
-        return (yield)
+        done = yield
     finally:
         faulthandler.cancel_dump_traceback_later()
+    if open_files() > MOST_OPEN:
+        gc.collect()
+        assert open_files() <= MOST_OPEN, "so many files are open in this process; tests have to close theirs"
+    return done
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,11 +1,12 @@
 """What is Iceberg's alone: pyiceberg's own retries, and the catalog beside the table."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from holdfast.lake.data_files import attempt_of
+from holdfast.lake.data_files import attempt_of, described
 from holdfast.lake.errors import LakeError, PositionMovedError, TableError
 from holdfast.lake.evolution import evolve
 from holdfast.lake.iceberg_table import RETRIES, _transaction
@@ -29,6 +30,38 @@ def test_spark_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tm
     with pytest.raises(PositionMovedError):
         land(late, theirs)
     assert offsets_by_duckdb(ours) == offsets((0, 0, 10))
+
+
+def moved_on(folder: Path) -> None:
+    """Another process lands, compacts, and expires all states but the newest, with their manifests."""
+    other = opened(folder, "iceberg")
+    land(other, batch_of(other, other.position(), (0, 20, 30)))
+    assert compact(other, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 3
+    assert other.expire(older_than_ms=now_ms() + 1_000) > 0
+
+
+@pytest.mark.parametrize("what", ["put", "replace", "files", "whole", "rows", "referenced"])
+def test_a_state_that_anothers_upkeep_took_away_is_a_conflict_or_read_anew(tmp_path: Path, what: str) -> None:
+    """As happened to two writers: one's compaction looked for the manifests of a snapshot that the other expired."""
+    table = made(tmp_path, "iceberg")
+    for start in (0, 10):
+        land(table, batch_of(table, table.position(), (0, start, start + 10)))
+    removed, planned = table.files(), batch_of(table, table.position(), (0, 20, 30))
+    files = tuple(described(table.store, path) for path in planned.files)
+    moved_on(tmp_path)
+    late: dict[str, Callable[[], object]] = {
+        "put": lambda: table.put(files, planned.after),
+        "replace": lambda: table.replace(removed, ()),
+    }
+    if what in late:
+        with pytest.raises(CommitConflict):
+            late[what]()
+        assert table.position() == opened(tmp_path, "iceberg").position()
+    else:
+        newest = opened(tmp_path, "iceberg")
+        assert getattr(table, what)() == getattr(newest, what)()
+        assert table.rows() == 30
+    assert offsets_by_duckdb(table) == offsets((0, 0, 30))
 
 
 def test_metadata_is_copied_once_per_staged_change(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_every_make_target_that_documents_name_exists() -> None:
 
 
 def test_continuous_integration_does_nothing_that_the_readme_does_not_tell() -> None:
-    commands = re.findall(r"^\s*(?:status=0\s+)?make (\w+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    commands = re.findall(r"^\s*(?:\$limited )?make (\w+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
     assert sorted(commands) == ["check", "test"]
     readme = (ROOT / "README.md").read_text()
     assert all(f"make {command}" in readme for command in commands)

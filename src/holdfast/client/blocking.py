@@ -9,7 +9,9 @@ waited for. There is no second implementation to drift.
 """
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -40,10 +42,25 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, client: AdminClient, process: int) -> None:
+    """Waits for nothing: the garbage collector may call it in any thread, the client's own too."""
+    if process == os.getpid():  # after a fork there is no such thread, and its file descriptors are the parent's
+        loop.call_soon_threadsafe(client.close)
+        loop.call_soon_threadsafe(loop.stop)
+
+
 class BlockingClient:
     """Same constructor, methods and errors as AdminClient (``aio`` is one); each method blocks until its outcome.
 
-    May be used by several threads, not after a fork. ``close`` ends the thread.
+    May be used by several threads, not after a fork. ``close`` ends the thread; so does the garbage collector when
+    nobody has the client any more.
     """
 
     def __init__(
@@ -67,9 +84,10 @@ class BlockingClient:
             security=security,
         )
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast-client", daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._loop,), name="holdfast-client", daemon=True)
         self._thread.start()
-        self._closed = False
+        self._end = weakref.finalize(self, _end, self._loop, self.aio, os.getpid())
+        self._end.atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -81,13 +99,9 @@ class BlockingClient:
 
     def close(self) -> None:
         """Closes all connections; calls that still wait get their ConnectionLost."""
-        if self._closed:
-            return
-        self._closed = True
-        self._loop.call_soon_threadsafe(self.aio.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._end.alive:
+            self._end()
+            self._thread.join()
 
     def submit(self, call: Coroutine[Any, Any, T]) -> "Future[T]":
         """Starts a call of ``aio``; its future may be waited for, cancelled, or left."""

@@ -8,20 +8,23 @@ pyiceberg repeats an append on the new head by itself, which would let a late wr
 ``commit.retry.num-retries=0``, and no commit is made to a table that says otherwise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from holdfast.lake.columns import check_reserved
 from holdfast.lake.data_files import DataFile, check_kept, check_schema, plain
-from holdfast.lake.errors import FileMissingError, TableError
+from holdfast.lake.errors import ConflictError, FileMissingError, TableError
 from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
 from holdfast.lake.position import Position
 from holdfast.lake.store import Store
-from holdfast.lake.table import Clock, CommitConflict, now_ms
+from holdfast.lake.table import TRIES, Clock, CommitConflict, now_ms, pause
 from holdfast.model.types import TimestampMs
+
+T = TypeVar("T")
 
 KEY: Final = "holdfast.position"
 SUMMARY_KEY: Final = "holdfast.sequence"
@@ -121,10 +124,10 @@ class IcebergTable:
         return partitioning_of(names[str(spec.fields[0].transform)].format(column), self.schema(), self._store.location)
 
     def files(self) -> tuple[str, ...]:
-        return tuple(sorted(self._path(task.file.file_path) for task in self._table.scan().plan_files()))
+        return tuple(sorted(self._tasks()))
 
     def rows(self) -> int:
-        return int(self._table.scan().count())
+        return int(self._steady(lambda: self._table.scan().count()))
 
     def snapshot(self) -> tuple[str, str]:
         snapshot = self._table.current_snapshot()
@@ -145,13 +148,13 @@ class IcebergTable:
                 mapping = change.table_metadata.schema().name_mapping.model_dump_json()
                 change.set_properties({NAME_MAPPING: mapping})
             try:
-                with change._append_snapshot_producer(summary) as added:
+                with self._not_under_us(), change._append_snapshot_producer(summary) as added:
                     for file in files:
                         added.append_data_file(self._data_file(file))
             except FileNotFoundError as error:
                 raise FileMissingError(f"{self._store.location}: {error}") from error
         else:
-            with change.update_snapshot(snapshot_properties=summary).fast_append():
+            with self._not_under_us(), change.update_snapshot(snapshot_properties=summary).fast_append():
                 pass
         change.set_properties({KEY: after.to_text()})
         self._commit(change)
@@ -200,6 +203,28 @@ class IcebergTable:
         check_kept(_plain_schema(change.table_metadata.schema()), columns, self._store.location)
         self._commit(change)
 
+    @contextmanager
+    def _not_under_us(self) -> Iterator[None]:
+        """CommitConflict where a file is missing because the table has moved on: upkeep of others took what it was."""
+        at = self._table.metadata_location
+        try:
+            yield
+        except FileNotFoundError as error:
+            self.refresh()
+            if self._table.metadata_location != at:
+                raise CommitConflict from error
+            raise
+
+    def _steady(self, look: Callable[[], T]) -> T:
+        """What ``look`` finds in one state of the table, the newest if the one it began with was taken away."""
+        for tried in range(TRIES):
+            try:
+                with self._not_under_us():
+                    return look()
+            except CommitConflict:
+                pause(tried)
+        raise ConflictError(f"{self._store.location}: {TRIES} commits of others came while it was read")
+
     def _commit(self, change: Any) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
@@ -230,6 +255,9 @@ class IcebergTable:
         return found
 
     def _tasks(self) -> dict[str, Any]:
+        return self._steady(self._planned)
+
+    def _planned(self) -> dict[str, Any]:
         return {self._path(task.file.file_path): task for task in self._table.scan().plan_files()}
 
     def read(self, paths: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -245,13 +273,14 @@ class IcebergTable:
 
     def replace(self, removed: Sequence[str], added: Sequence[DataFile]) -> None:
         self._refuse_retries()
-        tasks = self._tasks()
-        change = _transaction(self._table)
-        with change.update_snapshot().overwrite() as snapshot:
-            for path in removed:
-                snapshot.delete_data_file(tasks[path].file)
-            for file in added:
-                snapshot.append_data_file(self._data_file(file))
+        with self._not_under_us():
+            tasks = self._planned()
+            change = _transaction(self._table)
+            with change.update_snapshot().overwrite() as snapshot:
+                for path in removed:
+                    snapshot.delete_data_file(tasks[path].file)
+                for file in added:
+                    snapshot.append_data_file(self._data_file(file))
         self._commit(change)
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:
@@ -268,7 +297,8 @@ class IcebergTable:
             except CommitFailedException as error:
                 raise CommitConflict from error
             self.refresh()
-        self._sweep_metadata(older_than_ms)
+        with self._not_under_us():
+            self._sweep_metadata(older_than_ms)
         return before - len(self._table.metadata.snapshots)
 
     def _sweep_metadata(self, older_than_ms: TimestampMs) -> None:
@@ -287,6 +317,9 @@ class IcebergTable:
 
     def referenced(self) -> frozenset[str]:
         """Data files of all snapshots that are not expired."""
+        return self._steady(self._referenced)
+
+    def _referenced(self) -> frozenset[str]:
         seen: set[str] = set()
         found: set[str] = set()
         for snapshot in self._table.metadata.snapshots:

@@ -34,8 +34,10 @@ from holdfast.spark.ranges import Leader, LogEnd, Positions
 
 log = logging.getLogger(__name__)
 
+MOST_CLIENTS: Final = 16
+"""Of a process, for later readers; a reader keeps its own however many come after it."""
 _clients: dict[tuple[Any, ...], BlockingClient] = {}
-"""By process and all that ``client_of`` is given."""
+"""By process and all that ``client_of`` is given; what was asked for last is last."""
 
 RETRY_S: Final = 30.0
 OPINIONS: Final = 2
@@ -56,9 +58,9 @@ def client_of(
 ) -> BlockingClient:
     """This process's client of the cluster; its threads do not survive a fork, so the process is part of the key."""
     key = (os.getpid(), bootstrap, client_id, retries, retry_pause_s, security)
-    client = _clients.get(key)
+    client = _clients.pop(key, None)
     if client is None:
-        client = _clients[key] = BlockingClient(
+        client = BlockingClient(
             bootstrap,
             client_id=client_id,
             timeout_s=RETRY_S,
@@ -66,6 +68,9 @@ def client_of(
             retry_pause_s=retry_pause_s,
             security=security,
         )
+    _clients[key] = client
+    while len(_clients) > MOST_CLIENTS:
+        del _clients[next(iter(_clients))]  # it ends with the last reader that has it
     return client
 
 

@@ -6,7 +6,7 @@ followers and leaders. Nothing here decides for replication; it only carries.
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -44,6 +44,7 @@ from holdfast.storage.files import OsFiles
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
+from tests.left_open import closed_at_the_end
 
 TP = TopicPartition("t", 0)
 NOW_MS = 1_700_000_000_000
@@ -511,6 +512,11 @@ class Cluster:
         for node in self.nodes.values():
             if node.alive:
                 node.replicas.tick(self.now_ms)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    yield from closed_at_the_end()
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from collections.abc import Iterator
 
@@ -11,8 +13,9 @@ from kio.schema.errors import ErrorCode
 from holdfast.client.blocking import BlockingClient
 from holdfast.model.errors import HoldfastError, LeaderNotAvailableError
 from holdfast.model.types import TopicPartition
+from holdfast.spark import topics as topics_module
 from holdfast.spark.options import OptionError, parse_read
-from holdfast.spark.topics import Topics
+from holdfast.spark.topics import MOST_CLIENTS, Topics, client_of
 from tests.unit.spark.log_cluster import LogCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -115,3 +118,18 @@ def test_spark_D7_a_client_that_is_throttled_asks_again(cluster: LogCluster) -> 
     with BlockingClient(cluster.bootstrap) as client:
         assert len(client.fetch_raw(T0, 0).records) > 0
     assert cluster.fetch_script == []
+
+
+def test_a_process_keeps_so_many_clients_and_no_reader_loses_its_own() -> None:
+    first = client_of("127.0.0.1:1", "first", security=None)
+    assert client_of("127.0.0.1:1", "first", security=None) is first
+    for number in range(MOST_CLIENTS):
+        client_of("127.0.0.1:1", f"later-{number}", security=None)
+    assert len(topics_module._clients) == MOST_CLIENTS
+    assert client_of("127.0.0.1:1", "first", security=None) is not first
+    assert first.run(asyncio.sleep(0, "here")) == "here"
+    thread = first._thread
+    del first
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()

@@ -14,6 +14,7 @@ from holdfast.records.batch import HEADER, stamp_crc
 from holdfast.storage.files import OsFiles
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
+from tests.left_open import closed_at_the_end
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -131,6 +132,11 @@ class FailingHandle:
             return target(*args)
 
         return call
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    yield from closed_at_the_end()
 
 
 @pytest.fixture
