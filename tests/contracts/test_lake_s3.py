@@ -1,7 +1,5 @@
 """Tables of the lake in S3, as moto's server serves it: conditional creation, and a store that has none."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from holdfast.lake.stores import store_of
 from holdfast.lake.table import land, now_ms
 from holdfast.lake.upkeep import compact, sweep
 from tests.contracts.lake_tables import SCHEMA, batch_of, count_by_own_library
+from tests.moto_server import moto_server, s3_settings
 
 
 @contextmanager
@@ -45,14 +44,7 @@ class Unconditional:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
+    for name, value in s3_settings(endpoint).items():
         monkeypatch.setenv(name, value)
     import s3fs
 
@@ -61,27 +53,10 @@ def use(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
         files.mkdir("bucket")
 
 
-OF_ITS_OWN = """
-from moto.server import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
-
-server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=True)
-print(server.server_port, flush=True)
-server.serve_forever()
-"""
-
-
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """In a process of its own: deltalake waits for S3 with the interpreter's lock in its hand."""
-    command = [sys.executable, "-c", OF_ITS_OWN]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.communicate()
+    with moto_server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -24,8 +24,10 @@ RECORDS, START, WHOLE_S = 20, 5, 5.0
 
 def one_batch(cluster: Cluster, topic: str, codec: str) -> None:
     """All records in one batch of partition 0."""
-    settings = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 500, "compression.type": codec, "acks": "all"}
+    settings = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 60_000, "compression.type": codec, "acks": "all"}
     producer = confluent_kafka.Producer({**settings, **QUIET})
+    # What is written before the client knows the partition is moved to it later, and may be sent in two halves.
+    assert producer.list_topics(topic, TIMEOUT_S).topics[topic].partitions
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
