@@ -38,6 +38,12 @@ KAFKA_CLIENTS = "3.9.2"
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
+def as_installed() -> None:
+    """Processes that begin from now on, those of Spark, do without what only tests need."""
+    ours = str(Path(__file__).parent / "as_installed")
+    os.environ["PYTHONPATH"] = os.pathsep.join([ours, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def connector_jars() -> str:
     """Paths of the connector's jars, fetched once; raises when Maven cannot."""
     import pyspark
@@ -190,6 +196,7 @@ def main() -> int:
     parser.add_argument("--no-connector", action="store_true", help="Spark's own connector is left out")
     parser.add_argument("--json", action="store_true", help="the numbers as one line of JSON")
     args = parser.parse_args()
+    as_installed()
     if not args.no_connector and (shutil.which("mvn") is None or shutil.which("java") is None):
         say("no Maven or Java on the PATH: Spark's own connector is left out")
         args.no_connector = True

@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.peers.kafka import missing_tool
-from benchmarks.spark_read import CORES, TUNED, Readers, connector_jars, load, say
+from benchmarks.spark_read import CORES, TUNED, Readers, as_installed, connector_jars, load, say
 from benchmarks.system import HOLDFAST, KAFKA, ROOT
 
 READERS = ("holdfast", "connector", "connector tuned")
@@ -354,6 +354,7 @@ def main() -> int:
     if args.child:
         first_child(args.bootstrap, args.child, args.records)
         return 0
+    as_installed()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         root = Path(folder)
         with HOLDFAST.cluster(root / "cluster", 1) as cluster:

@@ -23,6 +23,7 @@ import pytest
 from holdfast.lake.columns import partition_column
 from holdfast.lake.opening import open_table
 from holdfast.records.typed.schema_error import SchemaError
+from holdfast.spark import lake
 from holdfast.spark.lake import LakeJob, LakeProgress, LakeResult, run
 from holdfast.testing import wait_for
 from tests.contracts.lake_tables import duckdb_rows, scan_of
@@ -89,6 +90,22 @@ def crash_at(step: str, batch: int) -> Callable[[str, int], None]:
             raise Crash
 
     return crash
+
+
+def test_spark_D2_a_driver_that_finds_its_new_table_made_by_another_one_takes_it(
+    spark: SparkSession, produced: Any, topic: str, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produced(topic, [{"id": i} for i in range(20)], partitions=2)
+    make = lake.make_table
+
+    def overtaken(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(lake, "make_table", make)
+        run(job(checkpoint=tmp_path / "other"), spark)
+        return make(*given, **named)
+
+    monkeypatch.setattr(lake, "make_table", overtaken)
+    result = run(job(), spark)
+    assert result.total_records == 20 and places(result) == sorted((i % 2, i // 2) for i in range(20))
 
 
 @pytest.mark.parametrize(("form", "step"), [("iceberg", "committed"), ("parquet", "commit")])

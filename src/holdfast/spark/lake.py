@@ -106,9 +106,7 @@ class _Lake:
         if self._values is None:  # stopped while the topic was empty, or nothing to read now
             return
         if table is None:
-            table = make_table(
-                self._location, job.format, self._values.schema(), catalog=job.catalog, partition_by=job.partition_by
-            )
+            table = self._made(self._values)
         elif job.new_fields == "add":
             evolve(table, self._values.schema())
         self._lander = Lander(
@@ -208,10 +206,30 @@ class _Lake:
             raise TableError(f"{self._location} is partitioned by {table.partitioning or 'nothing'}, expected {wanted}")
         return table
 
+    def _made(self, values: Values) -> Table:
+        """A new table; if another driver made one since this one looked, that one, and its columns."""
+        job = self._job
+        try:
+            return make_table(
+                self._location, job.format, values.schema(), catalog=job.catalog, partition_by=job.partition_by
+            )
+        except TableError:
+            table = self._opened()
+            if table is None:
+                raise
+        self._values = settled_values(job, table, self._topics, self._options)
+        return table
+
     def _made_side(self) -> Table:
         assert self._values is not None, "bad records come with values"
-        location = side_location(self._location)
-        return make_table(location, self._job.format, self._values.bad_schema(), catalog=self._job.catalog)
+        location, job = side_location(self._location), self._job
+        try:
+            return make_table(location, job.format, self._values.bad_schema(), catalog=job.catalog)
+        except TableError:
+            table = open_table(location, job.format, catalog=job.catalog)
+            if table is None:
+                raise
+            return table
 
     def _reopened(self) -> list[Table]:
         """The tables that there are, once more: upkeep has its own view of them."""
