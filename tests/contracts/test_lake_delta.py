@@ -5,11 +5,13 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from holdfast.lake.data_files import attempt_of
 from holdfast.lake.delta_table import POSITIONS
 from holdfast.lake.errors import PositionError
 from holdfast.lake.position import Position
-from holdfast.lake.table import land
-from tests.contracts.lake_tables import batch_of, made, opened
+from holdfast.lake.table import land, now_ms
+from holdfast.lake.upkeep import compact, sweep
+from tests.contracts.lake_tables import all_files, batch_of, made, made_by_others, opened
 
 
 def test_the_text_of_the_position_is_in_two_places_and_its_loss_is_told(tmp_path: Path) -> None:
@@ -31,3 +33,17 @@ def test_the_text_of_the_position_is_in_two_places_and_its_loss_is_told(tmp_path
     texts[0].rename(texts[-1])
     with pytest.raises(PositionError, match="the text of commit 3 is one of commit 1"):
         opened(tmp_path, "delta").position()
+
+
+def test_a_table_of_others_keeps_what_left_it_for_as_long_as_it_says(tmp_path: Path) -> None:
+    table = made_by_others(tmp_path, "delta")
+    position = table.position()
+    for number in range(3):
+        position = land(table, batch_of(table, position, (0, number, number + 1)))
+    table.refresh()
+    assert compact(table, attempt_of(now_ms()), target_bytes=1 << 20).files_before == 3
+    for _ in range(2):
+        table.refresh()
+        table.expire(older_than_ms=now_ms() + 1_000)
+    assert sweep(opened(tmp_path, "delta"), clock=lambda: now_ms() + 1_000, most_age_ms=0) == ()
+    assert len(all_files(tmp_path / "table/data")) == 4

@@ -310,9 +310,8 @@ def test_files_of_states_that_are_kept_stay(tmp_path: Path, format: str) -> None
         table.expire(older_than_ms=now_ms() + 1_000)
     table = opened(tmp_path, format)
     gone = sweep(table, clock=lambda: now_ms() + 1_000, most_age_ms=0)
-    # Delta's own retention keeps them for a day, whatever of the log has gone.
-    assert len(gone) == (0 if format == "delta" else 3)
-    assert len(all_files(tmp_path / "table/data")) == (4 if format == "delta" else 1)
+    assert len(gone) == 3
+    assert len(all_files(tmp_path / "table/data")) == 1
     assert offsets_by_duckdb(table) == offsets((0, 0, 3))
 
 

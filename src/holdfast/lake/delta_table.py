@@ -37,11 +37,12 @@ POSITIONS: Final = "_holdfast/position"
 KEPT_POSITIONS: Final = 10
 LOG: Final = "_delta_log"
 LOG_NAME: Final = re.compile(r"(\d{20})\.(.+)")
+RETENTION: Final = "delta.deletedFileRetentionDuration"
 SETTINGS: Final = {
     # A checkpoint each 100 commits, as Delta has it; what lies before one and is a day old may go.
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
+    RETENTION: "interval 1 days",  # for VACUUM of other engines; upkeep of ours goes by the states that are kept
 }
 
 
@@ -302,23 +303,27 @@ class DeltaTable:
                 self._store.remove(entry.path)
 
     def referenced(self) -> frozenset[str]:
-        """Live files, and those that left the table so short a time ago that Delta's retention still keeps them."""
+        """Files of all states that the log still tells. A table that others made keeps what left it for as long as it
+        says, and in one with checkpoints of other kinds all of them stay."""
         entries = [(found, entry.path) for entry in self._store.list(LOG) if (found := _log_entry(entry.path))]
-        checkpoints = [number for (number, kind), _ in entries if kind == "checkpoint.parquet"]
-        newest = max(checkpoints, default=-1)
+        checkpoints = {number: path for (number, kind), path in entries if kind == "checkpoint.parquet"}
+        others = any(kind.startswith("checkpoint") and number not in checkpoints for (number, kind), _ in entries)
+        ours = self._table.metadata().configuration.get(RETENTION) == SETTINGS[RETENTION] and not others
+        at = (min if ours else max)(checkpoints, default=-1)
         named = set(self._live())
+        if at >= 0:
+            named |= self._named_by(checkpoints[at], "add" if ours else "remove")
         for (number, kind), path in entries:
-            if number == newest and kind == "checkpoint.parquet":
-                with self._store.open(path) as file, pq.ParquetFile(file) as checkpoint:
-                    removed = checkpoint.read(columns=["remove.path"]).column("remove").to_pylist()
-                named.update(unquote(each["path"]) for each in removed if each and each["path"])
-            elif number > newest and kind == "json":
+            if number > at and kind == "json":
                 for line in self._store.read(path).decode().splitlines():
                     action = json.loads(line)
-                    for each in (action.get("remove"), action.get("add")):
-                        if each:
-                            named.add(unquote(each["path"]))
+                    named.update(unquote(action[each]["path"]) for each in ("remove", "add") if action.get(each))
         return frozenset(named)
+
+    def _named_by(self, checkpoint: str, action: str) -> set[str]:
+        with self._store.open(checkpoint) as file, pq.ParquetFile(file) as found:
+            rows = found.read(columns=[f"{action}.path"]).column(action).to_pylist()
+        return {unquote(each["path"]) for each in rows if each and each["path"]}
 
 
 def _derived(column: pa.Field) -> str | None:
