@@ -7,6 +7,7 @@ clock: the caller says the time.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,9 @@ Sized: TypeAlias = tuple[Array, Array, Any]
 
 _EMPTY: Final = np.empty(0, np.uint8)
 _NOTHING: Final = np.empty(0, np.int32)
+_PRODUCER: Final = Struct(">qhi")
+MOST_BEGUN: Final = 64
+"""Of a topic with more partitions none keeps the memory of its last batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +38,37 @@ class Producer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedBatch:
-    """A batch for a partition. Its base offset is 0, and its sequence number is still to be stamped."""
+    """A batch for a partition. Its base offset is 0; who writes it and its CRC are still to be stamped."""
 
     partition: int
     data: bytearray
     records: int
 
 
+@dataclass(slots=True)
+class _Begun:
+    """Records of a partition that are no batch yet."""
+
+    content: Array
+    size: int = 0
+    records: int = 0
+
+
 class ColumnEncoder:
-    """Encodes rows of one topic."""
+    """Encodes rows of one topic, as they come; a batch is yielded when it is full.
+
+    Rows are encoded while the processor has them in its cache: the rows of a partition wait as bytes of a batch, not as
+    columns that are joined first.
+    """
 
     def __init__(self, *, partitions: int, batch_bytes: int, codec: Codec = Codec.NONE, kernels: Any = None) -> None:
         self._partitions = partitions
         self._batch_bytes = batch_bytes
         self._codec = codec
         self._kernels = kernels or _kernels()
-        self._scratch = np.empty(0, np.uint8)
+        self._begun: dict[int, _Begun] = {}
+        self.waiting_bytes = 0
+        """Of records that are in no batch yet."""
 
     def encode(
         self,
@@ -60,9 +79,9 @@ class ColumnEncoder:
         partition: pa.Array | None,
         without_key: int,
         now_ms: TimestampMs,
-        producer: Producer,
     ) -> Iterator[EncodedBatch]:
-        """The rows as batches, each partition's in the order of its rows. ValueError for a partition out of range."""
+        """Takes rows, and yields the batches that are full with them, each partition's in the order of its rows. What
+        is left waits for more, or for ``rest``. ValueError for a partition out of range."""
         k = self._kernels
         rows = len(value)
         values = self._sized(value)
@@ -75,27 +94,51 @@ class ColumnEncoder:
             wrong = given[(given < -1) | (given >= self._partitions)]
             if len(wrong):
                 raise ValueError(f"column partition has {wrong[0]}: the topic has {self._partitions} partitions")
-        homes = np.empty(rows, np.int32)
+        homes, order = np.empty(rows, np.int32), np.empty(rows, np.int64)
+        starts = np.zeros(self._partitions + 1, np.int64)
         k.partitions_of_keys(*keys, self._partitions, without_key, given, homes)
-        order = np.argsort(homes, kind="stable")
-        bounds = np.searchsorted(homes[order], np.arange(self._partitions + 1))
+        k.group_rows(homes, starts, order)
         listed, widest = self._headers(headers)
         sizes = np.diff(values[0]).max(initial=0) + np.diff(keys[0]).max(initial=0) + widest
         room = self._batch_bytes + int(sizes) + k.MAX_OVERHEAD
-        if len(self._scratch) < room:
-            self._scratch = np.empty(room, np.uint8)
-        target = k.as_target(self._scratch)
-        for home in range(self._partitions):
-            mine = order[bounds[home] : bounds[home + 1]]
+        for home in np.flatnonzero(np.diff(starts)).tolist():
+            mine, begun = order[starts[home] : starts[home + 1]], self._with_room(home, room)
+            target = k.as_target(begun.content)
             first = 0
             while first < len(mine):
-                following, size = k.encode_records(mine, first, self._batch_bytes, keys, values, listed, target)
-                payload = self._scratch[:size].data
-                count = following - first
-                yield EncodedBatch(
-                    partition=home, data=_batch(payload, self._codec, count, now_ms, producer), records=count
+                following, size = k.encode_records(
+                    mine, first, self._batch_bytes, begun.size, begun.records, keys, values, listed, target
                 )
-                first = following
+                self.waiting_bytes += size - begun.size
+                begun.size, begun.records, first = size, begun.records + following - first, following
+                if size >= self._batch_bytes:
+                    yield self._finished(home, begun, now_ms)
+
+    def rest(self, now_ms: TimestampMs) -> Iterator[EncodedBatch]:
+        """What ``encode`` has left, as batches that are not full."""
+        for home, begun in self._begun.items():
+            if begun.records:
+                yield self._finished(home, begun, now_ms)
+        if self._partitions > MOST_BEGUN:
+            self._begun.clear()
+
+    def _with_room(self, home: int, room: int) -> _Begun:
+        """What is begun of the partition, in ``room`` bytes at least."""
+        begun = self._begun.get(home)
+        if begun is None:
+            begun = self._begun[home] = _Begun(np.empty(room, np.uint8))
+        elif len(begun.content) < room:
+            larger = np.empty(room, np.uint8)
+            larger[: begun.size] = begun.content[: begun.size]
+            begun.content = larger
+        return begun
+
+    def _finished(self, home: int, begun: _Begun, now_ms: TimestampMs) -> EncodedBatch:
+        data = _batch(begun.content[: begun.size].data, self._codec, begun.records, now_ms)
+        batch = EncodedBatch(partition=home, data=data, records=begun.records)
+        self.waiting_bytes -= begun.size
+        begun.size = begun.records = 0
+        return batch
 
     def _sized(self, array: pa.Array) -> Sized:
         """A string or binary array as the kernels read it, whatever slice it is of."""
@@ -128,22 +171,20 @@ class ColumnEncoder:
         return (starts, stops, named, contained), int((total[stops] - total[starts]).max(initial=0))
 
 
-def _batch(payload: memoryview, codec: Codec, count: int, now_ms: TimestampMs, producer: Producer) -> bytearray:
+def _batch(payload: memoryview, codec: Codec, count: int, now_ms: TimestampMs) -> bytearray:
     content = payload if codec is Codec.NONE else compress(codec, payload)
     out = bytearray(HEADER_SIZE + len(content))
     HEADER.pack_into(
         out, 0,
-        0, len(out) - LENGTH_OVERHEAD, -1, MAGIC, 0, codec, count - 1, now_ms, now_ms,
-        producer.producer_id, producer.epoch, NO_SEQUENCE, count,
+        0, len(out) - LENGTH_OVERHEAD, -1, MAGIC, 0, codec, count - 1, now_ms, now_ms, -1, -1, NO_SEQUENCE, count,
     )  # fmt: skip
     out[HEADER_SIZE:] = content
-    stamp_crc(out, 0)
     return out
 
 
-def stamp_sequence(batch: bytearray, sequence: int) -> None:
-    """Sets the sequence number of a batch's first record, and the CRC."""
-    batch[53:57] = sequence.to_bytes(4, "big")
+def stamp_producer(batch: bytearray, producer: Producer, sequence: int) -> None:
+    """Sets who writes the batch, the sequence number of its first record, and the CRC: it can be sent then."""
+    _PRODUCER.pack_into(batch, 43, producer.producer_id, producer.epoch, sequence)
     stamp_crc(batch, 0)
 
 

@@ -330,7 +330,7 @@ def parse_write(given: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         acks=-1 if acks == "all" else int(acks),
         batch_bytes=min(options.required_number("kafka.batch.size", 512 << 10), MAX_BATCH_BYTES),
-        compression=options.choice("kafka.compression.type", "none", ("none", "gzip", "snappy", "lz4", "zstd")),
+        compression=options.choice("kafka.compression.type", "lz4", ("none", "gzip", "snappy", "lz4", "zstd")),
         delivery_timeout_s=options.required_number("kafka.delivery.timeout.ms", 120_000) / 1000,
         idempotent=options.flag("kafka.enable.idempotence", True) and acks in ("all", "-1"),
         client_id=options.text("kafka.client.id") or "holdfast-spark",

@@ -1,19 +1,19 @@
 """Writing: rows of a DataFrame to topics, for batch and stream.
 
 Owns Spark's writer protocols and the order of what is sent. Columns are those of Spark's Kafka sink: value (needed),
-key, topic, partition, headers. A task's batches carry a producer id and sequence numbers, so that a retry after a
-lost connection writes nothing twice; a task that Spark runs again writes its rows again (at least once, as Spark's
-own sink).
+key, topic, partition, headers. Batches carry a producer id and sequence numbers, so that a retry after a lost
+connection writes nothing twice; a task that Spark runs again writes its rows again (at least once, as Spark's own sink).
 """
 
 import logging
+import os
 import random
 import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -21,7 +21,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from holdfast.model.errors import OutOfOrderSequenceError, UnknownProducerIdError
 from holdfast.spark.options import OptionError, WriteOptions, check_topic_name
+
+if TYPE_CHECKING:
+    from holdfast.spark.producer_ids import NumberedProducer
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +36,11 @@ COLUMN_KINDS: Final = {
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
+ROWS_OF_PARTITION: Final = 100
 ROWS_AT_ONCE: Final = 100_000
 BYTES_AT_ONCE: Final = 16 << 20
-"""Rows are gathered until one of these, so that batches are large even with many partitions."""
+"""Rows are encoded as they come, but so many for each partition of a topic at once; and sent when a batch is full, or
+when so many bytes wait to be in one."""
 MAX_WAITING_BYTES: Final = 32 << 20
 
 
@@ -84,22 +90,24 @@ class _Sink:
 
 
 class TaskWriter:
-    """One task: gathers rows, encodes them, keeps one batch per partition under way."""
+    """One task: encodes rows, keeps one batch per partition under way."""
 
     def __init__(self, options: WriteOptions) -> None:
-        from holdfast.records.columns_out import Producer
         from holdfast.spark.topics import client_of
 
         self._options = options
         self._client = client_of(options.bootstrap, options.client_id, security=options.security)
-        self._producer = Producer()
+        self._owner = (os.getpid(), options.bootstrap, options.client_id, options.security)
+        self._numbered: NumberedProducer | None = None
         if options.idempotent:
-            producer_id, epoch = self._client.init_producer_id()
-            self._producer = Producer(producer_id=producer_id, epoch=epoch)
-        self._encoders: dict[str, Any] = {}
+            from holdfast.spark.producer_ids import taken
+
+            self._numbered = taken(self._owner) or self.new_producer()
+        self._encoders: dict[str, tuple[Any, int]] = {}
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._gathered: list[Any] = []
-        self._gathered_bytes = 0
+        self._gathered_rows = self._gathered_bytes = 0
+        self._rows_at_once = 1
         self._rows = 0
         self._waiting_bytes = 0
         # Rows without a key go to one partition after the other, from one that differs between tasks.
@@ -110,28 +118,38 @@ class TaskWriter:
         if not len(batch):
             return
         self._gathered.append(batch)
+        self._gathered_rows += len(batch)
         self._gathered_bytes += batch.nbytes
-        if self._gathered_bytes >= BYTES_AT_ONCE or sum(len(each) for each in self._gathered) >= ROWS_AT_ONCE:
-            self._send_gathered()
+        if self._gathered_bytes >= BYTES_AT_ONCE or self._gathered_rows >= self._rows_at_once:
+            self._encode_gathered()
 
     def finish(self) -> int:
         """Sends the rest, waits for all acknowledgements, returns how many rows were written."""
         if self._gathered:
-            self._send_gathered()
+            self._encode_gathered()
+        self._send_rest()
         for lane in self._lanes.values():
             while lane.step(wait=True):
                 pass
+        if self._numbered is not None:
+            from holdfast.spark.producer_ids import give_back
+
+            give_back(self._owner, self._numbered)
         return self._rows
 
-    def _send_gathered(self) -> None:
+    def _encode_gathered(self) -> None:
         import pyarrow as pa
 
-        table = pa.Table.from_batches(self._gathered).combine_chunks()
-        self._gathered, self._gathered_bytes = [], 0
-        (batch,) = table.to_batches()
+        gathered, self._gathered = self._gathered, []
+        self._gathered_rows = self._gathered_bytes = 0
+        batch = gathered[0]
+        if len(gathered) > 1:
+            (batch,) = pa.Table.from_batches(gathered).combine_chunks().to_batches()
         for topic, rows in self._by_topic(batch):
-            self._send(topic, rows)
+            self._encode(topic, rows)
         self._rows += len(batch)
+        if sum(encoder.waiting_bytes for encoder, _ in self._encoders.values()) >= BYTES_AT_ONCE:
+            self._send_rest()
 
     def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any]]:
         import pyarrow.compute as pc
@@ -146,7 +164,7 @@ class TaskWriter:
             check_topic_name(topic, "column topic")
             yield topic, batch.filter(pc.equal(topics, topic))
 
-    def _send(self, topic: str, rows: Any) -> None:
+    def _encode(self, topic: str, rows: Any) -> None:
         names = rows.schema.names
         encoder, partitions = self._encoder(topic)
         self._sticky += 1
@@ -156,9 +174,15 @@ class TaskWriter:
             headers=rows.column("headers") if "headers" in names else None,
             partition=rows.column("partition") if "partition" in names else None,
             without_key=self._sticky % partitions,
-            now_ms=time.time_ns() // 1_000_000,
-            producer=self._producer,
+            now_ms=_now_ms(),
         )
+        self._send(topic, encoded)
+
+    def _send_rest(self) -> None:
+        for topic, (encoder, _) in self._encoders.items():
+            self._send(topic, encoder.rest(_now_ms()))
+
+    def _send(self, topic: str, encoded: Iterator[Any]) -> None:
         for batch in encoded:
             lane = self._lanes.get((topic, batch.partition))
             if lane is None:
@@ -182,8 +206,8 @@ class TaskWriter:
                 codec=Codec.named(self._options.compression),
             )
             self._encoders[topic] = encoder, partitions
-        found: tuple[Any, int] = self._encoders[topic]
-        return found
+            self._rows_at_once = min(ROWS_AT_ONCE, max(self._rows_at_once, ROWS_OF_PARTITION * partitions))
+        return self._encoders[topic]
 
     def start(self, topic: str, batch: Any) -> "Future[Any]":
         """Sends one batch; the future is its acknowledgement."""
@@ -193,9 +217,18 @@ class TaskWriter:
         return self._client.submit(call)
 
     @property
-    def numbered(self) -> bool:
-        """Whether batches carry sequence numbers."""
-        return self._producer.producer_id >= 0
+    def numbered(self) -> "NumberedProducer | None":
+        """Who numbers the batches; None if they carry no sequence numbers."""
+        return self._numbered
+
+    def new_producer(self) -> "NumberedProducer":
+        """One that has written nothing, for this task and those after it."""
+        from holdfast.records.columns_out import Producer
+        from holdfast.spark.producer_ids import NumberedProducer
+
+        producer_id, epoch = self._client.init_producer_id()
+        self._numbered = NumberedProducer(Producer(producer_id=producer_id, epoch=epoch))
+        return self._numbered
 
     def done(self, size: int) -> None:
         """A batch of ``size`` bytes is acknowledged."""
@@ -209,29 +242,48 @@ class _Lane:
         self.queue: deque[Any] = deque()
         self._task = task
         self._topic = topic
+        self._partition = partition
+        self._numbered = task.numbered
+        self._doubtful = self._numbered is not None and self._numbered.inherited
+        """Whether the partition may know nothing of what the producer has written to it in tasks before."""
+        self._batch: Any = None
         self._under_way: Future[Any] | None = None
-        self._size = 0
-        self._sequence = 0
 
     def step(self, *, wait: bool) -> bool:
         """Takes the acknowledgement of what is under way (``wait``: for it), sends the next; False if all is done."""
-        from holdfast.records.columns_out import stamp_sequence
-
         if self._under_way is not None:
             if not wait and not self._under_way.done():
                 return True
-            self._under_way.result()
-            self._under_way = None
-            self._task.done(self._size)
+            try:
+                self._under_way.result()
+            except (OutOfOrderSequenceError, UnknownProducerIdError):
+                if not self._doubtful:
+                    raise
+                # The log was cut after that task (an unclean election): it is refused, and another producer sends it.
+                self._numbered, self._doubtful = self._task.new_producer(), False
+                self._start()
+                return True
+            self._under_way, self._doubtful = None, False
+            self._task.done(len(self._batch.data))
         if not self.queue:
             return False
-        batch = self.queue.popleft()
-        if self._task.numbered:
-            stamp_sequence(batch.data, self._sequence)
-            self._sequence = (self._sequence + batch.records) & 0x7FFFFFFF
-        self._size = len(batch.data)
-        self._under_way = self._task.start(self._topic, batch)
+        self._batch = self.queue.popleft()
+        self._start()
         return True
+
+    def _start(self) -> None:
+        from holdfast.records.columns_out import Producer, stamp_producer
+
+        if self._numbered is None:
+            stamp_producer(self._batch.data, Producer(), -1)
+        else:
+            sequence = self._numbered.number(self._topic, self._partition, self._batch.records)
+            stamp_producer(self._batch.data, self._numbered.producer, sequence)
+        self._under_way = self._task.start(self._topic, self._batch)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class HoldfastWriter(DataSourceArrowWriter, _Sink):

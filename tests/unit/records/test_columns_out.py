@@ -1,5 +1,6 @@
 """records/columns_out.py: what it writes, the record decoder reads; partitions as the client's own partitioner."""
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.client.partitioner import partition_of
 from holdfast.records.batch import crc_ok, parse_header
-from holdfast.records.columns_out import ColumnEncoder, EncodedBatch, Producer, stamp_sequence
+from holdfast.records.columns_out import ColumnEncoder, EncodedBatch, Producer, stamp_producer
 from holdfast.records.compression import Codec
 from holdfast.records.record import Record, decode_batch
 from tests.unit.records.test_columns import load_plain_kernels
@@ -25,7 +26,7 @@ row_lists = st.lists(st.tuples(blobs, blobs, header_lists, st.none() | st.intege
 
 
 def encode(rows: Any, *, kernels: Any = None, batch_bytes: int = 500, **options: Any) -> list[EncodedBatch]:
-    codec, producer = options.pop("codec", Codec.NONE), options.pop("producer", NOBODY)
+    codec, pieces = options.pop("codec", Codec.NONE), options.pop("pieces", 1)
     encoder = ColumnEncoder(partitions=3, batch_bytes=batch_bytes, codec=codec, kernels=kernels)
     skip = options.pop("skip", 0)
     padded = [(b"never", b"never", [("never", b"never")], None)] * skip + list(rows)
@@ -35,19 +36,30 @@ def encode(rows: Any, *, kernels: Any = None, batch_bytes: int = 500, **options:
         [None if row[2] is None else [{"key": k, "value": v} for k, v in row[2]] for row in padded], HEADERS
     )[skip:]
     partition = pa.array([row[3] for row in padded], pa.int32())[skip:]
-    return list(
-        encoder.encode(
-            value=value, key=key, headers=headers, partition=partition, without_key=1, now_ms=77, producer=producer
+    batches = []
+    for first, after in itertools.pairwise([len(rows) * piece // pieces for piece in range(pieces + 1)]):
+        some = slice(first, after)
+        batches += encoder.encode(
+            value=value[some],
+            key=key[some],
+            headers=headers[some],
+            partition=partition[some],
+            without_key=1,
+            now_ms=77,
         )
-    )
+    batches += encoder.rest(77)
+    assert encoder.waiting_bytes == 0 and list(encoder.rest(77)) == []
+    for batch in batches:
+        stamp_producer(batch.data, NOBODY, -1)
+    return batches
 
 
 @KERNELS
 @settings(max_examples=60, deadline=None)
-@given(rows=row_lists, codec=st.sampled_from(list(Codec)), skip=st.integers(0, 2))
-def test_what_is_encoded_is_decoded(kernels: Any, rows: Any, codec: Codec, skip: int) -> None:
+@given(rows=row_lists, codec=st.sampled_from(list(Codec)), skip=st.integers(0, 2), pieces=st.integers(1, 4))
+def test_what_is_encoded_is_decoded(kernels: Any, rows: Any, codec: Codec, skip: int, pieces: int) -> None:
     found: dict[int, list[Record]] = {0: [], 1: [], 2: []}
-    for batch in encode(rows, kernels=kernels, codec=codec, skip=skip):
+    for batch in encode(rows, kernels=kernels, codec=codec, skip=skip, pieces=pieces):
         assert crc_ok(batch.data, 0, parse_header(batch.data))
         records = decode_batch(batch.data)
         assert [record.offset for record in records] == list(range(batch.records))
@@ -65,23 +77,27 @@ def test_batches_stay_near_their_limit(kernels: Any) -> None:
     rows = [(None, b"x" * 90, None, None)] * 50
     batches = encode(rows, kernels=kernels, batch_bytes=500)
     assert [batch.records for batch in batches] == [6] * 8 + [2]
+    assert [batch.records for batch in encode(rows, kernels=kernels, batch_bytes=500, pieces=7)] == [6] * 8 + [2]
     assert [batch.records for batch in encode([(None, b"x" * 9000, None, None)] * 2, kernels=kernels)] == [1, 1]
 
 
 def test_strings_and_columns_that_are_not_there() -> None:
     encoder = ColumnEncoder(partitions=2, batch_bytes=100)
     value = pa.array(["a", "ü", None])
-    options: dict[str, Any] = {"key": None, "headers": None, "partition": None, "now_ms": 5, "producer": NOBODY}
-    (batch,) = encoder.encode(value=value, without_key=0, **options)
+    options: dict[str, Any] = {"key": None, "headers": None, "partition": None, "now_ms": 5}
+    assert list(encoder.encode(value=value, without_key=0, **options)) == []
+    (batch,) = encoder.rest(5)
+    stamp_producer(batch.data, NOBODY, -1)
     assert [r.value for r in decode_batch(batch.data)] == [b"a", "ü".encode(), None]
-    (batch,) = encoder.encode(value=value.cast(pa.large_string()), without_key=1, **options)
+    assert list(encoder.encode(value=value.cast(pa.large_string()), without_key=1, **options)) == []
+    (batch,) = encoder.rest(5)
     assert (batch.partition, batch.records) == (1, 3)
-    assert list(encoder.encode(value=value[:0], without_key=0, **options)) == []
+    assert list(encoder.encode(value=value[:0], without_key=0, **options)) == [] == list(encoder.rest(5))
 
 
 def test_the_producer_and_its_sequence_are_stamped() -> None:
-    (batch,) = encode([(None, b"x", None, None)], producer=Producer(producer_id=9, epoch=2))
-    stamp_sequence(batch.data, 41)
+    (batch,) = encode([(None, b"x", None, None)])
+    stamp_producer(batch.data, Producer(producer_id=9, epoch=2), 41)
     header = parse_header(batch.data)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 41)
     assert crc_ok(batch.data, 0, header)
@@ -100,6 +116,5 @@ def test_impossible_rows_are_named() -> None:
                 partition=None,
                 without_key=0,
                 now_ms=0,
-                producer=NOBODY,
             )
         )

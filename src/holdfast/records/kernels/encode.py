@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.records.kernels.jit import as_source, as_target, copy_bytes, inline_jit, jit
 
-__all__ = ["as_source", "as_target", "encode_records", "partitions_of_keys"]
+__all__ = ["as_source", "as_target", "encode_records", "group_rows", "partitions_of_keys"]
 
 MAX_OVERHEAD = 40
 """More than the lengths, deltas and counts of a record, or the lengths of a header, take."""
@@ -47,6 +47,23 @@ def partitions_of_keys(
         hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
         hashed ^= hashed >> 15
         out[row] = (hashed & 0x7FFFFFFF) % partitions
+
+
+@jit
+def group_rows(homes: Any, starts: Any, out: Any) -> None:
+    """The rows by their partition, each one's in their order: partition p has ``out[starts[p]:starts[p + 1]]``.
+    ``starts`` is all 0, and one longer than there are partitions."""
+    for row in range(len(homes)):
+        starts[int(homes[row]) + 1] += 1
+    for home in range(len(starts) - 1):
+        starts[home + 1] += starts[home]
+    for row in range(len(homes)):
+        home = int(homes[row])
+        out[int(starts[home])] = row
+        starts[home] += 1
+    for home in range(len(starts) - 1, 0, -1):
+        starts[home] = starts[home - 1]
+    starts[0] = 0
 
 
 @inline_jit
@@ -91,8 +108,6 @@ def _put_item(target: Any, at: int, ends: Any, nulls: Any, data: Any, row: int) 
 @jit
 def _headers_size(headers: Any, row: int) -> int:
     starts, stops, (name_ends, name_nulls, _), (content_ends, content_nulls, _c) = headers
-    if len(starts) == 0:
-        return 1
     size = _size(int(stops[row]) - int(starts[row]))
     for item in range(int(starts[row]), int(stops[row])):
         name = _length(name_ends, name_nulls, item)
@@ -104,8 +119,6 @@ def _headers_size(headers: Any, row: int) -> int:
 @jit
 def _put_headers(target: Any, at: int, headers: Any, row: int) -> int:
     starts, stops, (name_ends, name_nulls, names), (content_ends, content_nulls, contents) = headers
-    if len(starts) == 0:
-        return _put(target, at, 0)
     at = _put(target, at, int(stops[row]) - int(starts[row]))
     for item in range(int(starts[row]), int(stops[row])):
         at = _put_item(target, at, name_ends, name_nulls, names, item)
@@ -115,30 +128,35 @@ def _put_headers(target: Any, at: int, headers: Any, row: int) -> int:
 
 @jit
 def encode_records(
-    rows: Any, first: int, limit: int, keys: Any, values: Any, headers: Any, target: Any
+    rows: Any, first: int, limit: int, at: int, count: int, keys: Any, values: Any, headers: Any, target: Any
 ) -> tuple[int, int]:
-    """Records of ``rows[first:]`` until they have ``limit`` bytes or more: (row after the last, bytes written).
+    """Appends records of ``rows[first:]`` to the ``count`` that ``target[:at]`` has, until it has ``limit`` bytes or
+    more: (row after the last, bytes in all).
 
     ``keys`` and ``values`` are (ends, nulls, data), ``headers`` (starts, stops, names, contents), empty when there
     are none. All timestamps are the batch's own.
     """
     key_ends, key_nulls, key_data = keys
     value_ends, value_nulls, value_data = values
-    at = 0
+    bare = len(headers[0]) == 0  # to ask for each record costs as much as all else
     index = first
     while index < len(rows) and at < limit:
         row = int(rows[index])
-        delta = index - first
+        delta = count + index - first
         key = _length(key_ends, key_nulls, row)
         value = _length(value_ends, value_nulls, row)
         size = 2 + _size(delta) + _size(key) + max(key, 0) + _size(value) + max(value, 0)
-        size += _headers_size(headers, row)
+        size += 1 if bare else _headers_size(headers, row)
         at = _put(target, at, size)
         target[at] = 0  # attributes
         target[at + 1] = 0  # timestamp delta
         at = _put(target, at + 2, delta)
         at = _put_item(target, at, key_ends, key_nulls, key_data, row)
         at = _put_item(target, at, value_ends, value_nulls, value_data, row)
-        at = _put_headers(target, at, headers, row)
+        if bare:
+            target[at] = 0
+            at += 1
+        else:
+            at = _put_headers(target, at, headers, row)
         index += 1
     return index, at
