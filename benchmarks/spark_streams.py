@@ -278,14 +278,15 @@ def trickled(bootstrap: str, args: argparse.Namespace, root: Path, per_second: f
     spark = session()
     found: dict[str, list[float]] = {name: [] for name in READERS}
     try:
-        for number in range(args.turns):
+        for number in range(args.turns + 1):
             for name in READERS:
                 topic = f"t{number}-{name.replace(' ', '-')}"
                 busy = machine.busy_seconds()
                 each = latencies(spark, bootstrap, name, topic, 1 / per_second, args.rows, root)
                 busy = machine.busy_seconds() - busy
-                found[name] += each
-                say(f"turn {number + 1} {name}: p50 {np.median(each):.0f} ms ({busy:.1f} CPU s in all)")
+                found[name] += each if number else []
+                what = f"turn {number}" if number else "warm-up"
+                say(f"{what} {name}: p50 {np.median(each):.0f} ms ({busy:.1f} CPU s in all)")
     finally:
         spark.stop()
     numbers = told(found)
@@ -346,7 +347,7 @@ def main() -> int:
     parser.add_argument("--passes", type=int, default=3, help="of available and write, after the one that warms up")
     parser.add_argument("--runs", type=int, default=5, help="of first and realtime")
     parser.add_argument("--rows", type=int, default=60, help="of a turn, where latency is measured")
-    parser.add_argument("--turns", type=int, default=2, help="of idle and trickle")
+    parser.add_argument("--turns", type=int, default=2, help="of idle and trickle, after the one that warms up")
     parser.add_argument("--json", action="store_true", help="the numbers as one line of JSON")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--bootstrap", help=argparse.SUPPRESS)

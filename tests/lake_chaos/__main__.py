@@ -14,7 +14,7 @@ from benchmarks.system import HOLDFAST, KAFKA
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.lake_chaos.cells import cells, plans
+from tests.lake_chaos.cells import Cell, cells, plans
 from tests.lake_chaos.run import Run, folder_of
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     args = parser.parse_args()
     console = Console(stderr=True)
     root = args.dir or Path(tempfile.mkdtemp(prefix="holdfast-lake-chaos-"))
-    began, struck, failed, done = time.monotonic(), 0, [], Counter[tuple[str, str, str]]()
+    began, failed, done = time.monotonic(), [], Counter[Cell]()
     console.print(f"seed {args.seed}: {args.kills} kills, in {root}", soft_wrap=True)
     with (
         (KAFKA if args.kafka else HOLDFAST).cluster(root / "cluster", args.brokers) as cluster,
@@ -42,10 +42,9 @@ def main() -> int:
             try:
                 outcome = Run(plan, cluster, folder).run()
                 wrong = outcome.wrong
-                struck += outcome.struck
+                done.update(outcome.struck)
             except Exception as error:
                 wrong = (f"{type(error).__name__}: {error}",)
-            done.update((plan.format, blow.victim, blow.step) for blow in plan.blows)
             bar.advance(task, len(plan.blows))
             if wrong:
                 failed.append(plan.seed)
@@ -55,10 +54,10 @@ def main() -> int:
             else:
                 shutil.rmtree(folder, ignore_errors=True)
     unseen = [cell for cell in cells() if not done[cell]]
-    print(f"{struck} kills of {args.kills} planned, {len(done)} of {len(cells())} cells, seed {args.seed}")
+    print(f"{done.total()} kills of {args.kills} planned, {len(done)} of {len(cells())} cells, seed {args.seed}")
     print(f"{len(failed)} runs failed {failed or ''}, {time.monotonic() - began:.0f} s")
     if unseen:
-        print(f"not seen: {len(unseen)} cells, as there are more cells than kills")
+        print("not struck: " + "; ".join(" ".join(cell) for cell in unseen))
     return 1 if failed else 0
 
 

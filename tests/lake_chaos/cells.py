@@ -8,16 +8,23 @@ from itertools import product
 from typing import Final, Literal
 
 FORMATS: Final = ("delta", "iceberg", "parquet")
-DRIVER_STEPS: Final = ("planned", "written", "side commit", "side committed", "commit", "committed", "landed")
-"""``landed`` is before Spark's own commit."""
+VALUES: Final = ("json", "avro")
+UPKEEP_STEPS: Final = ("rewritten", "replaced", "expired")
+DRIVER_STEPS: Final = (
+    "planned", "written", "side commit", "side committed", "commit", "inside", "committed", "landed", *UPKEEP_STEPS
+)  # fmt: skip
+"""``inside`` is as soon as a commit has made its first file, ``landed`` is before Spark's own commit."""
 TASK_STEPS: Final = ("fetched", "written")
 """Of a Python worker, and of the JVM that it works for."""
-BROKER_STEPS: Final = ("planned", "written", "committed")
+BROKER_STEPS: Final = ("planned", "fetched", "written", "commit", "committed", "landed", "replaced")
 MOMENTS: Final = ("any",)
 """The driver at a random moment: also within commits and upkeep."""
 
 Victim = Literal["driver", "worker", "executor", "broker", "moment"]
+FATAL: Final = ("driver", "moment")
+"""What ends a driver; after the others it goes on."""
 CHECKPOINTS: Final = ("kept", "kept", "deleted", "restored", "cut short")
+Cell = tuple[str, str, Victim, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,66 +33,96 @@ class Blow:
 
     victim: Victim
     step: str
-    batch: int
-    """Of this driver: its first is 0."""
     after_s: float
-    """Of ``moment``: from the first step on."""
+    """Of ``moment``: from the first step of its batch on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """One driver: the first blow is due in its first batch, the next in its second. The last may be its end."""
+
+    blows: tuple[Blow, ...]
     checkpoint: str
     """What happens to the checkpoint before the next driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: a table, and the blows until a driver is left alone."""
+    """One run: a table, and drivers with blows until one is left alone."""
 
     seed: int
     format: str
+    values: str
     records: int
+    """Before each driver."""
     partitions: int
     bad_share: float
-    values: Literal["json", "avro"]
     transactions: bool
     """Records are of transactions, of which every third is aborted."""
-    blows: tuple[Blow, ...]
+    drives: tuple[Drive, ...]
+
+    @property
+    def blows(self) -> tuple[Blow, ...]:
+        return tuple(blow for drive in self.drives for blow in drive.blows)
 
 
-def cells() -> list[tuple[str, Victim, str]]:
-    """Every format, victim and step."""
-    kinds: list[tuple[Victim, str]] = [("driver", step) for step in DRIVER_STEPS]
-    kinds += [("worker", step) for step in TASK_STEPS]
-    kinds += [("executor", step) for step in TASK_STEPS]
-    kinds += [("broker", step) for step in BROKER_STEPS]
-    kinds += [("moment", step) for step in MOMENTS]
-    return [(form, *kind) for form, kind in product(FORMATS, kinds)]
+def kinds() -> list[tuple[Victim, str]]:
+    """Every victim and step."""
+    found: list[tuple[Victim, str]] = [("driver", step) for step in DRIVER_STEPS]
+    found += [("worker", step) for step in TASK_STEPS]
+    found += [("executor", step) for step in TASK_STEPS]
+    found += [("broker", step) for step in BROKER_STEPS]
+    found += [("moment", step) for step in MOMENTS]
+    return found
 
 
-def plans(seed: int, kills: int, *, each: int = 5, transactions: bool = False) -> list[Plan]:
+def cells() -> list[Cell]:
+    """Every format, kind of values, victim and step."""
+    return [(form, values, *kind) for form, values, kind in product(FORMATS, VALUES, kinds())]
+
+
+def plans(seed: int, kills: int, *, each: int = 12, transactions: bool = False) -> list[Plan]:
     """Runs with ``kills`` blows in all, ``each`` to a run at most; every cell comes once before one comes twice."""
     chance = random.Random(seed)
-    waiting: dict[str, list[tuple[Victim, str]]] = {form: [] for form in FORMATS}
+    tables = list(product(FORMATS, VALUES))
+    chance.shuffle(tables)
+    waiting: dict[tuple[str, str], list[tuple[Victim, str]]] = {table: [] for table in tables}
     found: list[Plan] = []
     left, number = kills, 0
     while left > 0:
-        form = FORMATS[number % len(FORMATS)]
-        blows = []
-        for _ in range(min(each, left)):
-            if not waiting[form]:
-                waiting[form] = [(victim, step) for its, victim, step in cells() if its == form]
-                chance.shuffle(waiting[form])
-            victim, step = waiting[form].pop()
-            blows.append(Blow(victim, step, chance.choice((0, 0, 1)), chance.uniform(0, 4), chance.choice(CHECKPOINTS)))
+        table = tables[number % len(tables)]
+        blows: list[Blow] = []
+        for _ in range(min(each, left, len(waiting[table]) or each)):
+            if not waiting[table]:
+                waiting[table] = kinds()
+                chance.shuffle(waiting[table])
+            blows.append(Blow(*waiting[table].pop(), chance.uniform(0, 4)))
         left -= len(blows)
         found.append(
             Plan(
                 seed=seed + number,
-                format=form,
+                format=table[0],
+                values=table[1],
                 records=chance.choice((400, 2_000)),
                 partitions=chance.choice((1, 3)),
                 bad_share=chance.choice((0.0, 0.1)) if not any("side" in blow.step for blow in blows) else 0.1,
-                values=chance.choice(("json", "avro")),
                 transactions=transactions,
-                blows=tuple(blows),
+                drives=tuple(_drives(blows, chance)),
             )
         )
         number += 1
+    return found
+
+
+def _drives(blows: list[Blow], chance: random.Random) -> list[Drive]:
+    """The blows in their order; a fatal one is the last of its driver."""
+    found: list[Drive] = []
+    some: list[Blow] = []
+    for blow in blows:
+        some.append(blow)
+        if blow.victim in FATAL:
+            found.append(Drive(tuple(some), chance.choice(CHECKPOINTS)))
+            some = []
+    if some:
+        found.append(Drive(tuple(some), chance.choice(CHECKPOINTS)))
     return found

@@ -13,6 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from holdfast.lake.opening import open_table
 from holdfast.lake.side import side_location
 from holdfast.testing import Cluster
 from tests.contracts.lake_tables import duckdb_rows, scan_of
-from tests.lake_chaos.cells import Blow, Plan
+from tests.lake_chaos.cells import FATAL, Cell, Drive, Plan
 from tests.lake_chaos.driver import AVRO
 
 LIMIT_S = 240
@@ -49,8 +51,8 @@ class Outcome:
     """What came of one run."""
 
     plan: Plan
-    struck: int
-    """Blows that were dealt; a driver may be done before its blow is due."""
+    struck: tuple[Cell, ...]
+    """Of the blows that were dealt; a driver may be done before its blow is due."""
     wrong: tuple[str, ...]
 
 
@@ -61,18 +63,17 @@ class Run:
         self.plan, self.cluster, self.folder = plan, cluster, folder
         self.topic = f"lake-chaos-{plan.seed}-{folder.name}"
         self.ledger = Ledger()
+        self.struck: list[Cell] = []
         self._written = 0
         folder.mkdir(parents=True)
 
     def run(self) -> Outcome:
-        struck = 0
         self._create()
-        for number, blow in enumerate((*self.plan.blows, None)):
+        for number, drive in enumerate((*self.plan.drives, Drive((), "kept"))):
             self._produce()
-            struck += self._drive(number, blow)
-            if blow is not None:
-                self._spoil(blow, number)
-        return Outcome(plan=self.plan, struck=struck, wrong=tuple(self._judged()))
+            self._drive(number, drive)
+            self._spoil(drive.checkpoint, number)
+        return Outcome(plan=self.plan, struck=tuple(self.struck), wrong=tuple(self._judged()))
 
     # -- the topic -------------------------------------------------------------------------------------------
 
@@ -131,9 +132,10 @@ class Run:
 
     # -- drivers ---------------------------------------------------------------------------------------------
 
-    def _drive(self, number: int, blow: Blow | None) -> int:
-        """One driver, until it has died or is done; how many blows it was dealt. The last one must be done."""
-        mark = self.folder / f"struck-{number}"
+    def _drive(self, number: int, drive: Drive) -> None:
+        """One driver, until it has died or is done. One without blows must be done."""
+        blows = self.folder / f"drive-{number}"
+        blows.mkdir()
         given = {
             "bootstrap": self.cluster.bootstrap,
             "topic": self.topic,
@@ -141,9 +143,9 @@ class Run:
             "checkpoint": str(self.folder / "checkpoint"),
             "format": self.plan.format,
             "values": self.plan.values,
-            "per_batch": max(50, self.plan.records // 2),
-            "blow": asdict(blow) if blow is not None else None,
-            "mark": str(mark),
+            "per_batch": max(50, self.plan.records // max(2, len(drive.blows))),
+            "blows": [asdict(blow) for blow in drive.blows],
+            "folder": str(blows),
             "log": str(self.folder / "spark.log"),
         }
         command = [sys.executable, "-m", "tests.lake_chaos.driver", json.dumps(given)]
@@ -152,33 +154,46 @@ class Run:
             driver = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
             )
+        late = threading.Timer(LIMIT_S, os.killpg, (driver.pid, signal.SIGKILL))
+        late.start()
+        try:
+            done = self._served(driver, number)
+        finally:
+            in_time = late.is_alive()
+            late.cancel()
+        code = driver.wait(LIMIT_S)
+        if code:  # whatever is left of its group
+            subprocess.run(["pkill", "-9", "-s", str(driver.pid)], check=False)
+        struck = [blow for n, blow in enumerate(drive.blows) if (blows / f"struck-{n}").exists()]
+        self.struck += [(self.plan.format, self.plan.values, blow.victim, blow.step) for blow in struck]
+        died = code == -signal.SIGKILL and any(blow.victim in FATAL for blow in struck)
+        what = f"with {code}" if in_time else f"in {LIMIT_S} s"
+        assert done or died, f"driver {number} did not end {what} as it was to: {said.read_text()[-2000:]}"
+
+    def _served(self, driver: subprocess.Popen[str], number: int) -> bool:
+        """Brokers are killed as the driver asks; whether it said that it was done."""
         assert driver.stdout is not None and driver.stdin is not None
-        done = False
+        done, killed = False, number
         for line in driver.stdout:
             done = done or line.startswith("done ")
             if line.startswith("kill a broker"):
-                victim = number % len(self.cluster.pids()) + 1
-                self.cluster.kill(victim)
+                killed += 1
+                self.cluster.kill(killed % len(self.cluster.pids()) + 1)
                 self.cluster.revive()
-                driver.stdin.write("done\n")
-                driver.stdin.flush()
-        code = driver.wait(LIMIT_S)
-        died = code == -signal.SIGKILL
-        if died:  # whatever is left of its group
-            subprocess.run(["pkill", "-9", "-s", str(driver.pid)], check=False)
-        assert done or blow is not None, f"the last driver ended with {code}: {said.read_text()[-2000:]}"
-        assert done or died or mark.exists(), f"a driver ended with {code} by itself: {said.read_text()[-2000:]}"
-        return int(died or mark.exists())
+                with suppress(BrokenPipeError):  # it may be dead meanwhile
+                    driver.stdin.write("done\n")
+                    driver.stdin.flush()
+        return done
 
-    def _spoil(self, blow: Blow, number: int) -> None:
+    def _spoil(self, what: str, number: int) -> None:
         """What may happen to a checkpoint while its driver is dead."""
         checkpoint, backup = self.folder / "checkpoint", self.folder / "backup"
-        if blow.checkpoint == "deleted":
+        if what == "deleted":
             shutil.rmtree(checkpoint, ignore_errors=True)
-        elif blow.checkpoint == "restored" and backup.exists():
+        elif what == "restored" and backup.exists():
             shutil.rmtree(checkpoint, ignore_errors=True)
             shutil.copytree(backup, checkpoint)
-        elif blow.checkpoint == "cut short":
+        elif what == "cut short":
             offsets = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
             for name in [each.name for each in offsets[-1:]]:
                 for lost in (f"offsets/{name}", f"offsets/.{name}.crc", f"commits/{name}", f"commits/.{name}.crc"):

@@ -22,7 +22,7 @@ from holdfast.lake.data_files import (
 )
 from holdfast.lake.errors import ConflictError, TableError
 from holdfast.lake.partitioning import Cell, in_folder
-from holdfast.lake.table import MOST_AGE_MS, TRIES, Clock, CommitConflict, Table, check_age, fence, now_ms, pause
+from holdfast.lake.table import MOST_AGE_MS, TRIES, Clock, CommitConflict, Steps, Table, check_age, fence, now_ms, pause
 from holdfast.model.types import TimestampMs
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
@@ -57,10 +57,20 @@ def maintain(
     keep_ms: int = KEEP_MS,
     most_age_ms: int = MOST_AGE_MS,
     clock: Clock = now_ms,
+    on_step: Steps = lambda _step: None,
 ) -> Upkeep:
-    """One round of all three. ConflictError if commits of others never stop; what was done until then is done."""
-    compaction = compact(table, attempt_of(clock()), target_bytes=target_bytes, most_age_ms=most_age_ms, clock=clock)
+    """One round of all three. ConflictError if commits of others never stop; what was done until then is done.
+    ``on_step`` is told "rewritten" and "replaced" where files were put together, and "expired"."""
+    compaction = compact(
+        table,
+        attempt_of(clock()),
+        target_bytes=target_bytes,
+        most_age_ms=most_age_ms,
+        clock=clock,
+        on_step=on_step,
+    )
     expired = expire(table, older_than_ms=clock() - keep_ms)
+    on_step("expired")
     return Upkeep(compaction=compaction, expired=expired, swept=sweep(table, clock=clock, most_age_ms=most_age_ms))
 
 
@@ -68,7 +78,13 @@ def maintain(
 
 
 def compact(
-    table: Table, attempt: Attempt, *, target_bytes: int, most_age_ms: int = MOST_AGE_MS, clock: Clock = now_ms
+    table: Table,
+    attempt: Attempt,
+    *,
+    target_bytes: int,
+    most_age_ms: int = MOST_AGE_MS,
+    clock: Clock = now_ms,
+    on_step: Steps = lambda _step: None,
 ) -> Compaction:
     """Rewrites small files into larger ones, then puts those in their place, however many batches have landed since.
 
@@ -97,8 +113,10 @@ def compact(
     if not added:
         return Compaction()
     removed = [path for group in groups for path in group]
+    on_step("rewritten")
     if not _replaced(table, attempt, removed, added, most_age_ms, clock):
         return Compaction()
+    on_step("replaced")
     return Compaction(files_before=len(removed), files_after=len(added), rows=sum(file.rows for file in added))
 
 

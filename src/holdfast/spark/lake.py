@@ -125,7 +125,11 @@ class _Lake:
             on_task_step=job.on_task_step,
         )
         if job.maintain_commits:
-            self._upkeeper = Upkeeper(self._reopened, every=job.maintain_commits)
+            self._upkeeper = Upkeeper(
+                self._reopened,
+                every=job.maintain_commits,
+                on_step=lambda name: self._step(name, self._batch),
+            )
         self._query = self._started(table)
 
     def _started(self, table: Table) -> Any:

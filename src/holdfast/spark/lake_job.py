@@ -76,7 +76,7 @@ class LakeJob:
     on_progress: Callable[[LakeProgress], None] | None = None
     on_step: Callable[[str, int], None] | None = None
     """Told of each step of a batch ("planned", "written", "side commit", "side committed", "commit", "committed",
-    "landed"); tests break things there."""
+    "landed"), and of upkeep's ("rewritten", "replaced", "expired"); tests break things there."""
     on_task_step: Callable[[str], None] | None = None
     """The same in executors: "fetched", "written"."""
     stop: threading.Event = field(default_factory=threading.Event)

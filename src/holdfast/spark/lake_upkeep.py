@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.lake.errors import LakeError
-from holdfast.lake.table import Table
+from holdfast.lake.table import Steps, Table
 from holdfast.lake.upkeep import maintain
 
 log = logging.getLogger(__name__)
@@ -22,9 +22,12 @@ all that there are. Whoever reads one state for longer lets upkeep be, and calls
 class Upkeeper:
     """Does a round after ``every`` commits; one at a time, so what comes while one runs is part of the next."""
 
-    def __init__(self, tables: Callable[[], Sequence[Table]], *, every: int) -> None:
+    def __init__(
+        self, tables: Callable[[], Sequence[Table]], *, every: int, on_step: Steps = lambda _step: None
+    ) -> None:
         self._tables = tables
         self._every = every
+        self._on_step = on_step
         self._since = 0
         self._running: threading.Thread | None = None
 
@@ -46,7 +49,7 @@ class Upkeeper:
         """A failure is told and ends no batch: the next round does what this one did not."""
         try:
             for table in self._tables():
-                done = maintain(table, keep_ms=KEEP_MS)
+                done = maintain(table, keep_ms=KEEP_MS, on_step=self._on_step)
                 if done.compaction.files_before or done.expired or done.swept:
                     log.info(
                         "%s: %d files became %d, %d states forgotten, %d orphans removed",

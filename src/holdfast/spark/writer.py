@@ -2,7 +2,8 @@
 
 Owns Spark's writer protocols and the order of what is sent. Columns are those of Spark's Kafka sink: value (needed),
 key, topic, partition, headers. Batches carry a producer id and sequence numbers, so that a retry after a lost
-connection writes nothing twice; a task that Spark runs again writes its rows again (at least once, as Spark's own sink).
+connection writes nothing twice; a task that Spark runs again writes its rows again (at least once, as Spark's own
+sink).
 """
 
 import logging
