@@ -29,8 +29,9 @@ SOURCES = Path(holdfast.__file__).parents[1]
 
 
 @contextlib.contextmanager
-def spark_on(hosts: Hosts, logs: Path, shared: Path) -> Iterator[str]:
-    """The master's URL. ``shared``: the folder of this machine that hosts see."""
+def spark_on(hosts: Hosts, logs: Path, shared: Path, image: Path | None = None) -> Iterator[str]:
+    """The master's URL. ``shared``: the folder of this machine that hosts see; ``image``: a virtualenv of which each
+    host has a copy of its own."""
     use_java()
     port = free_port()
     environ = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"}
@@ -43,7 +44,7 @@ def spark_on(hosts: Hosts, logs: Path, shared: Path) -> Iterator[str]:
     try:
         _wait(logs / "master.log", "New state: ALIVE", master)
         for host in hosts:
-            hide = (
+            hide = ("" if image is None else with_image(image)) + (
                 f"mkdir -p /srv/common && mount --bind {shlex.quote(str(shared))} /srv/common && "
                 "mount -t tmpfs -o size=2g tmpfs /tmp && "
                 f"mkdir -p {shlex.quote(str(shared))} && mount --bind /srv/common {shlex.quote(str(shared))} && "
@@ -61,6 +62,11 @@ def spark_on(hosts: Hosts, logs: Path, shared: Path) -> Iterator[str]:
     finally:
         os.killpg(master.pid, signal.SIGKILL)
         master.wait()
+
+
+def with_image(image: Path) -> str:
+    """Shell that gives a mount namespace of its own what the image of docs/spark.md has."""
+    return f"mount -t tmpfs tmpfs /opt && cp -a {shlex.quote(str(image))} /opt/holdfast && "
 
 
 def _wait(log: Path, ready: str, process: subprocess.Popen[bytes]) -> None:

@@ -31,6 +31,7 @@ from holdfast.spark.options import (
     ReadOptions,
 )
 from holdfast.spark.ranges import Leader, LogEnd, Positions
+from holdfast.spark.watching import Watcher, by_leader_of
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Topics:
             security=options.security,
         )
         self._isolation = IsolationLevel.READ_COMMITTED if options.read_committed else IsolationLevel.READ_UNCOMMITTED
-        self._watcher: KafkaClient | None = None
+        self._watcher: Watcher | None = None
         self._nodes: dict[BrokerId, BrokerNode] = {}
         self._ids: dict[str, UUID] = {}
 
@@ -367,27 +368,15 @@ class Topics:
         out more by asking for offsets.
         """
         if self._watcher is None:
-            # A client of its own: answers of one connection come in order, so a held fetch would hold up the rest.
-            self._watcher = KafkaClient(
-                self._options.bootstrap,
-                client_id=f"{self._options.client_id}-watch",
-                security=self._options.security,
-            )
-        self._client.run(_wait(self._watcher, positions, self._options.fetch_wait_ms, self._isolation))
-
-
-async def _by_leader(client: KafkaClient, positions: Positions) -> dict[BrokerId, Positions]:
-    found: dict[BrokerId, Positions] = {}
-    for tp, offset in positions.items():
-        found.setdefault(await client.leader(tp), {})[tp] = offset
-    return found
+            self._watcher = Watcher(self._options, self._isolation)
+        self._client.run(self._watcher.wait(positions))
 
 
 async def _sample(
     client: KafkaClient, positions: Positions, max_bytes: int, partition_max_bytes: int, isolation: IsolationLevel
 ) -> dict[TopicPartition, FetchedRecords]:
     try:
-        by_leader = await _by_leader(client, positions)
+        by_leader = await by_leader_of(client, positions)
     except HoldfastError as error:
         log.info("records are not measured: %s", error)
         return {}
@@ -406,35 +395,6 @@ async def _sample(
         else:
             found |= {tp: part for tp, part in answer.items() if part.error is None}
     return found
-
-
-async def _wait(client: KafkaClient, positions: Positions, wait_ms: int, isolation: IsolationLevel) -> None:
-    try:
-        by_leader = await _by_leader(client, positions)
-    except HoldfastError:
-        await asyncio.sleep(wait_ms / 1000)
-        return
-    fetches = [
-        asyncio.ensure_future(
-            client.fetch_from(
-                broker, part, max_bytes=1, partition_max_bytes=1, max_wait_ms=wait_ms, isolation=isolation
-            )
-        )
-        for broker, part in by_leader.items()
-    ]
-    if not fetches:
-        await asyncio.sleep(wait_ms / 1000)
-        return
-    done, pending = await asyncio.wait(fetches, timeout=wait_ms / 1000 + 1, return_when=asyncio.FIRST_COMPLETED)
-    for each in pending:
-        each.cancel()
-    failed = [each.exception() for each in done if not each.cancelled() and each.exception() is not None]
-    stale = any(part.error is not None for each in done if not each.exception() for part in each.result().values())
-    if any(not each.result() for each in done if not each.cancelled() and each.exception() is None):
-        await asyncio.sleep(wait_ms / 1000)  # a broker throttles the reader, and answers at once with nothing
-    if failed or stale:  # leaders have moved, or a broker is gone: learn anew, without a busy loop
-        await asyncio.sleep(min(0.05, wait_ms / 1000))
-        await client.metadata(sorted({tp.topic for tp in positions}))
 
 
 def _fitting(

@@ -133,3 +133,11 @@ def test_a_process_keeps_so_many_clients_and_no_reader_loses_its_own() -> None:
     gc.collect()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_wait_that_a_broker_gives_no_session_for_names_its_partitions_each_time(cluster: LogCluster) -> None:
+    cluster.topic("t", 2)
+    seen = topics(cluster, kafka__fetch__max__wait__ms="1")
+    for _ in range(3):
+        seen.wait_beyond({T0: 0, T1: 0})
+    assert len(cluster.fetched) == 6
