@@ -180,6 +180,20 @@ def test_spark_D1_a_checkpoint_that_is_cut_short_is_named(
     assert run(job(), spark).total_records == 1
 
 
+def test_spark_D1_a_checkpoint_that_lost_all_its_batches_is_begun_again(
+    spark: SparkSession, produced: Any, topic: str, job: Job
+) -> None:
+    """As a power cut leaves it: Spark syncs neither, and refuses a commit of which it has no batch."""
+    produced(topic, [{"id": i} for i in range(5)])
+    run(job(), spark)
+    for lost in (job().checkpoint / "offsets").iterdir():
+        lost.unlink()
+    (job().checkpoint / "commits/.1.half-made.tmp").touch()
+    produced(topic, [{"id": i} for i in range(5, 9)])
+    assert run(job(), spark).records == 4
+    assert places(run(job(), spark)) == [(0, i) for i in range(9)]
+
+
 def test_spark_D26_a_table_that_was_deleted_or_left_half_made_is_filled_from_the_start(
     spark: SparkSession, produced: Any, topic: str, job: Job
 ) -> None:

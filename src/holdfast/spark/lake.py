@@ -19,7 +19,7 @@ from holdfast.lake.table import Table
 from holdfast.lake.takeover import takeover
 from holdfast.spark.lake_batch import LandedBatch, Lander
 from holdfast.spark.lake_job import LakeJob, LakeProgress, LakeResult
-from holdfast.spark.lake_plan import check_newest, has_begun, plan_of, starting_offsets
+from holdfast.spark.lake_plan import check_newest, forget_commits, has_begun, plan_of, starting_offsets
 from holdfast.spark.lake_schema import newest_values, settled_values
 from holdfast.spark.lake_upkeep import Upkeeper
 from holdfast.spark.lake_values import Values
@@ -138,6 +138,7 @@ class _Lake:
         source = source.option("maxOffsetsPerTrigger", job.max_offsets_per_batch)
         job.checkpoint.mkdir(parents=True, exist_ok=True)
         if not has_begun(job.checkpoint):
+            forget_commits(job.checkpoint)
             source = source.option("startingOffsets", starting_offsets(table.position(), self._topics, self._options))
         # The plan is all that is wanted of the source: a column that is never read.
         stream = source.schema("offset bigint").load().writeStream.queryName(f"lake {job.topic} ({job.checkpoint})")

@@ -5,6 +5,7 @@ where it begins says the table (holdfast.lake.planning).
 """
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,6 +61,12 @@ def plan_of(checkpoint: Path, batch: int) -> BatchPlan:
 def has_begun(checkpoint: Path) -> bool:
     """Whether a query has noted a batch there: then Spark goes on from it and starting offsets count for nothing."""
     return any(each.name.isdecimal() for each in _folder(checkpoint).glob("*"))
+
+
+def forget_commits(checkpoint: Path) -> None:
+    """For a checkpoint that has lost all batches noted in it, as by a power cut: Spark refuses one in which there still
+    is something of a commit, be it a half made file, and where to go on is the table's to say."""
+    shutil.rmtree(checkpoint / "commits", ignore_errors=True)
 
 
 def check_newest(checkpoint: Path) -> None:

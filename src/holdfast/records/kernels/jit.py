@@ -1,4 +1,4 @@
-"""How the kernels are compiled: ``jit``, ``inline_jit`` and ``copy_bytes``, with numba and without.
+"""How the kernels are compiled: ``jit``, ``inline_jit``, ``copy_bytes`` and ``word_at``, with numba and without.
 
 Without numba the same functions run as they stand. They then index memoryviews instead of arrays, because an
 item of a memoryview is a Python int, which does not overflow. Results are the same either way.
@@ -8,6 +8,7 @@ Compiled code is kept on disk by the time stamp of the kernel's own file: after 
 
 from collections.abc import Callable
 from importlib import import_module
+from sys import byteorder
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +21,11 @@ except ImportError:
     numba = None
 
 COMPILED = numba is not None
+
+
+def as_word(value: int) -> Any:
+    """A constant to calculate with what ``word_at`` answers."""
+    return np.uint64(value) if COMPILED else value
 
 
 def as_source(buffer: Any) -> Any:
@@ -45,10 +51,15 @@ if numba is None:
         """``target[at:at+size] = source[start:start+size]``."""
         target[at : at + size] = source[start : start + size]
 
+    def word_at(source: Any, at: int) -> int:
+        """The eight bytes of ``source`` from ``at`` on, as one unsigned number in the machine's order."""
+        return int.from_bytes(source[at : at + 8], byteorder)
+
 else:
     _cgutils: Any = import_module("numba.core.cgutils")
     _types: Any = import_module("numba.core.types")
     _extending: Any = import_module("numba.extending")
+    _ir: Any = import_module("llvmlite.ir")
 
     def _memcpy(_typing: Any, target: Any, at: Any, source: Any, start: Any, size: Any) -> Any:
         """LLVM's memcpy between two uint8 arrays, unchecked: ten times as fast as a loop over short pieces."""
@@ -70,6 +81,20 @@ else:
         return signature, generate
 
     copy_bytes = _extending.intrinsic(_memcpy)
+
+    def _load(_typing: Any, source: Any, at: Any) -> Any:
+        """Eight bytes by one load, unchecked and from wherever they lie."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            place = builder.gep(array.data, [arguments[1]])
+            loaded = builder.load(builder.bitcast(place, _ir.IntType(64).as_pointer()))
+            loaded.align = 1
+            return loaded
+
+        return _types.uint64(source, _types.intp), generate
+
+    word_at = _extending.intrinsic(_load)
 
     def _compile(function: F, **options: Any) -> F:
         # Without numba's runtime: kernels make no arrays, and counting who uses those that they are given costs a call

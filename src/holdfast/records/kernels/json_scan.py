@@ -6,7 +6,7 @@ A value is one object and nothing else but whitespace (and a byte order mark bef
 
 from typing import Any
 
-from holdfast.records.kernels.jit import inline_jit, jit
+from holdfast.records.kernels.jit import as_word, inline_jit, jit, word_at
 
 __all__ = ["hex_digits", "next_member", "next_value", "past_blanks", "scan_objects", "unescape"]
 
@@ -38,6 +38,11 @@ UNKNOWN_FIELDS = 6  # row, start and end of the name, start, end and kind of the
 
 _QUOTE = 34
 _BACKSLASH = 92
+_ONES = as_word(0x0101010101010101)
+_HIGH_BITS = as_word(0x8080808080808080)
+_QUOTES = as_word(0x2222222222222222)
+_BACKSLASHES = as_word(0x5C5C5C5C5C5C5C5C)
+_BLANKS = as_word(0x2020202020202020)
 _VALUE = 0  # what comes next in a container
 _NAME = 1
 _AFTER = 2
@@ -77,13 +82,13 @@ def _special(c: int) -> int:
 @inline_jit
 def _plain(source: Any, at: int, stop: int) -> int:
     """The next special byte; ``stop`` if there is none."""
-    while stop - at >= 16:  # by vector instructions
-        found = 0
-        for i in range(16):
-            found |= _special(int(source[at + i]))
-        if found:
+    while stop - at >= 8:  # eight at once: each mask has the high bit of a byte that is the quote, the backslash, < 32
+        word = word_at(source, at)
+        quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
+        found = ((quote - _ONES) & ~quote) | ((backslash - _ONES) & ~backslash) | ((word - _BLANKS) & ~word)
+        if found & _HIGH_BITS:
             break
-        at += 16
+        at += 8
     while at < stop and not _special(int(source[at])):
         at += 1
     return at
