@@ -3,9 +3,9 @@
     python -m benchmarks.lake_freshness --format iceberg --minutes 10
 
 A producer writes at a rate, ``holdfast lake`` lands with its default trigger and its upkeep, and a second process asks
-DuckDB again and again which records are new. A record's age is the end of the query that first saw it, less the time at
-which it was produced, so the poll's own time is in it. One record of SAMPLE is looked at. First and last minute stand
-apart, as a table grows.
+DuckDB, in one thread and with a pause of PAUSE_S, which records are new. A record's age is the end of the query that
+first saw it, less the time at which it was produced, so the poll's pause and its own time are in it. One record of
+SAMPLE is looked at. First and last minute stand apart, as a table grows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from holdfast.lake.columns import partition_column
 from holdfast.lake.errors import LakeError
 from holdfast.lake.opening import open_table
 from holdfast.testing import Cluster, wait_for
-from tests.contracts.lake_tables import duckdb_rows, scan_of
+from tests.contracts.lake_tables import duckdb_connection, rows_by, scan_of
 
 TOPIC, PARTITIONS, SAMPLE = "fresh", 2, 100
+PAUSE_S = 0.2
+"""Without one the polls take more than a core, and what is measured is who gets the other."""
 
 
 class Load(threading.Thread):
@@ -60,8 +62,13 @@ class Load(threading.Thread):
 
 def poll(location: str, form: str, seconds: float) -> None:
     """The second process: prints the ages of what each query first saw, as JSON, a line for each query."""
+    with duckdb_connection() as connection:
+        connection.execute("SET threads = 1")
+        _poll(connection, location, form, time.monotonic() + seconds)
+
+
+def _poll(connection: Any, location: str, form: str, limit: float) -> None:
     ends = dict.fromkeys(range(PARTITIONS), -1)
-    limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         beyond = " OR ".join(
             f"({partition_column(form)} = {number} AND _offset > {end})" for number, end in ends.items()
@@ -69,10 +76,10 @@ def poll(location: str, form: str, seconds: float) -> None:
         try:
             table = open_table(location, form)
             if table is None:
-                time.sleep(0.1)
+                time.sleep(PAUSE_S)
                 continue
             query = f"SELECT {partition_column(form)}, _offset, epoch_ms(_timestamp) FROM {scan_of(table)}"
-            rows = duckdb_rows(f"{query} WHERE _offset % {SAMPLE} = 0 AND ({beyond})")
+            rows = rows_by(connection, f"{query} WHERE _offset % {SAMPLE} = 0 AND ({beyond})")
         except (LakeError, OSError) as error:
             print(json.dumps({"error": str(error)}), flush=True)
             continue
@@ -80,6 +87,7 @@ def poll(location: str, form: str, seconds: float) -> None:
         for number, offset, _ in rows:
             ends[number] = max(ends[number], offset)
         print(json.dumps({"at": now, "ages": [now - produced for _, _, produced in rows]}), flush=True)
+        time.sleep(PAUSE_S)
 
 
 def measure(form: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,9 @@ def offsets_by_duckdb(table: Table) -> list[tuple[int, int]]:
     return [(int(partition), int(offset)) for partition, offset in duckdb_rows(query)]
 
 
-def duckdb_rows(query: str) -> list[tuple[Any, ...]]:
+@contextmanager
+def duckdb_connection() -> Iterator[Any]:
+    """DuckDB with what reads lakes."""
     import duckdb
     import duckdb_extension_delta
 
@@ -94,8 +97,17 @@ def duckdb_rows(query: str) -> list[tuple[Any, ...]]:
         for name in ("avro", "iceberg", "delta"):
             file = wheels / f"duckdb_extension_{name}/extensions/v{duckdb.__version__}/{name}.duckdb_extension"
             connection.execute(f"LOAD '{file}'")
-        found = connection.execute(query).to_arrow_table()  # by Arrow, which needs no pytz for times of a zone
-        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        yield connection
+
+
+def duckdb_rows(query: str) -> list[tuple[Any, ...]]:
+    with duckdb_connection() as connection:
+        return rows_by(connection, query)
+
+
+def rows_by(connection: Any, query: str) -> list[tuple[Any, ...]]:
+    found = connection.execute(query).to_arrow_table()  # by Arrow, which needs no pytz for times of a zone
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def scan_of(table: Table) -> str:
