@@ -19,7 +19,6 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32Timedelta
 
 from holdfast.client.connection import BrokerConnection
-from holdfast.client.fetch_session import FetchSession
 from holdfast.client.pool import ConnectionPool, ask, parse_bootstrap, raise_for
 from holdfast.client.security import SecuritySettings
 from holdfast.client.translate import cluster_view
@@ -32,14 +31,11 @@ from holdfast.client.views import (
     OffsetSpec,
     ProduceAck,
     TopicView,
-    Watched,
 )
 from holdfast.model.errors import (
     BrokerUnavailableError,
     DuplicateSequenceError,
-    FetchSessionIdNotFoundError,
     HoldfastError,
-    InvalidFetchSessionEpochError,
     LeaderNotAvailableError,
     RequestTimedOutError,
     ThrottlingQuotaExceededError,
@@ -50,6 +46,7 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.fetch_codec import (
     FetchData,
     FetchPartitionData,
+    FetchResponseData,
     decode_fetch_response,
     encode_fetch_request,
 )
@@ -327,8 +324,6 @@ class KafkaClient:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, FetchedRecords]:
         """One Fetch to one broker, not retried; each partition's error is in its part. {}: the broker throttles."""
-        connection = await self._pool.to_broker(broker_id)
-        self._pool.require(connection, FETCH, PINNED[FETCH])
         by_topic: dict[str, list[FetchPartitionData]] = {}
         for tp, offset in positions.items():
             by_topic.setdefault(tp.topic, []).append(
@@ -336,13 +331,11 @@ class KafkaClient:
             )
         topics = list(by_topic.items())
         data = FetchData(-1, -1, max_wait_ms, min_bytes, max_bytes, isolation.value, 0, -1, topics)
-        body = encode_fetch_request(PINNED[FETCH], data)
-        answer = await connection.request_raw(FETCH, PINNED[FETCH], body, timeout_s=max_wait_ms / 1000 + self.timeout_s)
-        response = decode_fetch_response(PINNED[FETCH], answer)
+        response = await self.fetch_with(broker_id, data)
         raise_for(response.error_code, None, f"fetch from broker {broker_id}")
         return {
             TopicPartition(str(topic), part.partition): FetchedRecords(
-                error=error_of(part.error_code, f"partition {topic}-{part.partition} at {connection.address}"),
+                error=error_of(part.error_code, f"partition {topic}-{part.partition} at broker {broker_id}"),
                 high_watermark=part.high_watermark,
                 last_stable_offset=part.last_stable_offset,
                 log_start_offset=part.log_start_offset,
@@ -353,42 +346,15 @@ class KafkaClient:
             for part in parts
         }
 
-    async def watch(
-        self,
-        broker_id: BrokerId,
-        positions: Mapping[TopicPartition, Offset],
-        session: FetchSession,
-        *,
-        max_wait_ms: int,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> Watched:
-        """One Fetch of next to nothing in a session, which the broker holds until one of the partitions has a record at
-        its position or ``max_wait_ms`` are over. Not retried; a session that the broker has lost is begun again."""
+    async def fetch_with(self, broker_id: BrokerId, data: FetchData) -> FetchResponseData:
+        """One Fetch to one broker, not retried; what is wrong stands in the answer."""
         connection = await self._pool.to_broker(broker_id)
         self._pool.require(connection, FETCH, PINNED[FETCH])
-        asked = session.request(positions)
-        by_topic: dict[str, list[FetchPartitionData]] = {}
-        for tp, offset in asked.changed.items():
-            by_topic.setdefault(tp.topic, []).append(FetchPartitionData(tp.partition, -1, offset, -1, -1, 1))
-        forgotten: dict[str, list[int]] = {}
-        for tp in asked.forgotten:
-            forgotten.setdefault(tp.topic, []).append(tp.partition)
-        data = FetchData(
-            -1, -1, max_wait_ms, 1, 1, isolation.value, asked.session_id, asked.epoch,
-            list(by_topic.items()), list(forgotten.items()),
-        )  # fmt: skip
         body = encode_fetch_request(PINNED[FETCH], data)
-        answer = await connection.request_raw(FETCH, PINNED[FETCH], body, timeout_s=max_wait_ms / 1000 + self.timeout_s)
-        response = decode_fetch_response(PINNED[FETCH], answer)
-        if response.error_code:
-            session.lost()
-            error = error_of(response.error_code, f"fetch from broker {broker_id}")
-            if isinstance(error, FetchSessionIdNotFoundError | InvalidFetchSessionEpochError):
-                return Watched(throttled=False, failed=False)
-            raise_for(response.error_code, None, f"fetch from broker {broker_id}")
-        session.answered(asked, response.session_id)
-        failed = any(part.error_code for _, parts in response.topics for part in parts)
-        return Watched(throttled=response.throttle_ms > 0 and not response.topics, failed=failed)
+        limit_s = data.max_wait_ms / 1000 + self.timeout_s
+        return decode_fetch_response(
+            PINNED[FETCH], await connection.request_raw(FETCH, PINNED[FETCH], body, timeout_s=limit_s)
+        )
 
     async def list_offsets(
         self,

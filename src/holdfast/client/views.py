@@ -28,16 +28,6 @@ class OffsetSpec(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What came of a wait for records at a broker."""
-
-    throttled: bool
-    """The broker holds the reader to a quota, and has waited for nothing."""
-    failed: bool
-    """Some partition has an error there: its leader may be another one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerNode:
     """Where a broker listens."""
 

@@ -6,17 +6,30 @@ stream asks four times a second, and names its partitions once.
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.fetch_session import FetchSession
-from holdfast.client.views import IsolationLevel, Watched
-from holdfast.model.errors import HoldfastError
+from holdfast.client.views import IsolationLevel
+from holdfast.model.errors import FetchSessionIdNotFoundError, HoldfastError, InvalidFetchSessionEpochError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
+from holdfast.protocol.fetch_codec import FetchData, FetchPartitionData
+from holdfast.spark.fetch_connection import error_in
 from holdfast.spark.options import ReadOptions
 from holdfast.spark.ranges import Positions
 
 LONGEST_PAUSE_S = 0.05
 """After an error, before leaders are asked for anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watched:
+    """What came of a wait at one broker."""
+
+    failed: bool
+    """The broker answered with an error, or some partition has one there: its leader may be another one."""
+    throttled: bool = False
+    """The broker holds the reader to a quota, and has waited for nothing."""
 
 
 class Watcher:
@@ -54,10 +67,28 @@ class Watcher:
             await asyncio.sleep(min(LONGEST_PAUSE_S, self._wait_s))
             await self._client.metadata(sorted({tp.topic for tp in positions}))
 
-    async def _watch(self, broker: BrokerId, positions: Mapping[TopicPartition, Offset]) -> Watched:
-        return await self._client.watch(
-            broker, positions, self.sessions[broker], max_wait_ms=self._wait_ms, isolation=self._isolation
-        )
+    async def _watch(self, broker: BrokerId, positions: Mapping[TopicPartition, Offset]) -> _Watched:
+        """One fetch of next to nothing. A session that the broker has lost is begun again by the next."""
+        session = self.sessions[broker]
+        asked = session.request(positions)
+        by_topic: dict[str, list[FetchPartitionData]] = {}
+        for tp, offset in asked.changed.items():
+            by_topic.setdefault(tp.topic, []).append(FetchPartitionData(tp.partition, -1, offset, -1, -1, 1))
+        forgotten: dict[str, list[int]] = {}
+        for tp in asked.forgotten:
+            forgotten.setdefault(tp.topic, []).append(tp.partition)
+        data = FetchData(
+            -1, -1, self._wait_ms, 1, 1, self._isolation.value, asked.session_id, asked.epoch,
+            list(by_topic.items()), list(forgotten.items()),
+        )  # fmt: skip
+        response = await self._client.fetch_with(broker, data)
+        error = error_in(response.error_code, f"fetch from broker {broker}")
+        if error is not None:
+            session.lost()
+            return _Watched(failed=not isinstance(error, FetchSessionIdNotFoundError | InvalidFetchSessionEpochError))
+        session.answered(asked, response.session_id)
+        failed = any(part.error_code for _, parts in response.topics for part in parts)
+        return _Watched(failed=failed, throttled=response.throttle_ms > 0 and not response.topics)
 
 
 async def by_leader_of(client: KafkaClient, positions: Positions) -> dict[BrokerId, Positions]:
