@@ -5,7 +5,7 @@ A worker then starts with what it needs, shares its memory with the others, and 
 
 What was measured to cost time is set for each worker:
 
-* PySpark has every worker collect garbage after every task: some 50 ms for all that is imported, which a stream with
+* PySpark has every worker collect garbage after every task: some 40 ms for all that is imported, which a stream with
   ten batches a second pays in four processes. What is imported stays, so it is frozen: then a collection looks at what
   tasks have made.
 * The C library gives memory of more than 128 KiB back to the system, and asks for it again for the next column: a page
