@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from holdfast.lake.data_files import attempt_of, described
 from holdfast.lake.errors import LakeError, PositionMovedError, TableError
 from holdfast.lake.evolution import evolve
-from holdfast.lake.iceberg_table import RETRIES, _transaction
+from holdfast.lake.iceberg_metadata import transaction
+from holdfast.lake.iceberg_table import RETRIES
 from holdfast.lake.opening import CATALOG_FILE, make_table, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.table import CommitConflict, land, now_ms
@@ -66,13 +68,49 @@ def test_a_state_that_anothers_upkeep_took_away_is_a_conflict_or_read_anew(tmp_p
 
 def test_metadata_is_copied_once_per_staged_change(tmp_path: Path) -> None:
     """pyiceberg's own transaction copies all snapshots at every look, so that commits grow slower with their number."""
-    change = _transaction(library_table(made(tmp_path, "iceberg")))
+    change = transaction(library_table(made(tmp_path, "iceberg")))
     first = change.table_metadata
     assert change.table_metadata is first
     change.set_properties({"a": "b"})
     second = change.table_metadata
     assert second is not first and second.properties["a"] == "b" and "a" not in first.properties
     assert change.table_metadata is second
+
+
+def test_snapshots_are_not_copied_with_the_metadata(tmp_path: Path) -> None:
+    """A deep copy of each of 600 snapshots is most of a commit."""
+    table = made(tmp_path, "iceberg")
+    land(table, batch_of(table, Position(), (0, 0, 10)))
+    before = library_table(table).metadata
+    change = transaction(library_table(table))
+    change.set_properties({"a": "b"})
+    staged = change.table_metadata
+    assert staged.snapshots[0] is before.snapshots[0] and staged.snapshots is not before.snapshots
+    assert staged.snapshot_log[0] is before.snapshot_log[0]
+    change.commit_transaction()
+    assert opened(tmp_path, "iceberg").rows() == 10
+
+
+def test_lists_and_manifests_are_read_once(tmp_path: Path) -> None:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    class Noting(PyArrowFileIO):
+        read: ClassVar[list[str]] = []
+
+        def new_input(self, location: str) -> Any:
+            self.read.append(location)
+            return super().new_input(location)
+
+    table = made(tmp_path, "iceberg")
+    for start in (0, 10):
+        land(table, batch_of(table, table.position(), (0, start, start + 10)))
+    library_table(table).io = Noting({})
+    named = table.referenced()
+    assert len(named) == 2
+    avro = [each for each in Noting.read if each.endswith(".avro")]
+    assert avro and len(avro) == len(set(avro))
+    Noting.read.clear()
+    assert table.referenced() == named and Noting.read == []
 
 
 def test_a_catalog_that_is_gone_is_named_and_no_table_begins_anew(tmp_path: Path) -> None:

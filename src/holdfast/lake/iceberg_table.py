@@ -18,6 +18,7 @@ import pyarrow as pa
 from holdfast.lake.columns import check_reserved
 from holdfast.lake.data_files import DataFile, check_kept, check_schema, plain
 from holdfast.lake.errors import ConflictError, FileMissingError, TableError
+from holdfast.lake.iceberg_metadata import NamedFiles, transaction
 from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
 from holdfast.lake.position import Position
 from holdfast.lake.store import Store
@@ -52,6 +53,7 @@ class IcebergTable:
         self._store = store
         self._table = table
         self._clock = clock
+        self._named = NamedFiles(self._path)
         if table.metadata.location.rstrip("/") != store.url("").rstrip("/"):
             raise TableError(
                 f"Iceberg table {'.'.join(table.name())} is at {table.metadata.location}, expected {store.url('')}"
@@ -141,7 +143,7 @@ class IcebergTable:
 
     def put(self, files: Sequence[DataFile], after: Position) -> None:
         self._refuse_retries()
-        change = _transaction(self._table)
+        change = transaction(self._table)
         summary = {SUMMARY_KEY: str(after.sequence)}
         if files:
             if change.table_metadata.name_mapping() is None:  # of columns that files have no ids of
@@ -177,7 +179,7 @@ class IcebergTable:
         """Sets the property where it is not; a table of others has it not."""
         if self._table.properties.get(RETRIES) == "0":
             return
-        change = _transaction(self._table)
+        change = transaction(self._table)
         change.set_properties({RETRIES: "0"})
         self._commit(change)
         raise CommitConflict  # what was read is not the newest any more
@@ -188,7 +190,7 @@ class IcebergTable:
 
         self._refuse_retries()
         check_reserved([each.name for each in added], "iceberg", self._store.location)
-        change = _transaction(self._table)
+        change = transaction(self._table)
         columns = pa.schema([*added, *widened])
         try:
             with change.update_schema() as update:
@@ -275,7 +277,7 @@ class IcebergTable:
         self._refuse_retries()
         with self._not_under_us():
             tasks = self._planned()
-            change = _transaction(self._table)
+            change = transaction(self._table)
             with change.update_snapshot().overwrite() as snapshot:
                 for path in removed:
                     snapshot.delete_data_file(tasks[path].file)
@@ -305,31 +307,18 @@ class IcebergTable:
         """Only files that are older: a commit under way has written its manifests before it is known."""
         entries = [entry for entry in self._store.list(METADATA) if entry.changed_ms < older_than_ms]
         self.refresh()
-        named = {self._path(self._table.metadata_location)}
-        named.update(self._path(each.metadata_file) for each in self._table.metadata.metadata_log)
-        named.update(self._path(each.statistics_path) for each in self._table.metadata.statistics)
-        for snapshot in self._table.metadata.snapshots:
-            named.add(self._path(snapshot.manifest_list))
-            named.update(self._path(manifest.manifest_path) for manifest in snapshot.manifests(self._table.io))
+        metadata = self._table.metadata
+        named = self._named.metadata_files(metadata.snapshots, self._table.io)
+        named.add(self._path(self._table.metadata_location))
+        named.update(self._path(each.metadata_file) for each in metadata.metadata_log)
+        named.update(self._path(each.statistics_path) for each in metadata.statistics)
         for entry in entries:
             if entry.path not in named and entry.path.endswith((".avro", ".metadata.json", ".gz.metadata.json")):
                 self._store.remove(entry.path)
 
     def referenced(self) -> frozenset[str]:
         """Data files of all snapshots that are not expired."""
-        return self._steady(self._referenced)
-
-    def _referenced(self) -> frozenset[str]:
-        seen: set[str] = set()
-        found: set[str] = set()
-        for snapshot in self._table.metadata.snapshots:
-            for manifest in snapshot.manifests(self._table.io):
-                if manifest.manifest_path in seen:
-                    continue
-                seen.add(manifest.manifest_path)
-                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=True):
-                    found.add(self._path(entry.data_file.file_path))
-        return frozenset(found)
+        return self._steady(lambda: self._named.data_files(self._table.metadata.snapshots, self._table.io))
 
     def _path(self, url: str) -> str:
         """Below the location; the whole name of a file that is elsewhere."""
@@ -340,25 +329,3 @@ class IcebergTable:
 def _plain_schema(schema: Any) -> pa.Schema:
     arrow: pa.Schema = schema.as_arrow()
     return pa.schema([pa.field(column.name, plain(column.type), column.nullable) for column in arrow])
-
-
-def _transaction(table: Any) -> Any:
-    """A transaction that copies the table's metadata once per staged change.
-
-    pyiceberg 0.12 makes a deep copy for every look at it, 18 a commit: of all snapshots, so that commits become slower
-    with their number.
-    """
-    from pyiceberg.table import Transaction
-
-    class Once(Transaction):  # type: ignore[misc]
-        seen: tuple[Any, Any, Any] = (None, None, None)
-
-        @property
-        def table_metadata(self) -> Any:
-            metadata, updates, copied = self.seen
-            if metadata is not self._table.metadata or updates is not self._updates:
-                copied = super().table_metadata
-                self.seen = (self._table.metadata, self._updates, copied)
-            return copied
-
-    return Once(table)
