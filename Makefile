@@ -26,6 +26,7 @@ help:
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
 	@echo "             STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
 	@echo "make lake-chaos  a lake whose driver, workers and brokers are killed at every step, and a ledger (KILLS=60 SEED=n)"
+	@echo "make exactly-once  members with transactions under kills and disk faults, and a judge (MINUTES=60 SEED=n DISKS=1)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
 	@echo "make docs    write again what is made from code: docs/status.md, the pictures in docs/replication.md"
@@ -62,6 +63,11 @@ chaos: $(DEV)
 .PHONY: lake-chaos
 lake-chaos: $(DEV)
 	$(BIN)/python -m tests.lake_chaos $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: exactly-once
+exactly-once: $(DEV)
+	$(BIN)/python -m tests.exactly_once $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(DISKS),--disks) $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(DEV)
