@@ -16,6 +16,7 @@ from benchmarks.system import KAFKA
 
 from holdfast.testing import Cluster
 from holdfast.testing.disks import EioDisk
+from tests.exactly_once.clients import CLIENTS
 from tests.exactly_once.judge import quantile
 from tests.exactly_once.run import Outcome, Run
 
@@ -27,8 +28,14 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=300, help="inputs a second")
     parser.add_argument("--disks", action="store_true", help="log directories that fail as well; root")
     parser.add_argument("--kafka", action="store_true", help="brokers of Apache Kafka from Maven")
+    parser.add_argument(
+        "--clients", default="confluent", help=f"of the three members, in turn: {','.join(CLIENTS)} or some of them"
+    )
     parser.add_argument("--read-uncommitted", action="store_true", help="the judge reads so, and must find it wrong")
     args = parser.parse_args()
+    clients = args.clients.split(",")
+    if unknown := set(clients) - set(CLIENTS):
+        parser.error(f"--clients {args.clients}: there is no {min(unknown)}, expected some of {', '.join(CLIENTS)}")
     root = Path(tempfile.mkdtemp(prefix="holdfast-exactly-once-"))
     print(f"seed {args.seed}, {args.minutes:g} minutes", flush=True)
     if args.kafka:
@@ -41,6 +48,7 @@ def main() -> int:
     with cluster:
         run = Run(
             cluster, seed=args.seed, seconds=args.minutes * 60, rate=args.rate, isolation=isolation,
+            clients=clients,
             say=lambda line: print(line, flush=True),
         )  # fmt: skip
         outcome = run.go()

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.testing import Cluster
+from tests.exactly_once.clients import ROOT, commands
 from tests.exactly_once.judge import OUTPUTS, Blow, longest_after, wrongs
 from tests.exactly_once.ledger import Feed, Watch
 from tests.exactly_once.member import SESSION_MS, SOURCE
 
-ROOT = Path(__file__).parent.parent.parent
 PARTITIONS = 6
 MEMBERS = 3
 END_S = 90.0
@@ -40,8 +39,10 @@ class Outcome:
 class Members:
     """The processes; each that has ended is started again."""
 
-    def __init__(self, bootstrap: str, log: Path) -> None:
+    def __init__(self, bootstrap: str, log: Path, clients: Sequence[str]) -> None:
         self._bootstrap = bootstrap
+        self._clients = clients
+        self._commands = commands(clients, log.parent)
         self._log = log
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._down: dict[int, float] = {}
@@ -59,8 +60,8 @@ class Members:
                 self._running[number] = self._start(number)
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.exactly_once.member", "--bootstrap", self._bootstrap]
-        command += ["--name", f"member-{number}", "--partitions", str(PARTITIONS)]
+        client = self._clients[number % len(self._clients)]
+        command = self._commands[client](self._bootstrap, f"member-{number}-{client}", PARTITIONS)
         with open(self._log, "ab") as log:
             return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
 
@@ -93,12 +94,13 @@ class Run:
         seconds: float,
         rate: float,
         isolation: str,
+        clients: Sequence[str],
         say: Callable[[str], None],
         every_s: tuple[float, float] = (5.0, 9.0),
     ) -> None:
         self._cluster, self._seconds, self._say, self._every_s = cluster, seconds, say, every_s
         self._random = random.Random(seed)
-        self._isolation, self._rate = isolation, rate
+        self._isolation, self._rate, self._clients = isolation, rate, clients
         self._undo: list[tuple[float, Callable[[], None]]] = []
         self.blows: list[Blow] = []
 
@@ -108,7 +110,7 @@ class Run:
         self._cluster.wait_in_sync([SOURCE, *OUTPUTS])
         feed = Feed(bootstrap, PARTITIONS, self._rate)
         watch = Watch(bootstrap, PARTITIONS, isolation=self._isolation)
-        self._members = Members(bootstrap, self._cluster.data_dir / "members.log")
+        self._members = Members(bootstrap, self._cluster.data_dir / "members.log", self._clients)
         feed.start()
         watch.start()
         try:

@@ -1,0 +1,74 @@
+// What member.py does, with franz-go: transaction version 2 where the cluster has it. BOOTSTRAP NAME PARTITIONS ABORTS
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	bootstrap, name := os.Args[1], os.Args[2]
+	partitions, err := strconv.Atoi(os.Args[3])
+	must(name, err)
+	aborts, err := strconv.ParseFloat(os.Args[4], 64)
+	must(name, err)
+	session, err := kgo.NewGroupTransactSession(
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
+		kgo.ClientID(name),
+		kgo.ConsumerGroup("exactly-once"),
+		kgo.ConsumeTopics("in"),
+		kgo.Balancers(kgo.RangeBalancer()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SessionTimeout(6*time.Second),
+		kgo.HeartbeatInterval(time.Second),
+		kgo.FetchMaxWait(50*time.Millisecond),
+		kgo.TransactionalID(name),
+		kgo.TransactionTimeout(10*time.Second),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(2*time.Millisecond),
+		kgo.RequireStableFetchOffsets(),
+	)
+	must(name, err)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	for ctx.Err() == nil {
+		polling, done := context.WithTimeout(ctx, 50*time.Millisecond)
+		fetches := session.PollRecords(polling, 100)
+		done()
+		if fetches.NumRecords() == 0 {
+			continue
+		}
+		transaction(ctx, session, fetches, int32(partitions), name, rand.Float64() < aborts)
+	}
+	session.Close()
+}
+
+func transaction(ctx context.Context, session *kgo.GroupTransactSession, fetches kgo.Fetches, partitions int32, name string, takesBack bool) {
+	must(name, session.Begin())
+	promise := kgo.AbortingFirstErrPromise(session.Client())
+	fetches.EachRecord(func(each *kgo.Record) {
+		text := []byte(fmt.Sprintf("%d:%d:%s", each.Partition, each.Offset, each.Value))
+		session.Produce(ctx, &kgo.Record{Topic: "out-a", Partition: each.Partition, Value: text}, promise.Promise())
+		session.Produce(ctx, &kgo.Record{Topic: "out-b", Partition: (each.Partition + 1) % partitions, Value: text}, promise.Promise())
+	})
+	wanted := kgo.TransactionEndTry(promise.Err() == nil && !takesBack)
+	_, err := session.End(context.Background(), wanted)
+	must(name, err)
+}
+
+func must(name string, err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(3)
+	}
+}
