@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.broker.group_loading import PROCESS_BYTES
+from holdfast.broker.coordinator_loading import PROCESS_BYTES
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
 from holdfast.groups.types import CommittedOffset
 from holdfast.model.config import LogConfig
