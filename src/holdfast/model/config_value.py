@@ -29,6 +29,7 @@ def _parse(key: ConfigKey, text: str) -> Value:
             number = bound
         if not -bound <= number < bound:
             raise _bad(key, text, f"Not a number of type {kind.value}")
+        _in_form(key, text, str(number))
         return _in_range(key, text, number)
     if kind is ConfigType.DOUBLE:
         try:
@@ -39,8 +40,7 @@ def _parse(key: ConfigKey, text: str) -> Value:
         if text.lower() not in ("true", "false"):
             raise _bad(key, text, "Expected value to be either true or false")
         return text.lower() == "true"
-    if key.form is not None and re.fullmatch(key.form.pattern, text) is None:
-        raise _bad(key, text, f"Value must be {key.form.words}")
+    _in_form(key, text, text)
     if kind is ConfigType.LIST:
         items = tuple(item.strip() for item in text.split(",")) if text else ()
         for item in items:
@@ -48,6 +48,11 @@ def _parse(key: ConfigKey, text: str) -> Value:
         return items
     _one_of(key, text)
     return text
+
+
+def _in_form(key: ConfigKey, text: str, plain: str) -> None:
+    if key.form is not None and re.fullmatch(key.form.pattern, plain) is None:
+        raise _bad(key, text, f"Value must be {key.form.words}")
 
 
 def _one_of(key: ConfigKey, item: str) -> None:
