@@ -201,6 +201,10 @@ class TransactionCoordinatorFencedError(RecordError):
     """A stale transaction coordinator."""
 
 
+class TransactionAbortableError(RecordError):
+    """The transaction must be aborted; the producer can then go on (KIP-890)."""
+
+
 # -- storage ---------------------------------------------------------------------------------------------------
 
 

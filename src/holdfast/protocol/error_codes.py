@@ -121,6 +121,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.NewLeaderElectedError: 108,
     e.MismatchedEndpointTypeError: 114,
     e.UnsupportedEndpointTypeError: 115,
+    e.TransactionAbortableError: 120,
     # Families: raised only as one of their members; a bare one is a bug.
     e.RetriableError: -1,
     e.ReplicationError: -1,

@@ -101,10 +101,7 @@ class AppendCall:
             )
         if self._terms is OF_CLIENT:
             return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms)
-        trusted, verified, version = self._terms
-        return self.log.append_as_leader(
-            batches, self.leader_epoch, self._now_ms, trusted=trusted, verified=verified, txn_version=version
-        )
+        return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms, **self._terms._asdict())
 
     def completed(self, info: AppendInfo | None, error: HoldfastError | None) -> None:
         """On the loop, when the disk is through."""

@@ -120,6 +120,8 @@ class AppendTerms(NamedTuple):
     """The transaction coordinator has said that the partition is in the transaction; else it has to be open there."""
     txn_version: int = 0
     """Of a marker."""
+    from_zero: bool = False
+    """A producer that is not known here begins with sequence 0: its epoch is new with each transaction (KIP-890)."""
 
 
 OF_CLIENT = AppendTerms()

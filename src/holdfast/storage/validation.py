@@ -24,6 +24,7 @@ from holdfast.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     crc_ok,
     iter_headers,
@@ -150,7 +151,10 @@ def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted
         raise InvalidRecordError(f"base offset {base_offset} in a produced batch: expected 0")
     if attributes & CONTROL_BIT and not trusted:
         raise InvalidRecordError("control batch from a producer: only the broker writes these")
-    if producer_id >= 0:
+    if producer_id < 0:
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidRecordError("a batch of a transaction without a producer id")
+    else:
         if sequence < 0 and not trusted:
             raise InvalidRecordError(f"sequence {sequence} with producer id {producer_id}: expected 0 or more")
         if count > 1:
