@@ -20,6 +20,7 @@ from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.admission import Admission
 from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.coordinator_host import Coordinators
 from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
@@ -83,6 +84,7 @@ class Broker:
     topic_creation: TopicCreation
     fetchers: ReplicaFetchers
     producer_ids: ProducerIdShell
+    coordinators: Coordinators
     groups_shell: GroupShell
     groups: GroupCoordinator
     replicas: LocalReplicas
@@ -212,6 +214,7 @@ class Broker:
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
+        self.coordinators = Coordinators()
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
         self.replicas = LocalReplicas(
@@ -334,7 +337,7 @@ class Broker:
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.disks.news.metadata_changed()
         self.absent.metadata_changed()
-        self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
+        self.coordinators.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
             self.replicas.remove_strays(self.hosts, controller_epoch=request.controller_epoch, now_ms=self.now_ms())
             self.moves.resume()
@@ -379,13 +382,13 @@ class Broker:
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        for part in (self.replicas, self.groups):
-            try:
-                deadline = part.next_deadline_ms()
-                if deadline is not None and deadline <= now_ms:
-                    part.tick(now_ms)
-            except Exception:
-                log.exception("tick failed")
+        try:
+            deadline = self.replicas.next_deadline_ms()
+            if deadline is not None and deadline <= now_ms:
+                self.replicas.tick(now_ms)
+        except Exception:
+            log.exception("tick failed")
+        self.coordinators.tick(now_ms)
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
 
     # -- stopping ----------------------------------------------------------------------------------------------

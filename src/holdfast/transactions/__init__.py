@@ -1,1 +1,1 @@
-"""Transactions: the coordinator of transactional ids, a pure state machine over its log."""
+"""The transaction coordinator."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.leaders import is_led_here
-from holdfast.groups.partitioning import partition_for
+from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.errors import HoldfastError, InvalidRequestError, TransactionalIdAuthorizationFailedError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
 from holdfast.model.types import TopicPartition
