@@ -132,7 +132,9 @@ class TransactionCoordinator:
         """InitProducerId: see initializing.py."""
         most = self._settings.max_timeout_ms
         if not 0 < request.timeout_ms <= most:
-            reply(InvalidTransactionTimeoutError(f"transaction.timeout.ms of {request.timeout_ms}: expected 1 to {most}"))
+            reply(
+                InvalidTransactionTimeoutError(f"transaction.timeout.ms of {request.timeout_ms}: expected 1 to {most}")
+            )
             return
         found = self._route(request.transactional_id, now_ms)
         if isinstance(found, HoldfastError):

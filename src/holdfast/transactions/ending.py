@@ -99,9 +99,7 @@ def _is_retry(before: Transaction, asked: Producer) -> bool:
     return before.previous_producer_id == asked.id and asked.epoch == LAST_CLIENT_EPOCH and before.epoch == 0
 
 
-def _prepared(
-    before: Transaction, request: EndRequest, next_id: ProducerId | None, now_ms: TimestampMs
-) -> Transaction:
+def _prepared(before: Transaction, request: EndRequest, next_id: ProducerId | None, now_ms: TimestampMs) -> Transaction:
     bumps = request.version >= BUMPING
     event = TransactionEvent.COMMITTED if request.commit else TransactionEvent.ABORTED
     return replace(

@@ -1,4 +1,4 @@
-"""The transactional ids of one partition of ``__transaction_state``, from the election of this broker to its resignation.
+"""The transactional ids of one partition of ``__transaction_state``, for one leadership of this broker.
 
 Does what was decided, in this order, and one thing at a time for each transactional id (others are told
 CONCURRENT_TRANSACTIONS meanwhile):
@@ -16,9 +16,10 @@ from typing import Final, TypeAlias
 
 from holdfast.coordinators.journal import Entry, Journal, Written
 from holdfast.model.errors import HoldfastError, UnknownServerError
+from holdfast.model.group_errors import NotCoordinatorError
 from holdfast.model.types import LeaderEpoch, TimestampMs
 from holdfast.transactions import adding, ending, initializing
-from holdfast.transactions.decisions import Answered, Decision, NeedsId, Refused, Write
+from holdfast.transactions.decisions import Answered, Decision, NeedsId, Refused, Write, in_change
 from holdfast.transactions.records import StoredTransaction, encode_key, encode_value
 from holdfast.transactions.states import AT_REST, PREPARED, TRANSACTION, TransactionEvent, TransactionState
 from holdfast.transactions.surroundings import Surroundings
@@ -58,7 +59,7 @@ class TransactionShard:
             around.settings.max_batch_bytes,
             noun="transactional id",
             too_large=UnknownServerError,
-            base_sequence=None,
+            base_sequence=-1,
         )
         self.transactions: dict[TransactionalId, Transaction] = {}
         self._changing: dict[TransactionalId, TransactionState] = {}
@@ -103,7 +104,7 @@ class TransactionShard:
 
         def decide(fresh_id: ProducerId | None) -> Decision:
             if name in self._changing:
-                return Refused(initializing.in_change(name))
+                return Refused(in_change(name))
             return initializing.initialize(
                 self.transactions.get(name), request,
                 fresh_id=fresh_id, now_ms=self._around.clock(), version=self._around.version(),
@@ -126,9 +127,7 @@ class TransactionShard:
     def add_partitions(self, request: AddRequest, now_ms: TimestampMs, reply: AddReply) -> None:
         """AddPartitionsToTxn and AddOffsetsToTxn: see adding.py."""
         name = request.transactional_id
-        decision = adding.add(
-            self.transactions.get(name), request, is_changing=name in self._changing, now_ms=now_ms
-        )
+        decision = adding.add(self.transactions.get(name), request, is_changing=name in self._changing, now_ms=now_ms)
         self._do(name, lambda _: decision, lambda told: reply(told if isinstance(told, HoldfastError) else None))
 
     def verify(self, request: AddRequest) -> Verified:
@@ -166,6 +165,9 @@ class TransactionShard:
                 raise AssertionError(f"{name}: an id was given")
 
     def _write(self, name: TransactionalId, write: Write, reply: _Reply) -> None:
+        if not self._journal.is_open:  # a producer id was waited for meanwhile
+            reply(NotCoordinatorError("this broker no longer coordinates the transactional id"))
+            return
         after = write.after
 
         def done(written: Written) -> None:

@@ -30,9 +30,7 @@ NUMBERS: Final = {state: number for number, state in enumerate(TransactionState)
 BY_NUMBER: Final = {number: state for state, number in NUMBERS.items()}
 BY_NAME: Final = {state.value: state for state in TransactionState}
 
-AT_REST: Final = frozenset(
-    (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-)
+AT_REST: Final = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 """No transaction is open or being ended; the id may expire."""
 PREPARED: Final = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
 """Decided; the markers are on their way."""
