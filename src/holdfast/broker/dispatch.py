@@ -72,6 +72,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DELETE_ACLS: "acls",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "quotas",
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: "quotas",
+    ApiKey.WRITE_TXN_MARKERS: "txn_markers",
     ApiKey.DESCRIBE_PRODUCERS: "producers",
     ApiKey.LIST_TRANSACTIONS: "producers",
     ApiKey.LIST_CONFIG_RESOURCES: "configs",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.broker.moves import Moves
     from holdfast.broker.producer_ids import ProducerIdShell
     from holdfast.broker.topic_creation import TopicCreation
+    from holdfast.broker.transactional_appends import TransactionalAppends
     from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerId
@@ -55,6 +56,9 @@ class HandlersHost(Protocol):
     producer_ids: ProducerIdShell
     replicas: LocalReplicas
     topic_creation: TopicCreation
+    transactional_appends: TransactionalAppends
+
+    def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None: ...
 
     def now_ms(self) -> int: ...
 

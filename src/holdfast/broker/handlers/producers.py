@@ -1,7 +1,7 @@
 """DescribeProducers (61) and ListTransactions (66): what partitions know of their producers, and no transactions.
 
-DescribeProducers 0 tells the idempotent producers of partitions that this broker leads. ListTransactions 0-2 is empty:
-there are no transactions (docs/status.md).
+DescribeProducers 0 tells the producers of partitions that this broker leads, and where their open transactions begin.
+ListTransactions 0-2 is empty.
 """
 
 from __future__ import annotations
