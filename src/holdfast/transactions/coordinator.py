@@ -131,6 +131,10 @@ class TransactionCoordinator:
     def initialize(self, request: InitRequest, now_ms: TimestampMs, reply: ProducerReply) -> None:
         """InitProducerId: see initializing.py."""
         most = self._settings.max_timeout_ms
+        error = _name_error(request.transactional_id)
+        if error is not None:
+            reply(error)
+            return
         if not 0 < request.timeout_ms <= most:
             reply(
                 InvalidTransactionTimeoutError(f"transaction.timeout.ms of {request.timeout_ms}: expected 1 to {most}")
@@ -167,9 +171,7 @@ class TransactionCoordinator:
 
     def _route(self, name: TransactionalId, now_ms: TimestampMs) -> TransactionShard | HoldfastError:
         self._shards.see(now_ms)
-        if not name or len(name.encode()) > MAX_TEXT:
-            return InvalidRequestError(f"a transactional id of {len(name)} characters: expected 1 to {MAX_TEXT} bytes")
-        return self._shards.route(name)
+        return _name_error(name) or self._shards.route(name)
 
     # -- administration ------------------------------------------------------------------------------------------
 
@@ -218,3 +220,9 @@ class TransactionCoordinator:
                 if is_wanted(name, t) and not shard.is_dead(name)
             ),
         )
+
+
+def _name_error(name: TransactionalId) -> HoldfastError | None:
+    if name and len(name.encode()) <= MAX_TEXT:
+        return None
+    return InvalidRequestError(f"a transactional id of {len(name)} characters: expected 1 to {MAX_TEXT} bytes")

@@ -8,7 +8,9 @@ from holdfast.model.errors import InvalidRegularExpressionError
 from holdfast.transactions.patterns import compiled
 
 
-@pytest.mark.parametrize("pattern", ["a", "a.*", "^app-[0-9+*]+$", r"a\+\*.?", "a|b", "(a|b)c", "(?:a)b", ".*x.*", "[]()+]"])
+@pytest.mark.parametrize(
+    "pattern", ["a", "a.*", "^app-[0-9+*]+$", r"a\+\*.?", "a|b", "(a|b)c", "(?:a)b", ".*x.*", "[]()+]"]
+)
 def test_quick_patterns_are_taken(pattern: str) -> None:
     assert compiled(pattern).pattern == pattern
 
