@@ -55,6 +55,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_GROUPS: "groups",
     ApiKey.DELETE_GROUPS: "groups",
     ApiKey.OFFSET_DELETE: "groups",
+    ApiKey.UPDATE_FEATURES: "features",
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "reassignments",
     ApiKey.LEADER_AND_ISR: "interbroker",

@@ -85,6 +85,8 @@ class MetadataCache:
         """Apply one UpdateMetadata request (protocol/interbroker.py). Returns the topics whose configs changed."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
+        self.offset = request.metadata_offset
+        self.features = {feature.name: feature.level for feature in request.features}
         if request.cluster_id:
             self.cluster_id = request.cluster_id
         before, self.brokers = self.brokers, {}

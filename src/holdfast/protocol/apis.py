@@ -62,6 +62,7 @@ class ApiKey(IntEnum):
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_REGISTRATION = 62
@@ -128,6 +129,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
     ApiKey.OFFSET_DELETE: VersionRange(0, 0),
     ApiKey.DESCRIBE_QUORUM: VersionRange(0, 2),
+    ApiKey.UPDATE_FEATURES: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
@@ -214,6 +216,7 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.DESCRIBE_QUORUM: 0,
     AUTHENTICATE: 2,  # of the client alone
     ApiKey.ALTER_PARTITION: 0,
+    ApiKey.UPDATE_FEATURES: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.BROKER_REGISTRATION: 0,
     ApiKey.BROKER_HEARTBEAT: 0,
