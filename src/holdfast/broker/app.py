@@ -42,6 +42,7 @@ from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
+from holdfast.broker.transaction_shell import TransactionShell
 from holdfast.broker.transactional_appends import TransactionalAppends
 from holdfast.broker.txn_verification import TxnVerification
 from holdfast.controller.settings import ControllerSettings
@@ -59,6 +60,7 @@ from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
 from holdfast.storage.new_replicas import Placement
+from holdfast.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class Broker:
     coordinators: Coordinators
     groups_shell: GroupShell
     groups: GroupCoordinator
+    transactions_shell: TransactionShell
+    transactions: TransactionCoordinator
     replicas: LocalReplicas
     fetch_sessions: FetchSessions
     moves: Moves
@@ -223,6 +227,8 @@ class Broker:
         self.coordinators = Coordinators()
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
+        self.transactions_shell = TransactionShell(self)
+        self.transactions = self.transactions_shell.coordinator
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
@@ -431,6 +437,7 @@ class Broker:
         self.replicas.resign(now_ms)
         self.fetchers.close()
         self.txn_verification.close()
+        self.transactions_shell.close()
         await self.membership.close()
         await self._hand_over()
         self.server.close()

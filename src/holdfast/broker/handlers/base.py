@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.model.types import BrokerId
     from holdfast.replication.local_replicas import LocalReplicas
     from holdfast.storage.log_manager import LogManager
+    from holdfast.transactions.coordinator import TransactionCoordinator
 
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class HandlersHost(Protocol):
     producer_ids: ProducerIdShell
     replicas: LocalReplicas
     topic_creation: TopicCreation
+    transactions: TransactionCoordinator
     transactional_appends: TransactionalAppends
 
     def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None: ...
