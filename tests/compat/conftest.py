@@ -42,6 +42,7 @@ SETTINGS = {
     "default.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "num.io.threads": "4",
 }
 _TIMES = struct.Struct(">qq")
 _TIMES_AT, _PRODUCER_AT, _SEQUENCE_AT = 27, 43, 53

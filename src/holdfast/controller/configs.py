@@ -22,7 +22,14 @@ from holdfast.metadata.records import (
     ProducerIdsRecord,
     ResourceType,
 )
-from holdfast.model.config import KEYS, UpdateMode, check_topic_configs, parse_value, validate_topic_config
+from holdfast.model.config import (
+    KEYS,
+    BrokerConfig,
+    UpdateMode,
+    check_topic_configs,
+    parse_value,
+    validate_topic_config,
+)
 from holdfast.model.errors import (
     ConfigError,
     HoldfastError,
@@ -77,8 +84,19 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
                 raise InvalidRequestError(
                     f"{key} of broker {change.resource_name}: expected none of its own, but for all or for a topic"
                 )
+        _check_broker(state, change)
     else:
         raise InvalidRequestError(f"Unknown resource type {change.resource_type}")
+
+
+def _check_broker(state: ControllerState, change: ConfigChange) -> None:
+    """Rules between the keys of a broker, as far as they are kept here: what is in its file, it knows alone."""
+    after = _after(state, change)
+    default = state.image.broker_configs(None) if change.resource_name else {}
+    try:
+        BrokerConfig().with_dynamic(default=default, broker=after)
+    except ConfigError as e:
+        raise InvalidRequestError(e.message) from e
 
 
 def _is_broker_id(name: str) -> bool:

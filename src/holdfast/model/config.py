@@ -376,17 +376,18 @@ class LogConfig:
     """Records younger than this are not cleaned."""
     max_compaction_lag_ms: int = 2**63 - 1
     """A log whose first uncleaned record is older than this is cleaned, whatever its dirty ratio."""
+    oldest_segment_ms: int = field(init=False)
+    """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms where a log is compacted and that is
+    less, since nothing of the active segment is cleaned. Asked on every append."""
+
+    def __post_init__(self) -> None:
+        age_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+        object.__setattr__(self, "oldest_segment_ms", age_ms)
 
     @property
     def compression_level(self) -> int | None:
         """Of compression_type; None where that has no levels."""
         return {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}.get(self.compression_type)
-
-    @property
-    def oldest_segment_ms(self) -> int:
-        """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms where a log is compacted and that is
-        less, since nothing of the active segment is cleaned."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
     def log_append_time(self) -> bool:

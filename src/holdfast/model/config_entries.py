@@ -8,8 +8,9 @@ from typing import NamedTuple
 from holdfast.model.config import BrokerConfig, topic_value
 from holdfast.model.config_key import ConfigKey, UpdateMode
 from holdfast.model.config_keys import KEYS
-from holdfast.model.config_topic_keys import TOPIC_KEYS
+from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value
+from holdfast.model.errors import ConfigError
 
 
 class ConfigSource(Enum):
@@ -91,13 +92,21 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[C
         entries.append(
             ConfigEntry(
                 key=item.key,
-                value=_text(topic_value(item, config, overrides)),
+                value=_topic_text(item, config, overrides),
                 source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 read_only=False,
                 synonyms=tuple(synonyms),
             )
         )
     return entries
+
+
+def _topic_text(item: TopicKey, config: BrokerConfig, overrides: Mapping[str, str]) -> str:
+    """The value in force. An override that an older version took and that is refused now is told as it was given."""
+    try:
+        return _text(topic_value(item, config, overrides))
+    except ConfigError:
+        return overrides[item.key.name]
 
 
 def _text(value: Value) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode, make_key
 
 _I: Final = ConfigType.INT
+_PIECES: Final = "a new coordinator reads in pieces of a size of its own"
 
 TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
     make_key(
@@ -23,8 +24,9 @@ TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
         "transaction.state.log.load.buffer.size",
         _I,
         5_242_880,
-        "Bytes that a new coordinator reads of __transaction_state at a time.",
+        f"No effect: {_PIECES}.",
         1,
+        inert=_PIECES,
     ),
     make_key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -435,10 +435,17 @@ READ_SOON = {
 
 
 def names_in_the_code() -> set[str]:
-    """Every string in the sources but those of the tables."""
+    """Every string in the sources but those of the tables, and every key that is put together of one and an ending."""
     sources = [p for p in (ROOT / "src/holdfast").rglob("*.py") if p.name not in TABLE_MODULES]
     nodes = [node for path in sources for node in ast.walk(ast.parse(path.read_text()))]
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    endings = {
+        str(node.values[1].value)
+        for node in nodes
+        if isinstance(node, ast.JoinedStr) and len(node.values) == 2 and isinstance(node.values[1], ast.Constant)
+    }
+    beginnings = {name for name in names if any(key.startswith(f"{name}.") for key in KEYS)}
+    return names | {beginning + ending for beginning in beginnings for ending in endings} & KEYS.keys()
 
 
 def test_B1_every_key_is_read_somewhere_or_says_that_it_has_no_effect() -> None:

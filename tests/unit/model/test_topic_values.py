@@ -77,6 +77,11 @@ def test_a_list_is_told_without_what_stands_in_it_twice() -> None:
     assert not nothing.compact and not nothing.delete
 
 
+def test_a_value_that_an_older_version_took_is_told_as_it_is() -> None:
+    told = {e.key.name: e.value for e in describe_topic(BrokerConfig(), {"local.retention.ms": "5"})}
+    assert told["local.retention.ms"] == "5"
+
+
 @pytest.mark.parametrize(
     ("overrides", "age_ms"),
     [

@@ -103,3 +103,25 @@ def test_names_and_numbers() -> None:
         Codec.named("brotli")
     with pytest.raises(UnsupportedCompressionTypeError, match="7"):
         Codec.numbered(7)
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Codec.GZIP, (-1, 1, 9)),
+        (Codec.LZ4, (1, 3, 9, 12, 17)),
+        (Codec.ZSTD, (-131_072, -1, 1, 22)),
+        (Codec.SNAPPY, (5,)),
+    ],
+)
+def test_every_level_is_read_back(codec: Codec, levels: tuple[int, ...]) -> None:
+    for level in levels:
+        for data in INPUTS:
+            assert bytes(decompress(codec, compress(codec, memoryview(data), level))) == data, level
+
+
+def test_lz4_has_a_quick_compressor_at_level_9_and_a_thorough_one_at_any_other() -> None:
+    data = b"".join(b'{"user":%d,"x":%d}' % (i * 7919 % 1000, i * i % 10007) for i in range(9000))
+    quick, thorough = len(compress(Codec.LZ4, data)), len(compress(Codec.LZ4, data, 3))
+    assert quick == len(compress(Codec.LZ4, data, 9)) > thorough > len(compress(Codec.LZ4, data, 12))
+    assert len(compress(Codec.LZ4, data, 12)) == len(compress(Codec.LZ4, data, 17))

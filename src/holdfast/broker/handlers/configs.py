@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.config_operations import given, override
 from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.topics import warn_of_compaction
@@ -20,7 +21,6 @@ from holdfast.controller.topics import check_name
 from holdfast.model.config import KEYS, ConfigType, UpdateMode
 from holdfast.model.config_entries import ConfigEntry, ConfigSource, describe_broker, describe_topic
 from holdfast.model.errors import (
-    ConfigError,
     HoldfastError,
     InvalidRequestError,
     UnknownTopicOrPartitionError,
@@ -115,7 +115,6 @@ async def handle_list_config_resources(ctx: RequestContext, request: Any) -> Any
     return respond(ctx, config_resources=[{"resource_name": name, "resource_type": kind} for name, kind in found])
 
 
-SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _Resource: TypeAlias = tuple[int, str]
 
 
@@ -124,7 +123,7 @@ _Resource: TypeAlias = tuple[int, str]
 async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers."""
     return await _alter(
-        ctx, request, lambda kind, name, configs: tuple(_operation(ctx, kind, name, c) for c in configs)
+        ctx, request, lambda kind, name, configs: tuple(override(ctx.broker, kind, name, c) for c in configs)
     )
 
 
@@ -134,7 +133,7 @@ async def handle_alter_configs(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-2: all overrides of a resource anew; what is not named is removed."""
 
     def values(kind: int, name: str, configs: Iterable[Any]) -> _Values:
-        return tuple((c.name, _not_null(c)) for c in configs)
+        return tuple((c.name, given(c)) for c in configs)
 
     return await _alter(ctx, request, values, replace_all=True)
 
@@ -196,31 +195,3 @@ def _check_resource(kind: int, name: str, values: _Values) -> None:
             raise InvalidRequestError(
                 f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
             )
-
-
-def _not_null(config: Any) -> str:
-    if config.value is None:
-        raise InvalidRequestError(f"Null value not supported for : {config.name}")
-    return str(config.value)
-
-
-def _operation(ctx: RequestContext, kind: int, name: str, config: Any) -> tuple[str, str | None]:
-    """The override that one operation amounts to."""
-    operation = config.config_operation
-    if operation == DELETE:
-        return config.name, None
-    if operation == SET:
-        return config.name, _not_null(config)
-    if operation not in (APPEND, SUBTRACT):
-        raise InvalidRequestError(f"operation {operation} on {config.name}: expected 0 to 3")
-    found = {e.key.name: e for e in _entries(ctx, kind, name)}.get(config.name)
-    if found is None or found.key.type is not ConfigType.LIST:
-        word = "APPEND" if operation == APPEND else "SUBTRACT"
-        raise ConfigError(f"Can't {word} to key {config.name} because its type is not LIST.")
-    items = [v for v in (found.value or "").split(",") if v]
-    given = [v.strip() for v in _not_null(config).split(",") if v.strip()]
-    if operation == APPEND:
-        items += [v for v in given if v not in items]
-    else:
-        items = [v for v in items if v not in given]
-    return config.name, ",".join(items)
