@@ -145,7 +145,7 @@ class Segment:
         """The open file; opens it: not on the loop."""
         handle = self._handle
         if handle is None:
-            handle = self._handle = self._files.open(self._stem + LOG)
+            handle = self._handle = self._files.open(self.path(LOG))
         return handle
 
     @property
@@ -237,7 +237,7 @@ class Segment:
     def sync_batches(self) -> None:
         """As ``flush``, by a descriptor of its own: on any thread. A segment that was deleted meanwhile is fine."""
         try:
-            handle = self._files.open(self._stem + LOG)
+            handle = self._files.open(self.path(LOG))
         except FileNotFoundError:
             return
         handle.fsync()
