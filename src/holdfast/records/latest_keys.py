@@ -31,12 +31,12 @@ def known_as(key: bytes) -> bytes:
 class Selection(NamedTuple):
     """What of a batch stays.
 
-    ``spans``: (start, end) of runs of records in the payload. ``max_delta``: the largest timestamp delta of the records
+    ``spans``: (start, end) of runs of records in the payload. ``kept``: how many records. ``max_delta``: the largest timestamp delta of the records
     that stay. ``tombstones``: some of those have no value.
     """
 
     spans: list[tuple[int, int]]
-    count: int
+    kept: int
     max_delta: int
     tombstones: bool
 
@@ -169,7 +169,8 @@ def select(
 
 def keyless(data: bytes, count: int, most: int) -> tuple[int, list[int]]:
     """How many of the records have no key, and the numbers of the first ``most`` of them. InvalidRecordError."""
-    found, numbers, at = 0, [], 0
+    found, at = 0, 0
+    numbers: list[int] = []
     try:
         for number in range(count):
             size, at = _unsigned(data, at)

@@ -156,11 +156,11 @@ class BatchFilter:
         stays = select(
             payload, start, count, header.base_offset, self._keys.latest, keep_tombstones=keep_tombstones
         )
-        self.kept += stays.count
-        if not stays.count:
+        self.kept += stays.kept
+        if not stays.kept:
             return None
         set_horizon = stays.tombstones and horizon is None
-        if stays.count == count and not set_horizon:
+        if stays.kept == count and not set_horizon:
             return WHOLE
         return self._rebuilt(header, payload, stays, self._horizon if set_horizon else None)
 
@@ -182,7 +182,7 @@ class BatchFilter:
             attributes=attributes,
             base_timestamp=base,
             max_timestamp=newest,
-            record_count=stays.count,
+            record_count=stays.kept,
         )
         HEADER.pack_into(out, 0, *changed)
         out[HEADER_SIZE:] = body

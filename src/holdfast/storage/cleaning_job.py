@@ -21,7 +21,7 @@ from holdfast.storage.cleaning_filter import WHOLE, BatchFilter, Keys, LastOfPro
 from holdfast.storage.cleaning_rules import Source, grouped
 from holdfast.storage.files import FileHandle, FileSystem
 from holdfast.storage.segment import Placed, Segment
-from holdfast.storage.segment_names import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
+from holdfast.storage.segment_names import CLEANED, DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
 
 WRITE_BYTES: Final = 1 << 20
 SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
@@ -148,8 +148,11 @@ def _batches(
     try:
         position, wanted = 0, order.read_bytes
         while position < size:
-            data = handle.pread(min(wanted, size - position), position)
-            pace(len(data))
+            wanted = min(wanted, size - position)
+            data = handle.pread(wanted, position)
+            if len(data) < wanted:
+                raise CorruptRecordError(f"{path} ends at {position + len(data)}: expected {size} bytes")
+            pace(wanted)
             at, end = 0, len(data)
             while end - at >= HEADER_SIZE:
                 header = parse_header(data, at)
@@ -248,6 +251,17 @@ def discard(files: FileSystem, path: str, base_offset: Offset) -> None:
     """Remove what a cleaning has written of a segment and is of no use."""
     for suffix in SUFFIXES:
         files.unlink(f"{path}/{segment_name(base_offset)}{suffix}{CLEANED}")
+
+
+def set_aside(files: FileSystem, path: str) -> list[str]:
+    """Give all that a cleaning of the log at ``path`` has left another name, by which every start takes it for garbage;
+    the paths, to be removed: not at once, for a large file takes its time."""
+    paths = []
+    for name in files.listdir(path):
+        if name.endswith(CLEANED):
+            paths.append(f"{path}/{name}{DELETED}")
+            files.rename(f"{path}/{name}", paths[-1])
+    return paths
 
 
 def _index_bytes(files: FileSystem, path: str, base_offset: Offset) -> int:

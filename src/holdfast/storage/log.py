@@ -11,8 +11,8 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from holdfast.model.config import LogConfig
@@ -20,11 +20,11 @@ from holdfast.model.errors import KafkaStorageError, LogAppendError, OffsetOutOf
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.batch import BatchHeader
 from holdfast.storage import partition_metadata
+from holdfast.storage.cleaned_log import CleanedLog
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
-from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
 from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
@@ -37,7 +37,7 @@ __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 log = logging.getLogger(__name__)
 
 
-class Log(ReadableLog):
+class Log(CleanedLog):
     """One replica on one disk. See the module for who may call what."""
 
     __slots__ = (
@@ -70,6 +70,7 @@ class Log(ReadableLog):
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
+        self.cleaned_offset = None
         self.cuts: list[tuple[Offset, bool]] | None = None
         """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
@@ -88,6 +89,7 @@ class Log(ReadableLog):
         now_ms: TimestampMs,
         recovery_point: Offset = 0,
         log_start_offset: Offset | None = None,
+        cleaned_offset: Offset | None = None,
         suspect: Suspect | None = None,
     ) -> "Log":
         """The log in its directory, made if it is missing, recovered if the last stop was not clean.
@@ -123,9 +125,10 @@ class Log(ReadableLog):
                     now_ms=now_ms,
                     recovery_point=recovery_point,
                     log_start_offset=log_start_offset,
+                    cleaned_offset=cleaned_offset,
                 )
         log = cls(directory, path, topic_partition, topic_id, config, parts)
-        log.is_torn = is_torn
+        log.is_torn, log.cleaned_offset = is_torn, cleaned_offset
         return log
 
     def release(self) -> None:
@@ -449,17 +452,6 @@ class Log(ReadableLog):
         self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
         self._publish(view.start_offset, end_offset)
 
-    @contextmanager
-    def _all_or_failed(self) -> Iterator[None]:
-        """Around a change of several files: after an error in the middle nobody knows what is there, so this log is
-        used no more (K18-03), whatever the error was."""
-        try:
-            with self.guard():
-                yield
-        except KafkaStorageError as e:
-            self.dir.fail_log(self, e)
-            raise
-
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         if self.cuts is not None:
@@ -483,6 +475,7 @@ class Log(ReadableLog):
     def _lower_recovery_point(self, offset: Offset) -> None:
         """The checkpoint must not say that what will be written after ``offset`` is synced."""
         lowered, self.recovery_point = offset < self.recovery_point, min(offset, self.recovery_point)
+        self._forget_cleaned(offset)
         if lowered and self.dir.on_recovery_points_lowered is not None:
             self.dir.on_recovery_points_lowered()
 

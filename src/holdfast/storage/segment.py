@@ -243,11 +243,11 @@ class Segment:
         handle.fsync()
         handle.close()
 
-    def delete_files(self) -> list[str]:
+    def delete_files(self, *, keep_snapshot: bool = False) -> list[str]:
         """Rename the files to ``.deleted``, so that a crash finds them as garbage; the new names."""
         self._handle = None
         renamed = []
-        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
+        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, *(() if keep_snapshot else (SNAPSHOT,))):
             path = self.path(suffix)
             try:
                 self._files.rename(path, path + DELETED)
