@@ -22,8 +22,8 @@ NO_TIMESTAMP_DELTA: Final = -(1 << 63)
 
 
 def known_as(key: bytes) -> bytes:
-    """How a key is remembered: a short one as it is, a long one by its hash of 160 bits. No key has the form of another:
-    one that is as long as a hash is hashed, too."""
+    """How a key is remembered: a short one as it is, a long one by its hash of 160 bits, and so is one that is as long
+    as a hash: no key has the form of another."""
     size = len(key)
     return blake2b(key, digest_size=_DIGEST).digest() if size > _LONG or size == _DIGEST else key
 
@@ -31,8 +31,8 @@ def known_as(key: bytes) -> bytes:
 class Selection(NamedTuple):
     """What of a batch stays.
 
-    ``spans``: (start, end) of runs of records in the payload. ``kept``: how many records. ``max_delta``: the largest timestamp delta of the records
-    that stay. ``tombstones``: some of those have no value.
+    ``spans``: (start, end) of runs of records in the payload. ``kept``: how many records. ``max_delta``: their largest
+    timestamp delta. ``tombstones``: some of them have no value.
     """
 
     spans: list[tuple[int, int]]
@@ -194,9 +194,7 @@ def keyless(data: bytes, count: int, most: int) -> tuple[int, list[int]]:
     return found, numbers
 
 
-def restamped(
-    data: bytes, spans: list[tuple[int, int]], shift: TimestampMs, fixed: TimestampMs | None
-) -> bytearray:
+def restamped(data: bytes, spans: list[tuple[int, int]], shift: TimestampMs, fixed: TimestampMs | None) -> bytearray:
     """The records of ``spans`` with ``shift`` added to each timestamp delta; ``fixed``: the delta of all of them."""
     out = bytearray()
     for at, end in spans:

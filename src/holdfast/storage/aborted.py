@@ -2,53 +2,22 @@
 marker ends one whose batches are still there.
 
 Owns Kafka's rules for markers (KAFKA-8522): a marker is never superseded by key. It stays while a batch of its
-transaction is in the log, and then as long as a tombstone. No disk here; the entries are those of ``.txnindex``.
+transaction is in the log, and then as long as a tombstone. No disk here; the entries are those of
+``.txnindex`` files (txn_index.py).
 """
 
 from collections import deque
 from collections.abc import Iterable
-from struct import Struct
-from typing import Final, NamedTuple
 
-from holdfast.model.errors import CorruptRecordError
-from holdfast.model.types import Offset
 from holdfast.records.batch import BatchHeader
-
-_ENTRY: Final = Struct(">hqqqq")
-_VERSION: Final = 0
-_KEY: Final = Struct(">hh")
-_ABORT: Final = 0
-_COMMIT: Final = 1
-
-
-class AbortedTransaction(NamedTuple):
-    """An entry of a ``.txnindex`` file. ``last_offset``: of its marker."""
-
-    producer_id: int
-    first_offset: Offset
-    last_offset: Offset
-    last_stable_offset: Offset
-
-    def encode(self) -> bytes:
-        """As in the file."""
-        return _ENTRY.pack(_VERSION, *self)
-
-
-def decode_aborted(data: bytes) -> list[AbortedTransaction]:
-    """The entries of a file; what a crash left half written at its end is no entry. CorruptRecordError: another
-    version."""
-    found = []
-    for version, *rest in _ENTRY.iter_unpack(data[: len(data) - len(data) % _ENTRY.size]):
-        if version != _VERSION:
-            raise CorruptRecordError(f"an entry of version {version} in a transaction index: expected {_VERSION}")
-        found.append(AbortedTransaction(*rest))
-    return found
+from holdfast.records.markers import EndMarker
+from holdfast.storage.txn_index import AbortedTxn
 
 
 class _Ongoing:
     __slots__ = ("is_seen", "transaction")
 
-    def __init__(self, transaction: AbortedTransaction) -> None:
+    def __init__(self, transaction: AbortedTxn) -> None:
         self.transaction = transaction
         self.is_seen = False
         """A batch of it was read."""
@@ -60,11 +29,11 @@ class Transactions:
 
     __slots__ = ("_aborted", "_committed", "_waiting", "kept")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._waiting = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._aborted: dict[int, _Ongoing] = {}
         self._committed: set[int] = set()
-        self.kept: list[AbortedTransaction] = []
+        self.kept: list[AbortedTxn] = []
 
     def _begin(self, header: BatchHeader) -> None:
         while self._waiting and self._waiting[0].first_offset <= header.last_offset:
@@ -87,31 +56,22 @@ class Transactions:
         ongoing.is_seen = True
         return True
 
-    def is_marker_of_nothing(self, header: BatchHeader, key: bytes | None) -> bool:
-        """Whether nothing is left of the transaction that a control batch ends. ``key``: of its record; None: it was
-        emptied by an earlier cleaning."""
+    def is_marker_of_nothing(self, header: BatchHeader, marker: EndMarker | None) -> bool:
+        """Whether nothing is left of the transaction that a control batch ends. ``marker``: what it says; None: nothing
+        that is known, or it was emptied by an earlier cleaning."""
         self._begin(header)
-        if key is None:
-            return True
-        if len(key) < _KEY.size:
-            raise CorruptRecordError(f"the marker at offset {header.base_offset} has the key {key!r}")
-        kind = _KEY.unpack_from(key)[1]
-        if kind == _ABORT:
+        if marker is None:
+            return not header.record_count
+        seen = header.producer_id in self._committed
+        self._committed.discard(header.producer_id)
+        if not marker.is_commit:
             ongoing = self._aborted.pop(header.producer_id, None)
             if ongoing is not None and ongoing.is_seen:
                 self.kept.append(ongoing.transaction)
                 return False
-            if header.producer_id in self._committed:  # the index does not know it: better one marker too many
-                self._committed.discard(header.producer_id)
-                return False
-            return True
-        if kind == _COMMIT:
-            seen = header.producer_id in self._committed
-            self._committed.discard(header.producer_id)
-            return not seen
-        return False
+        return not seen  # also of an abort that the index does not know: better a marker too many
 
-    def take_kept(self) -> list[AbortedTransaction]:
+    def take_kept(self) -> list[AbortedTxn]:
         """``kept``, told once."""
         kept, self.kept = self.kept, []
         return kept

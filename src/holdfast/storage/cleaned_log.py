@@ -20,7 +20,8 @@ from holdfast.model.types import Offset, TimestampMs
 from holdfast.storage.cleaning_job import CleanedSegment
 from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.segment import Segment
-from holdfast.storage.segment_names import CLEANED, SWAP, segment_name
+from holdfast.storage.segment_names import CLEANED, SWAP, TXN_INDEX, segment_name
+from holdfast.storage.txn_index import NO_ABORTS
 
 
 class Planned(NamedTuple):
@@ -75,6 +76,7 @@ class CleanedLog(ReadableLog):
             made = Segment(self.dir.files, self.path, one.base_offset, created_ms=now_ms)
             made.size = one.size
             made.max_timestamp, made.max_timestamp_offset = one.max_timestamp, one.max_timestamp_offset
+            made.aborts = None if TXN_INDEX in one.suffixes else NO_ABORTS
             self._segments.exchange(at, going, made, now_ms)
             for suffix in reversed(one.suffixes):  # the batches first: what has its name when they have is kept
                 self._rename(one, suffix + SWAP, suffix)

@@ -1,4 +1,4 @@
-"""What stays of a batch when its log is cleaned (log compaction): all of it, some records, its header alone, or nothing.
+"""What stays of a batch when its log is cleaned (log compaction): all, some records, its header alone, or nothing.
 
 Owns the rules, which are Kafka's, and the bytes of what stays. No disk, no clock. A log is gone through twice: ``Keys``
 takes the newest offset of each key from what came since the last cleaning, then ``BatchFilter`` judges every batch of
@@ -32,7 +32,7 @@ from holdfast.records.batch import (
 )
 from holdfast.records.compression import DEFAULT_LIMIT, Codec, compress, decompress
 from holdfast.records.latest_keys import Latest, Selection, note_keys, restamped, select
-from holdfast.records.record import decode_batch
+from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage.aborted import Transactions
 
 KEY_BYTES: Final = 160
@@ -69,7 +69,7 @@ class Keys:
         """The next batch; False, and it is not taken, if the memory is full. CorruptRecordError."""
         _check(data, at, header)
         if header.is_control:
-            self._transactions.is_marker_of_nothing(header, _marker_key(data, at, header))
+            self._transactions.is_marker_of_nothing(header, _marker(data, at, header))
         elif not self._transactions.is_aborted(header) and header.last_offset >= self.first:
             if len(self.latest) >= self.most:
                 return False
@@ -129,7 +129,7 @@ class BatchFilter:
         return header.is_control and header.producer_epoch == last.epoch
 
     def _filter_marker(self, data: bytes, at: int, header: BatchHeader) -> bytes | None:
-        is_of_nothing = self._transactions.is_marker_of_nothing(header, _marker_key(data, at, header))
+        is_of_nothing = self._transactions.is_marker_of_nothing(header, _marker(data, at, header))
         if not header.record_count:
             return None
         if not is_of_nothing:
@@ -153,9 +153,7 @@ class BatchFilter:
         horizon = _horizon_of(header)
         keep_tombstones = horizon is None or self._now_ms < horizon
         payload, start = _payload(data, at, header)
-        stays = select(
-            payload, start, count, header.base_offset, self._keys.latest, keep_tombstones=keep_tombstones
-        )
+        stays = select(payload, start, count, header.base_offset, self._keys.latest, keep_tombstones=keep_tombstones)
         self.kept += stays.kept
         if not stays.kept:
             return None
@@ -208,10 +206,8 @@ def _payload(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int]:
     return data[start:end], 0
 
 
-def _marker_key(data: bytes, at: int, header: BatchHeader) -> bytes | None:
-    if not header.record_count:
-        return None
-    return decode_batch(memoryview(data)[at : at + header.size])[0].key or b""
+def _marker(data: bytes, at: int, header: BatchHeader) -> EndMarker | None:
+    return decode_marker(memoryview(data)[at : at + header.size], header)
 
 
 def _emptied(header: BatchHeader) -> bytes:

@@ -16,12 +16,13 @@ from typing import Any, Final, NamedTuple
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
-from holdfast.storage.aborted import AbortedTransaction, Transactions, decode_aborted
+from holdfast.storage.aborted import Transactions
 from holdfast.storage.cleaning_filter import WHOLE, BatchFilter, Keys, LastOfProducer
 from holdfast.storage.cleaning_rules import Source, grouped
 from holdfast.storage.files import FileHandle, FileSystem
 from holdfast.storage.segment import Placed, Segment
 from holdfast.storage.segment_names import CLEANED, DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
+from holdfast.storage.txn_index import AbortedTxn, TxnIndex
 
 WRITE_BYTES: Final = 1 << 20
 SUFFIXES: Final = (INDEX, TIME_INDEX, TXN_INDEX, LOG)
@@ -37,14 +38,14 @@ class CleaningOrder:
     """What is to be cleaned, and how.
 
     ``sources``: (base offset, bytes) of the log's segments up to ``end``, where the first one begins that stays as it
-    is. ``later``: base offsets of those from there on, whose transaction indexes count, too. ``producers``: id ->
+    is. ``aborted``: all transactions of the log that were aborted, also those that end after it. ``producers``: id ->
     (offset of its last record or None, epoch). ``most_keys``: that may be remembered.
     """
 
     path: str
     sources: list[tuple[Offset, int]]
     end: Offset
-    later: list[Offset]
+    aborted: list[AbortedTxn]
     first_dirty: Offset
     producers: dict[int, tuple[Offset | None, int]]
     now_ms: TimestampMs
@@ -64,6 +65,7 @@ class CleaningOrder:
         """What ``encode`` made."""
         told: dict[str, Any] = json.loads(data)
         told["sources"] = [tuple(each) for each in told["sources"]]
+        told["aborted"] = [AbortedTxn(*each) for each in told["aborted"]]
         told["producers"] = {int(pid): tuple(last) for pid, last in told["producers"].items()}
         return cls(**told)
 
@@ -100,21 +102,16 @@ class _CleanedFile(Segment):
         return super().path(suffix) + CLEANED
 
 
-def clean(
-    files: FileSystem, order: CleaningOrder, made: Callable[[CleanedSegment], None], pace: Pace
-) -> CleaningStats:
+def clean(files: FileSystem, order: CleaningOrder, made: Callable[[CleanedSegment], None], pace: Pace) -> CleaningStats:
     """Do it. ``made`` is called with each segment that was written, which is on the device by then. OSError,
     CorruptRecordError, InvalidRecordError."""
-    every = _aborted(files, order)
-    keys = Keys(order.first_dirty, order.most_keys, Transactions(every))
+    keys = Keys(order.first_dirty, order.most_keys, Transactions(order.aborted))
     end = _remember(files, order, keys, pace)
-    sources = [
-        Source(base, size, _index_bytes(files, order.path, base)) for base, size in order.sources if base < end
-    ]
+    sources = [Source(base, size, _index_bytes(files, order.path, base)) for base, size in order.sources if base < end]
     following = [base for base, _ in order.sources if base >= end]
     groups = grouped(sources, following[0] if following else order.end, order.segment_bytes, order.segment_index_bytes)
     producers = {pid: LastOfProducer(*last) for pid, last in order.producers.items()}
-    transactions = Transactions(every)
+    transactions = Transactions(order.aborted)
     judge = BatchFilter(keys, transactions, producers, order.now_ms, order.delete_retention_ms)
     read = written = 0
     for group in groups:
@@ -219,7 +216,7 @@ def _finish(
     order: CleaningOrder,
     group: Sequence[Source],
     out: Segment,
-    kept: Sequence[AbortedTransaction],
+    kept: Sequence[AbortedTxn],
     *,
     is_same: bool,
 ) -> CleanedSegment:
@@ -232,7 +229,10 @@ def _finish(
     out.become_inactive()
     suffixes = list(SUFFIXES)
     if kept:
-        _put(files.open(out.path(TXN_INDEX), create=True), b"".join(each.encode() for each in kept))
+        index = TxnIndex()
+        for txn in kept:
+            index.append(txn)
+        _put(files.open(out.path(TXN_INDEX), create=True), index.encode())
     else:
         suffixes.remove(TXN_INDEX)
     files.fsync_dir(order.path)
@@ -272,14 +272,3 @@ def _index_bytes(files: FileSystem, path: str, base_offset: Offset) -> int:
         except FileNotFoundError:
             continue
     return max(sizes)
-
-
-def _aborted(files: FileSystem, order: CleaningOrder) -> list[AbortedTransaction]:
-    found = []
-    for base in (*(base for base, _ in order.sources), *order.later):
-        try:
-            data = files.read_bytes(f"{order.path}/{segment_name(base)}{TXN_INDEX}")
-        except FileNotFoundError:
-            continue
-        found += decode_aborted(data)
-    return found

@@ -8,6 +8,7 @@ offset, the high watermark), or has a record younger than min.compaction.lag.ms.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.model.config import LogConfig
@@ -67,7 +68,7 @@ def cleanable(
     end = segments[0].base_offset
     clean = dirty = 0
     is_overdue = False
-    for each, following in zip(segments, segments[1:], strict=False):
+    for each, following in pairwise(segments):
         is_dirty = following.base_offset > first_dirty
         if following.base_offset > stable:
             break
@@ -82,9 +83,7 @@ def cleanable(
     return Cleanable(first_dirty, end, clean, dirty, is_overdue)
 
 
-def _is_overdue(
-    segment: S, config: LogConfig, now_ms: TimestampMs, first_of: Callable[[S], TimestampMs]
-) -> bool:
+def _is_overdue(segment: S, config: LogConfig, now_ms: TimestampMs, first_of: Callable[[S], TimestampMs]) -> bool:
     """A log is cleaned once its oldest dirty record has waited for max.compaction.lag.ms."""
     if config.max_compaction_lag_ms >= now_ms or not segment.size:
         return False

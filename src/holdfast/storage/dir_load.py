@@ -127,7 +127,7 @@ def _load(
     with directory.guard():
         mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean, found.broker_epoch = checkpoints.read_clean_shutdown(files, mark)
-        for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK, checkpoints.CLEANER):
+        for name in checkpoints.OFFSETS:
             found.checkpoints[name] = checkpoints.read_offsets(files, f"{path}/{name}")
         recovery_points = found.checkpoints[checkpoints.RECOVERY_POINT]
         starts = found.checkpoints[checkpoints.LOG_START]
