@@ -2,8 +2,9 @@
 
 Owns their formats, which are Kafka's: ``recovery-point-offset-checkpoint`` (all before it is on the
 device), ``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks),
-``cleaner-offset-checkpoint`` (all before it is compacted) and ``.kafka_cleanshutdown``. A checkpoint is version 0, the
-number of lines, and a line "topic partition offset" each. Always written as a whole (tmp, fsync, rename, fsync of the directory). A file that cannot be parsed
+``cleaner-offset-checkpoint`` (all before it is compacted) and ``.kafka_cleanshutdown``. A checkpoint is version 0,
+the number of lines, and a line "topic partition offset" each. Always written as a whole (tmp, fsync, rename, fsync
+of the directory). A file that cannot be parsed
 counts as missing: recovery is the answer to that, never a crash; an I/O error is not swallowed here.
 """
 
