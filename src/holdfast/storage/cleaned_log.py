@@ -25,9 +25,10 @@ from holdfast.storage.txn_index import NO_ABORTS
 
 
 class Planned(NamedTuple):
-    """Segments that are being cleaned, as they were when that began."""
+    """Segments that are being cleaned, and how often their log had been cut when that began."""
 
     segments: Sequence[Segment]
+    cuts: int
 
     def made_into(self, one: CleanedSegment) -> list[Segment]:
         """Those that ``one`` was made of."""
@@ -36,11 +37,13 @@ class Planned(NamedTuple):
 
 
 class CleanedLog(ReadableLog):
-    """See the module's docstring. ``cleaned_offset``: all before it is clean; None: not known."""
+    """See the module's docstring. ``cleaned_offset``: all before it is clean; None: not known. ``times_cut``: since it
+    was opened."""
 
-    __slots__ = ("cleaned_offset",)
+    __slots__ = ("cleaned_offset", "times_cut")
 
     cleaned_offset: Offset | None
+    times_cut: int
 
     def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
         """The new picture for the loop."""
@@ -48,6 +51,7 @@ class CleanedLog(ReadableLog):
 
     def _forget_cleaned(self, offset: Offset) -> None:
         """The log is cut at ``offset``: what comes next there is not clean."""
+        self.times_cut += 1
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(offset, self.cleaned_offset)
 
@@ -66,7 +70,7 @@ class CleanedLog(ReadableLog):
         """Have a cleaned segment take the place of those that it was made of. False if the log was cut or lost some of
         them meanwhile: then its files are of no use."""
         going = planned.made_into(one)
-        at = self._place_of(going)
+        at = self._place_of(going) if planned.cuts == self.times_cut else None
         if at is None:
             return False
         if one.is_same:
@@ -82,6 +86,11 @@ class CleanedLog(ReadableLog):
                 self._rename(one, suffix + SWAP, suffix)
             self._publish(self.view.start_offset, self.view.end_offset)
         return True
+
+    def note_cleaned(self, planned: Planned, end: Offset) -> None:
+        """A cleaning is over: all before ``end`` is clean, unless the log was cut meanwhile."""
+        if planned.cuts == self.times_cut:
+            self.cleaned_offset = end
 
     def _place_of(self, going: Sequence[Segment]) -> int | None:
         """The number of the first of them, if they are all there, one after the other, and none is written to."""

@@ -82,4 +82,4 @@ def plan(
         most_keys=settings.most_keys,
         read_bytes=settings.read_bytes,
     )
-    return Planned(segments), order
+    return Planned(segments, each.times_cut), order

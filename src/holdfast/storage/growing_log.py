@@ -56,7 +56,7 @@ class GrowingLog(CleanedLog):
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
-        self.cleaned_offset = None
+        self.cleaned_offset, self.times_cut = None, 0
         self.cuts: list[tuple[Offset, bool]] | None = None
         """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right

@@ -26,7 +26,7 @@ def clean_log(
         assert log.swap(planned[0], one, now_ms)
 
     stats = clean(files, planned[1], made, lambda size: None)
-    log.cleaned_offset = stats.end
+    log.note_cleaned(planned[0], stats.end)
     return stats
 
 
