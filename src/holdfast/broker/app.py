@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.admission import Admission
+from holdfast.broker.cleaner import LogCleaner
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.coordinator_host import Coordinators
 from holdfast.broker.cordons import Cordons
@@ -244,6 +245,7 @@ class Broker:
             resolve=self.metadata.resolve,
         )
         self.moves = Moves(self)
+        self.cleaner = LogCleaner(self)
         self.topic_notes = TopicNotes(self)
         self.housekeeping = Housekeeping(self)
         self.dispatcher = Dispatcher(self)
@@ -342,6 +344,7 @@ class Broker:
         dynamic_config.apply(self)
         if changed or configured - self.metadata.topic_configs.keys():
             dynamic_config.limit_replication(self)
+            self.cleaner.wake()
         back = self.metadata.brokers.keys() - alive
         if back:
             self.replicas.brokers_are_back(back, self.now_ms())

@@ -12,6 +12,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.replication.throttle import Side, throttled_partitions
 
 if TYPE_CHECKING:
+    from holdfast.broker.cleaner import LogCleaner
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
@@ -38,6 +39,7 @@ class ConfiguredHost(Protocol):
     logs: LogManager
     moves: Moves
     cordons: Cordons
+    cleaner: LogCleaner
     server: Server
     replicas: LocalReplicas
 
@@ -65,6 +67,7 @@ def apply(broker: ConfiguredHost) -> None:
         broker.logs.update_config(topic, broker.log_config(topic))
     broker.moves.configured()
     broker.cordons.apply()
+    broker.cleaner.wake()
     broker.server.max_connections = config.int("max.connections")
     limit_replication(broker)
 

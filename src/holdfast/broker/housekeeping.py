@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from holdfast.broker.cleaner import LogCleaner
     from holdfast.broker.disks import Disks
     from holdfast.broker.topic_notes import TopicNotes
     from holdfast.model.config import BrokerConfig
@@ -43,6 +44,7 @@ class HousekeepingHost(Protocol):
     replicas: LocalReplicas
     disks: Disks
     topic_notes: TopicNotes
+    cleaner: LogCleaner
 
     def now_ms(self) -> int: ...
 
@@ -69,6 +71,7 @@ class Housekeeping:
         )
         self._every("retention", retention_ms, self._retain, first_ms=min(first_ms, retention_ms))
         self._every("producers", config.int("producer.id.expiration.check.interval.ms"), self._expire_producers)
+        self._broker.cleaner.start()
         self._every("probe", config.int("log.dir.probe.interval.ms"), self._broker.disks.probe)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], None], first_ms: int | None = None) -> None:
@@ -114,5 +117,6 @@ class Housekeeping:
     def close(self) -> None:
         """Stop all timers."""
         self._closed = True
+        self._broker.cleaner.close()
         for timer in self._timers.values():
             timer.cancel()

@@ -22,6 +22,7 @@ from holdfast.replication.types import Role
 from holdfast.storage.dir_state import DirState
 
 if TYPE_CHECKING:
+    from holdfast.broker.cleaner import CleanerReading, LogCleaner
     from holdfast.broker.controller_loop import ControllerLoop
     from holdfast.broker.disks import Disks
     from holdfast.broker.metadata_cache import MetadataCache
@@ -44,6 +45,7 @@ class MeasuredHost(Protocol):
     server: Server
     disks: Disks
     moves: Moves
+    cleaner: LogCleaner
     store: MetadataStore
     controller: ControllerLoop | None
 
@@ -94,6 +96,7 @@ class Reading:
     """Since the broker started."""
     dirs: tuple[DirReading, ...] = ()
     moves: tuple[MoveReading, ...] = ()
+    cleaner: CleanerReading | None = None
     metadata_copies: tuple[CopyState, ...] = ()
     """Empty where the broker is not the controller."""
 
@@ -138,6 +141,7 @@ async def read(broker: MeasuredHost) -> Reading:
         fetch_session_evictions=broker.fetch_sessions.evictions,
         dirs=tuple(_dirs(broker)),
         moves=tuple(_moves(broker)),
+        cleaner=broker.cleaner.read(),
         metadata_copies=tuple(broker.store.copies()),
     )
 
@@ -174,6 +178,7 @@ def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:
 
 # -- writing -------------------------------------------------------------------------------------------------------
 
+_CLEANER, _CLEANERS = "kafka.log:type=LogCleaner,name=", "kafka.log:type=LogCleanerManager,name="
 _MANAGER, _LOGS, _CONTROLLER, _SESSIONS = (
     "kafka.server:type=ReplicaManager,name=",
     "kafka.log:type=LogManager,name=",
@@ -200,7 +205,8 @@ _NUMBERS: Final = (
 def kafka_name(mbean: str) -> str:
     """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``."""
     domain, _, rest = mbean.partition(":")
-    return "_".join((*domain.split("."), *(part.partition("=")[2] for part in rest.split(",")))).lower()
+    name = "_".join((*domain.split("."), *(part.partition("=")[2] for part in rest.split(","))))
+    return name.lower().replace("-", "_")
 
 
 def families(reading: Reading) -> Iterator[Any]:
@@ -225,6 +231,8 @@ def families(reading: Reading) -> Iterator[Any]:
     yield from _dir_families(reading.dirs)
     yield from _move_families(reading.moves)
     yield from _metadata_families(reading.metadata_copies)
+    if reading.cleaner is not None:
+        yield from _cleaner_families(reading.cleaner)
     name = f"{_SESSIONS}IncrementalFetchSessionEvictions"
     evictions = Counter(kafka_name(name), f"{name}PerSec. Fetch sessions that lost their slot to another one.")
     evictions.add_metric([], reading.fetch_session_evictions)
@@ -280,6 +288,30 @@ def _move_families(moves: tuple[MoveReading, ...]) -> Iterator[Any]:
         lag.add_metric(values, move.lag)
         rate.add_metric(values, move.bytes_per_s)
     yield from (count, lag, rate)
+
+
+def _cleaner_families(reading: CleanerReading) -> Iterator[Any]:
+    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+
+    for where, name, value, meaning in (
+        (_CLEANER, "cleaner-recopy-percent", reading.recopy_percent, "What stayed of the bytes, last time."),
+        (_CLEANER, "max-clean-time-secs", reading.last_clean_s, "How long the last cleaning of a log took."),
+        (_CLEANER, "max-buffer-utilization-percent", reading.buffer_percent, "How full of keys its memory was."),
+        (_CLEANERS, "max-dirty-percent", reading.max_dirty_percent, "Of the dirtiest compacted log, when last looked."),
+    ):
+        gauge = Gauge(kafka_name(where + name), f"{where}{name}. {meaning}")
+        gauge.add_metric([], value)
+        yield gauge
+    for number, name, meaning in (
+        (1, "uncleanable-partitions-count", "Logs that cannot be cleaned: their records are damaged."),
+        (2, "uncleanable-bytes", "Their bytes that would be cleaned."),
+    ):
+        gauge = Gauge(
+            kafka_name(_CLEANERS + name), f"{_CLEANERS}{name},logDirectory=PATH. {meaning}", labels=["logDirectory"]
+        )
+        for each in reading.uncleanable:
+            gauge.add_metric([each[0]], float(each[number]))
+        yield gauge
 
 
 def _metadata_families(copies: tuple[CopyState, ...]) -> Iterator[Any]:

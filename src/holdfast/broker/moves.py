@@ -95,6 +95,8 @@ class Moves:
         self.switches = 0
         """Moves that were finished since the start."""
         self.bytes_copied = 0
+        self.on_begin: Callable[[TopicPartition], None] = lambda tp: None
+        """A move begins: its log is not to be cleaned from now on (K113-09)."""
         broker.logs.on_deleted = self._deleted
 
     # -- wishes ------------------------------------------------------------------------------------------------
@@ -154,6 +156,7 @@ class Moves:
             return
         for left in self._broker.logs.copies.take(tp):
             self._broker.logs.remove_future(left)
+        self.on_begin(tp)
         move = self._moves[tp] = Move(current, target, self, found)
         move.start()
 
@@ -327,6 +330,10 @@ class Moves:
             )
             for tp, m in self._moves.items()
         ]
+
+    def is_moving(self, tp: TopicPartition) -> bool:
+        """Whether the replica is on its way to another directory."""
+        return tp in self._moves or tp in self._next
 
     def being_made(self, path: str) -> list[TopicPartition]:
         """Replicas that will have a copy on the directory in a moment."""

@@ -190,9 +190,12 @@ class CheckpointWriter:
         recovery_points: dict[TopicPartition, Offset] = {}
         starts: dict[TopicPartition, Offset] = {}
         marks: dict[TopicPartition, Offset] = {}
+        cleaned: dict[TopicPartition, Offset] = {}
         for each in self._logs.logs_in(directory):
             tp, view = each.topic_partition, each.view
             recovery_points[tp] = each.recovery_point
+            if each.cleaned_offset is not None and each.config.compact:
+                cleaned[tp] = each.cleaned_offset
             if view.start_offset > view.segments[0].base_offset:
                 starts[tp] = view.start_offset
             mark = high_watermarks.get(tp, self._logs.held.mark_of(tp))
@@ -206,6 +209,7 @@ class CheckpointWriter:
             checkpoints.RECOVERY_POINT: recovery_points,
             checkpoints.LOG_START: starts,
             checkpoints.HIGH_WATERMARK: marks,
+            checkpoints.CLEANER: cleaned,
         }
 
     def write(self, directory: LogDir, values: Values) -> None:

@@ -1,9 +1,10 @@
-"""The small text files of a log directory: three offset checkpoints and the mark of a clean shutdown.
+"""The small text files of a log directory: four offset checkpoints and the mark of a clean shutdown.
 
 Owns their formats, which are Kafka's: ``recovery-point-offset-checkpoint`` (all before it is on the
-device), ``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks) and
-``.kafka_cleanshutdown``. A checkpoint is version 0, the number of lines, and a line "topic partition offset"
-each. Always written as a whole (tmp, fsync, rename, fsync of the directory). A file that cannot be parsed
+device), ``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` (high watermarks),
+``cleaner-offset-checkpoint`` (all before it is compacted) and ``.kafka_cleanshutdown``. A checkpoint is version 0,
+the number of lines, and a line "topic partition offset" each. Always written as a whole (tmp, fsync, rename, fsync
+of the directory). A file that cannot be parsed
 counts as missing: recovery is the answer to that, never a crash; an I/O error is not swallowed here.
 """
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"
 HIGH_WATERMARK = "replication-offset-checkpoint"
+CLEANER = "cleaner-offset-checkpoint"
+OFFSETS = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER)
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _STAGED = ".next.tmp"

@@ -127,10 +127,11 @@ def _load(
     with directory.guard():
         mark = f"{path}/{checkpoints.CLEAN_SHUTDOWN}"
         clean, found.broker_epoch = checkpoints.read_clean_shutdown(files, mark)
-        for name in (checkpoints.RECOVERY_POINT, checkpoints.LOG_START, checkpoints.HIGH_WATERMARK):
+        for name in checkpoints.OFFSETS:
             found.checkpoints[name] = checkpoints.read_offsets(files, f"{path}/{name}")
         recovery_points = found.checkpoints[checkpoints.RECOVERY_POINT]
         starts = found.checkpoints[checkpoints.LOG_START]
+        cleaned = found.checkpoints[checkpoints.CLEANER]
         names = [classify(name) for name in sorted(files.listdir(path))]
         found.space = files.statvfs(path)
         found.note = remembered.read(files, path)
@@ -156,7 +157,7 @@ def _load(
                         _read_anew(directory, suspect, full)
                     loaded = _load_log(
                         directory, suspect, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0),
-                        starts.get(tp),
+                        starts.get(tp), cleaned.get(tp),
                     )  # fmt: skip
                     with Guard(directory, KafkaStorageError, suspect):
                         origin = moved_from(files, full)
@@ -303,6 +304,7 @@ def _load_log(
     now_ms: TimestampMs,
     recovery_point: Offset,
     start: Offset | None,
+    cleaned: Offset | None,
 ) -> Log:
     tp = suspect.topic_partition
     try:
@@ -315,6 +317,7 @@ def _load_log(
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=start,
+            cleaned_offset=cleaned,
             suspect=suspect,
         )
     except KafkaStorageError:
@@ -323,7 +326,7 @@ def _load_log(
         # The mark or the checkpoint promised too much: believe nothing but the batches.
         log.warning("%s/%s: %s; all of it is checked", directory.path, tp, e)
         return Log.open(directory, tp, None, config, clean_shutdown=False, now_ms=now_ms, log_start_offset=start,
-                        suspect=suspect)  # fmt: skip
+                        cleaned_offset=cleaned, suspect=suspect)  # fmt: skip
 
 
 def set_aside(found: Log, unique: str, why: str) -> None:

@@ -27,7 +27,7 @@ _OWN_FILES = frozenset(
         checkpoints.CLEAN_SHUTDOWN,
         incarnation.FILE_NAME,
         remembered.FILE_NAME,
-        "cleaner-offset-checkpoint",
+        checkpoints.CLEANER,
         "bootstrap.checkpoint",
         topic_configs.FILE_NAME,
         topic_configs.RECOVERED,

@@ -12,9 +12,9 @@ from holdfast.model.errors import InvalidRecordError, LogAppendError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage import partition_metadata
+from holdfast.storage.cleaned_log import CleanedLog
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_view import AppendInfo, LogView
-from holdfast.storage.readable_log import ReadableLog
 from holdfast.storage.recovery import LogParts
 from holdfast.storage.segment import Segment
 from holdfast.storage.segment_list import SegmentList
@@ -23,7 +23,7 @@ from holdfast.storage.txn_index import NO_ABORTS
 from holdfast.storage.validation import OfProducer, check_batches, place_produced
 
 
-class GrowingLog(ReadableLog):
+class GrowingLog(CleanedLog):
     """See the module's docstring."""
 
     __slots__ = (
@@ -56,6 +56,7 @@ class GrowingLog(ReadableLog):
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point
         self.last_flush_ms: TimestampMs | None = None
+        self.cleaned_offset, self.times_cut = None, 0
         self.cuts: list[tuple[Offset, bool]] | None = None
         """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
         self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right

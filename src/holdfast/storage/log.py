@@ -11,8 +11,8 @@ Invariants: start_offset <= end_offset; segments are contiguous in offsets, the 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from holdfast.model.config import LogConfig
@@ -53,6 +53,7 @@ class Log(GrowingLog):
         now_ms: TimestampMs,
         recovery_point: Offset = 0,
         log_start_offset: Offset | None = None,
+        cleaned_offset: Offset | None = None,
         suspect: Suspect | None = None,
     ) -> "Log":
         """The log in its directory, made if it is missing, recovered if the last stop was not clean.
@@ -88,9 +89,10 @@ class Log(GrowingLog):
                     now_ms=now_ms,
                     recovery_point=recovery_point,
                     log_start_offset=log_start_offset,
+                    cleaned_offset=cleaned_offset,
                 )
         log = cls(directory, path, topic_partition, topic_id, config, parts)
-        log.is_torn = is_torn
+        log.is_torn, log.cleaned_offset = is_torn, cleaned_offset
         return log
 
     def release(self) -> None:
@@ -312,17 +314,6 @@ class Log(GrowingLog):
         self.producers.committed = committed
         self._publish(view.start_offset, end_offset)
 
-    @contextmanager
-    def _all_or_failed(self) -> Iterator[None]:
-        """Around a change of several files: after an error in the middle nobody knows what is there, so this log is
-        used no more (K18-03), whatever the error was."""
-        try:
-            with self.guard():
-                yield
-        except KafkaStorageError as e:
-            self.dir.fail_log(self, e)
-            raise
-
     def truncate_fully_and_start_at(self, offset: Offset, now_ms: TimestampMs) -> None:
         """Nothing is kept; the next batch is at ``offset`` or later."""
         if self.cuts is not None:
@@ -346,6 +337,7 @@ class Log(GrowingLog):
     def _lower_recovery_point(self, offset: Offset) -> None:
         """The checkpoint must not say that what will be written after ``offset`` is synced."""
         lowered, self.recovery_point = offset < self.recovery_point, min(offset, self.recovery_point)
+        self._forget_cleaned(offset)
         if lowered and self.dir.on_recovery_points_lowered is not None:
             self.dir.on_recovery_points_lowered()
 

@@ -411,7 +411,7 @@ class LogManager:
     def switch(self, new: FutureLog, now_ms: TimestampMs) -> None:
         """The copy is the log from now on. The old one goes."""
         old = self.held.exchange(new)
-        new.config = old.config
+        new.config, new.cleaned_offset = old.config, old.cleaned_offset
         self.copies.forget(new.topic_partition)
         self.deletions.moved_away(old, new, now_ms)
 

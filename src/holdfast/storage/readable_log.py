@@ -19,7 +19,7 @@ from holdfast.storage.producer_replay import rebuild_aborts
 from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList
 from holdfast.storage.segment_names import TXN_INDEX
-from holdfast.storage.txn_index import TxnIndex, read
+from holdfast.storage.txn_index import AbortedTxn, TxnIndex, read
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +118,11 @@ class ReadableLog:
             except IndexError:  # it was cut under us
                 raise ColdRead from None
         return found
+
+    def aborted_before(self, end: Offset) -> list[AbortedTxn]:
+        """The aborted transactions that begin before ``end``; blocking."""
+        indexes = [self._load_aborts(each) for each in self.view.aborting]
+        return [txn for index in indexes for txn in index if txn.first_offset < end]
 
     def _load_aborts(self, segment: Segment) -> TxnIndex:
         """The aborted transactions of a segment, from its file or, if that is damaged, from the batches. On the dir's

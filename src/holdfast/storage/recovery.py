@@ -31,12 +31,13 @@ from holdfast.storage.segment_names import (
     TXN_INDEX,
     offset_of,
 )
+from holdfast.storage.swap_recovery import complete_swaps
 from holdfast.storage.txn_index import read
 
 log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
-_GARBAGE = (DELETED, ".tmp", ".cleaned", ".swap")
+_GARBAGE = (DELETED, ".tmp")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,8 +80,9 @@ def load_parts(
     now_ms: TimestampMs,
     recovery_point: Offset,
     log_start_offset: Offset | None,
+    cleaned_offset: Offset | None = None,
 ) -> LogParts:
-    """The log in the directory at ``path``."""
+    """The log in the directory at ``path``. ``cleaned_offset``: before it a cleaning may have left holes."""
     names = _without_garbage(files, path)
     segments = _segments(files, path, names, now_ms)
     epochs = LeaderEpochs.load(files, f"{path}/{leader_epochs.FILE_NAME}")
@@ -95,7 +97,7 @@ def load_parts(
         if not clean:
             first_checked = _first_unsynced(segments, recovery_point)
         first_base = segments[first_checked].base_offset
-        end_offset = _recover(files, path, segments, first_checked, config, now_ms, seen)
+        end_offset = _recover(files, path, segments, first_checked, config, now_ms, seen, cleaned_offset)
         names = set(files.listdir(path))
     else:
         first_base = end_offset
@@ -133,7 +135,7 @@ def load_parts(
 
 def _without_garbage(files: FileSystem, path: str) -> set[str]:
     """The names in the directory, after what a crash or a deletion left was removed."""
-    names = set(files.listdir(path))
+    names = complete_swaps(files, path)
     for name in sorted(names):
         stem, dot, suffix = name.rpartition(".")
         orphan = dot + suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem + LOG not in names
@@ -179,6 +181,7 @@ def _recover(
     config: LogConfig,
     now_ms: TimestampMs,
     seen: SeenBatches,
+    cleaned_offset: Offset | None,
 ) -> Offset:
     """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset."""
     end_offset = segments[first].base_offset
@@ -188,7 +191,9 @@ def _recover(
         good, end_offset = _check_segment(segment, now_ms, config.index_interval_bytes, seen)
         later = segments[i + 1 :]
         # A segment that lost its end, but not within a batch, shows only by the hole before the next one.
-        if good < size or (later and later[0].base_offset != end_offset):
+        following = later[0].base_offset if later else end_offset
+        is_hole = following != end_offset and (cleaned_offset is None or following > cleaned_offset)
+        if good < size or is_hole:
             log.warning(
                 "%s: %d bytes from position %d (offset %d) on are no whole batches%s: cut off, with %d later segments",
                 segment.path(LOG), size - good, good, end_offset, ", or missing" if good == size else "", len(later),

@@ -124,7 +124,7 @@ class Segment:
         """The open file; opens it: not on the loop."""
         handle = self._handle
         if handle is None:
-            handle = self._handle = self._files.open(self._stem + LOG)
+            handle = self._handle = self._files.open(self.path(LOG))
         return handle
 
     @property
@@ -203,17 +203,17 @@ class Segment:
     def sync_batches(self) -> None:
         """As ``flush``, by a descriptor of its own: on any thread. A segment that was deleted meanwhile is fine."""
         try:
-            handle = self._files.open(self._stem + LOG)
+            handle = self._files.open(self.path(LOG))
         except FileNotFoundError:
             return
         handle.fsync()
         handle.close()
 
-    def delete_files(self) -> list[str]:
+    def delete_files(self, *, keep_snapshot: bool = False) -> list[str]:
         """Rename the files to ``.deleted``, so that a crash finds them as garbage; the new names."""
         self._handle = None
         renamed = []
-        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT):
+        for suffix in (LOG, INDEX, TIME_INDEX, TXN_INDEX, *(() if keep_snapshot else (SNAPSHOT,))):
             path = self.path(suffix)
             try:
                 self._files.rename(path, path + DELETED)

@@ -179,6 +179,16 @@ class SegmentList:
             self._forget(segment)
             self._retired.append((now_ms, segment.delete_files()))
 
+    def exchange(self, at: int, going: Sequence[Segment], made: Segment, now_ms: TimestampMs) -> None:
+        """``made`` takes the place of ``going``, which begin at number ``at``. What is known of the producers at its
+        base stays. Its own files have their names when this list is looked at next."""
+        for segment in going:
+            self._forget(segment)
+            keep_snapshot = segment.base_offset == made.base_offset
+            self._retired.append((now_ms, segment.delete_files(keep_snapshot=keep_snapshot)))
+        self.all = [*self.all[:at], made, *self.all[at + len(going) :]]
+        self._new_names = True
+
     def _forget(self, segment: Segment) -> None:
         if segment in self._warm:
             self._warm.remove(segment)

@@ -6,6 +6,8 @@ from holdfast.model.types import Offset
 
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 DELETED = ".deleted"
+CLEANED, SWAP = ".cleaned", ".swap"
+"""Of what a cleaning writes; and of what is to take the place of the segments that it was made of."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 MAX_BASE_OFFSET: Final = 2**63 - 1 - MAX_RELATIVE_OFFSET
 
