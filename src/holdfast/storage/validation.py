@@ -33,7 +33,7 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
-from holdfast.records.compression import Codec
+from holdfast.records.compression import DEFAULT_LIMIT, Codec
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.records.record import iter_batch, recompress
 from holdfast.storage.files import Buffer
@@ -103,6 +103,7 @@ def _recompressed(
 ) -> tuple[Writable, list[tuple[int, BatchHeader]]]:
     """The batches with the topic's own compression, where they have another."""
     codec = Codec.named(config.compression_type)
+    limit = config.max_message_bytes if codec is Codec.NONE else DEFAULT_LIMIT
     if all(header.compression == codec or header.is_control for _, header in batches):
         return buf, batches
     out = bytearray()
@@ -110,10 +111,7 @@ def _recompressed(
     for position, header in batches:
         batch: Buffer = memoryview(buf)[position : position + header.size]
         if header.compression != codec and not header.is_control:
-            if codec is Codec.NONE:  # nothing is made that could not be stored
-                batch = recompress(batch, codec, config.max_message_bytes)
-            else:
-                batch = recompress(batch, codec, level=config.compression_level)
+            batch = recompress(batch, codec, limit, config.compression_level)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLargeError(
                 f"batch of {len(batch)} bytes with {config.compression_type}: expected at most "
