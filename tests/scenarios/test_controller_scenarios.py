@@ -11,7 +11,7 @@ then read in review. Every step also checks the invariants of the image, and tha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,7 @@ from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFate, ReplicaFates
 from holdfast.model.features import REGISTERED, TRANSACTION_VERSION
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
+from tests.scenarios.texts import parse
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 CANDIDATE = Candidate(broker_id=1, host="host-1", port=9001)
@@ -458,25 +459,6 @@ def lists(text: str) -> tuple[tuple[int, ...], ...]:
 def where(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
     return TopicPartition(topic, int(number))
-
-
-def parse(text: str) -> Iterator[tuple[list[str], str | None, list[str]]]:
-    """Comment lines before it, a command (None at the end of the file), its output."""
-    comments: list[str] = []
-    lines = iter(text.splitlines())
-    for line in lines:
-        if not line or line.startswith("#"):
-            comments.append(line)
-            continue
-        output = []
-        if next(lines, "") == "----":
-            for produced in lines:
-                if not produced:
-                    break
-                output.append(produced)
-        yield comments, line, output
-        comments = []
-    yield comments, None, []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

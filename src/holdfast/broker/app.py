@@ -42,6 +42,9 @@ from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
+from holdfast.broker.transaction_shell import TransactionShell
+from holdfast.broker.transactional_appends import TransactionalAppends
+from holdfast.broker.txn_verification import TxnVerification
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
@@ -57,6 +60,7 @@ from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
 from holdfast.storage.new_replicas import Placement
+from holdfast.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +88,13 @@ class Broker:
     topic_creation: TopicCreation
     fetchers: ReplicaFetchers
     producer_ids: ProducerIdShell
+    txn_verification: TxnVerification
+    transactional_appends: TransactionalAppends
     coordinators: Coordinators
     groups_shell: GroupShell
     groups: GroupCoordinator
+    transactions_shell: TransactionShell
+    transactions: TransactionCoordinator
     replicas: LocalReplicas
     fetch_sessions: FetchSessions
     moves: Moves
@@ -214,9 +222,13 @@ class Broker:
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
+        self.txn_verification = TxnVerification(self)
+        self.transactional_appends = TransactionalAppends(self)
         self.coordinators = Coordinators()
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
+        self.transactions_shell = TransactionShell(self)
+        self.transactions = self.transactions_shell.coordinator
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
@@ -352,6 +364,9 @@ class Broker:
         if self.metadata.departed.get(broker_id) is seen:
             del self.metadata.departed[broker_id]
 
+    def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """The marker of a transaction with offsets of groups is committed in a partition of theirs."""
+
     def suspect(self, broker_id: int | None) -> None:
         """A connection to this broker ended by itself: it may have died, and the controller will say so soon."""
         if broker_id is None or broker_id == self.broker_id or broker_id not in self.metadata.brokers:
@@ -421,6 +436,8 @@ class Broker:
         high_watermarks = dict(self.replicas.high_watermarks())
         self.replicas.resign(now_ms)
         self.fetchers.close()
+        self.txn_verification.close()
+        self.transactions_shell.close()
         await self.membership.close()
         await self._hand_over()
         self.server.close()

@@ -20,7 +20,8 @@ from holdfast.broker.identity import identify
 from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
-from holdfast.model.config import BrokerConfig, ineffective, read_properties
+from holdfast.model.config import BrokerConfig, read_properties
+from holdfast.model.config_notes import ineffective
 from holdfast.model.errors import ConfigError, HoldfastError
 
 log = logging.getLogger(__name__)

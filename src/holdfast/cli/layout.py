@@ -28,7 +28,8 @@ from holdfast.cli.relocation import (
 )
 from holdfast.cli.up_address import Address
 from holdfast.cli.up_store import Store, StoreError, store_of
-from holdfast.model.config import KEYS, BrokerConfig, nearest_key, read_properties
+from holdfast.model.config import KEYS, BrokerConfig, read_properties
+from holdfast.model.config_notes import nearest_key
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import (
     ADVERTISED,

@@ -46,9 +46,9 @@ Done: TypeAlias = Callable[[Written], None]
 
 class Journal:
     """See the module's docstring. ``noun``: what is coordinated, for errors. ``too_large``: what a client is told whose
-    record the topic does not take."""
+    record the topic does not take. ``base_sequence``: of the batches."""
 
-    __slots__ = ("_log", "_max_batch_bytes", "_noun", "_partition", "_too_large", "is_open")
+    __slots__ = ("_base_sequence", "_log", "_max_batch_bytes", "_noun", "_partition", "_too_large", "is_open")
 
     def __init__(
         self,
@@ -58,12 +58,14 @@ class Journal:
         *,
         noun: str = "group",
         too_large: type[e.HoldfastError] = e.InvalidCommitOffsetSizeError,
+        base_sequence: int = 0,
     ) -> None:
         self._log = log
         self._partition = partition
         self._max_batch_bytes = max_batch_bytes
         self._noun = noun
         self._too_large = too_large
+        self._base_sequence = base_sequence
         self.is_open = True
 
     def close(self) -> None:
@@ -86,7 +88,7 @@ class Journal:
                 done(worst)
 
         for piece in pieces:
-            self._log.append(self._partition, _batch(piece, now_ms), one)
+            self._log.append(self._partition, _batch(piece, now_ms, self._base_sequence), one)
 
     def _pieces(self, entries: Sequence[Entry]) -> list[list[Entry]]:
         pieces: list[list[Entry]] = [[]]
@@ -122,9 +124,9 @@ class Journal:
         return Written(e.UnknownServerError(str(error)), False)
 
 
-def _batch(entries: Sequence[Entry], now_ms: TimestampMs) -> bytearray:
-    """A batch as Kafka's coordinator writes it: uncompressed, no producer, but a first sequence of 0."""
+def _batch(entries: Sequence[Entry], now_ms: TimestampMs, base_sequence: int) -> bytearray:
+    """A batch as Kafka's coordinators write it: uncompressed, no producer; groups' have a first sequence of 0."""
     return encode_batch(
         [Record(offset=i, timestamp=now_ms, key=k, value=v, headers=()) for i, (k, v) in enumerate(entries)],
-        base_sequence=0,
+        base_sequence=base_sequence,
     )

@@ -6,14 +6,13 @@ of keys is model/config_keys.py. Nothing here reads a file.
 """
 
 import builtins
-import difflib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.model import listeners
-from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, KEY_LISTENER, RESERVED_MAX
+from holdfast.model.config_id_keys import HOST_KEY, KEY_LISTENER
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
 from holdfast.model.config_keys import KEYS
 from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
@@ -21,6 +20,7 @@ from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value, parse_value
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import Endpoint, Listening, listening
+from holdfast.model.properties import property_lines, read_properties
 
 __all__ = [
     "ALL_DIRS",
@@ -35,10 +35,10 @@ __all__ = [
     "TopicKey",
     "UpdateMode",
     "absolute_path",
+    "check_topic_configs",
     "cordoned_entries",
-    "ineffective",
-    "nearest_key",
     "parse_value",
+    "property_lines",
     "read_properties",
     "topic_value",
     "validate_topic_config",
@@ -53,33 +53,7 @@ STORE_EMBEDDED: Final = "embedded"
 """As metadata.store: directories that the brokers of one machine share."""
 
 
-def read_properties(text: str) -> dict[str, str]:
-    """A Java properties file, as configuration files use it: comments, continued lines, ``=`` or ``:``."""
-    return {key: value or "" for _, key, value in property_lines(text)}
-
-
-def property_lines(text: str) -> Iterator[tuple[builtins.int, builtins.str, builtins.str | None]]:
-    """(number of its last line, key, value) of each entry in order; None where there is neither ``=`` nor ``:``."""
-    pending, number = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = pending + raw.lstrip() if pending else raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            pending = line[:-1]
-            continue
-        yield number, *_split_property(line)
-    if pending:
-        yield number, *_split_property(pending)
-
-
-def _split_property(line: str) -> tuple[str, str | None]:
-    for i, char in enumerate(line):
-        if char in "=:":
-            return line[:i].strip(), line[i + 1 :].strip().replace("\\\\", "\\")
-    return line.strip(), None
+_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
 def _default(key: ConfigKey) -> Value | None:
@@ -250,48 +224,6 @@ def cordoned_entries(text: str) -> tuple[str, ...]:
     return value
 
 
-def nearest_key(name: str) -> str:
-    """For a message: which key was probably meant; empty when none is like it."""
-    close = difflib.get_close_matches(name, KEYS, n=1)
-    return f": did you mean {close[0]}?" if close else ""
-
-
-def ineffective(config: BrokerConfig) -> list[str]:
-    """What a person should hear when a broker starts: given keys without effect, one line each."""
-    lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
-    given = [(KEYS[name], "[hidden]" if KEYS[name].sensitive else text) for name, text in sorted(config.static.items())]
-    store = config.str("metadata.store")
-    others = ("zookeeper.",) if store == STORE_EMBEDDED else ("metadata.log.dir", "metadata.witness.dirs")
-    lines += [
-        f"{key.name}={text} has no effect: metadata.store is {store}"
-        for key, text in given
-        if key.name.startswith(others) and key.inert is None
-    ]
-    if not config.protocol_is_newest and config.optional_str(HOST_KEY) is not None:
-        lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
-    lines += _about_ids(config)
-    lines += [
-        f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
-    ]
-    if not LogConfig.of(config, {}).delete:
-        lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
-    return lines
-
-
-def _about_ids(config: BrokerConfig) -> Iterator[str]:
-    """Keys about ids that come to nothing beside node.id, and a node.id that a new broker may get."""
-    node, reserved = config.given_id, config.int(RESERVED_MAX)
-    if node is None:
-        return
-    if node > reserved and config.bool(GENERATION):
-        yield (
-            f"node.id={node} is above {RESERVED_MAX}={reserved}: brokers without one get numbers from there on. "
-            f"Expected {reserved} at most, or {GENERATION}=false"
-        )
-    if config.bool(ADOPT_MISSING):
-        yield f"{ADOPT_MISSING}=true has no effect: node.id={node} is given"
-
-
 def _check_ids(config: BrokerConfig) -> None:
     node, broker = config.optional_int("node.id"), config.int("broker.id")
     if node is not None and broker not in (-1, node):
@@ -324,6 +256,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"{KEYS['zookeeper.connect'].range} there"
         )
     _check_protocol(config)
+    _check_lags({f"log.cleaner.{name}": config.get(f"log.cleaner.{name}") for name in _LAGS})
     twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
     if twice:
         raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")
@@ -332,6 +265,13 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(
             f"Invalid value {wait} of replica.fetch.wait.max.ms: expected <= {lag}, replica.lag.time.max.ms"
         )
+
+
+def _check_lags(lags: Mapping[str, Value | None]) -> None:
+    """The younger age, then the older one, by key. In Kafka's words."""
+    (lower, least), (upper, most) = lags.items()
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise ConfigError(f"conflict topic config setting {lower} ({least}) > {upper} ({most})")
 
 
 def _check_protocol(config: BrokerConfig) -> None:
@@ -378,6 +318,15 @@ def validate_topic_config(key: str, value: str | None) -> Value:
     return parse_value(item.key, value)
 
 
+def check_topic_configs(configs: Mapping[str, str]) -> None:
+    """Rules between the keys of one topic, ``configs`` being all its overrides, each one good. ConfigError."""
+    lag = {name: topic_value(TOPIC_KEYS[name], _DEFAULT_BROKER, configs) for name in _LAGS}
+    _check_lags(lag)
+
+
+_DEFAULT_BROKER: Final = BrokerConfig()
+
+
 def topic_value(item: TopicKey, broker: BrokerConfig, overrides: Mapping[str, str]) -> Value:
     """A topic key's value: the override, else the first broker key that has one."""
     text = overrides.get(item.key.name)
@@ -416,6 +365,28 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = 2**63 - 1
     flush_ms: int = 2**63 - 1
+    gzip_level: int = -1
+    lz4_level: int = 9
+    zstd_level: int = 3
+    delete_retention_ms: int = 86_400_000
+    """How long a tombstone stays once its log was cleaned up to it."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """0 to 1: the share of bytes behind the cleaned part from which on a log is cleaned."""
+    min_compaction_lag_ms: int = 0
+    """Records younger than this are not cleaned."""
+    max_compaction_lag_ms: int = 2**63 - 1
+    """A log whose first uncleaned record is older than this is cleaned, whatever its dirty ratio."""
+
+    @property
+    def compression_level(self) -> int | None:
+        """Of compression_type; None where that has no levels."""
+        return {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}.get(self.compression_type)
+
+    @property
+    def oldest_segment_ms(self) -> int:
+        """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms where a log is compacted and that is
+        less, since nothing of the active segment is cleaned."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     @property
     def log_append_time(self) -> bool:
@@ -446,10 +417,11 @@ class LogConfig:
             found = number(name)
             return None if found < 0 else found
 
+        small = "internal.segment.bytes"
         policy = value("cleanup.policy")
         assert isinstance(policy, tuple)
         return cls(
-            segment_bytes=number("segment.bytes"),
+            segment_bytes=number(small if small in overrides else "segment.bytes"),
             segment_ms=number("segment.ms"),
             segment_jitter_ms=number("segment.jitter.ms"),
             segment_index_bytes=number("segment.index.bytes"),
@@ -467,4 +439,11 @@ class LogConfig:
             file_delete_delay_ms=number("file.delete.delay.ms"),
             flush_messages=number("flush.messages"),
             flush_ms=number("flush.ms"),
+            gzip_level=number("compression.gzip.level"),
+            lz4_level=number("compression.lz4.level"),
+            zstd_level=number("compression.zstd.level"),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_cleanable_dirty_ratio=float(str(value("min.cleanable.dirty.ratio"))),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=number("max.compaction.lag.ms"),
         )

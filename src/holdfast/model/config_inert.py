@@ -21,9 +21,7 @@ _B, _S, _I, _L, _D, _LIST, _CLASS, _PASSWORD = (
 )
 _SHORT = ConfigType.SHORT
 
-NO_COMPACTION: Final = "there is no log compaction"
 NO_TIERS: Final = "there is no tiered storage"
-LEVEL: Final = "batches are compressed at Kafka's default level"
 PREALLOCATE: Final = "files of segments grow as they are written"
 _NO_PROTOCOL: Final = "there is no such kind of group"
 _THREADS: Final = "one event loop serves all connections, and each log directory has its own threads"
@@ -49,30 +47,10 @@ def _inert(
     )  # fmt: skip
 
 
-_COMPACTION = (
-    *(
-        _inert(NO_COMPACTION, *row)
-        for row in (
-            ("log.cleaner.backoff.ms", _L, 15_000, 0),
-            ("log.cleaner.dedupe.buffer.size", _L, 134_217_728),
-            ("log.cleaner.delete.retention.ms", _L, 86_400_000, 0),
-            ("log.cleaner.io.buffer.load.factor", _D, "0.9"),
-            ("log.cleaner.io.buffer.size", _I, 524_288, 0),
-            ("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308"),
-            ("log.cleaner.max.compaction.lag.ms", _L, LONG_MAX, 1),
-            ("log.cleaner.min.compaction.lag.ms", _L, 0, 0),
-            ("log.cleaner.threads", _I, 1, 0),
-        )
-    ),
-    _inert(NO_COMPACTION, "log.cleaner.min.cleanable.ratio", _D, "0.5", 0, high=1),
-)
-
 _TIERS = (
     *(
         _inert(NO_TIERS, *row)
         for row in (
-            ("log.local.retention.bytes", _L, -2, -2),
-            ("log.local.retention.ms", _L, -2, -2),
             ("remote.fetch.max.wait.ms", _I, 500, 1),
             ("remote.list.offsets.request.timeout.ms", _L, 30_000, 1),
             ("remote.log.index.file.cache.total.size.bytes", _L, 1_073_741_824, 1),
@@ -84,6 +62,8 @@ _TIERS = (
             ("remote.log.reader.threads", _I, 10, 1),
         )
     ),
+    _inert(NO_TIERS, "log.local.retention.bytes", _L, -2, -2, refuse_others=True),
+    _inert(NO_TIERS, "log.local.retention.ms", _L, -2, -2, refuse_others=True),
     _inert(NO_TIERS, "follower.fetch.last.tiered.offset.enable", _B, "false", refuse_others=True),
 )
 
@@ -98,7 +78,6 @@ _PROTOCOLS = (
         )
     ),
     _inert("the coordinator keeps no buffer", "group.coordinator.cached.buffer.max.bytes", _I, 1_048_588, 524_288),
-    _inert("there are no transactions", "transaction.partition.verification.enable", _B, "true"),
 )
 
 _MACHINE = (
@@ -124,9 +103,6 @@ _MACHINE = (
             ("max.connections.per.ip.overrides", _S, ""),
         )
     ),
-    _inert(LEVEL, "compression.gzip.level", _I, -1, refuse_others=True),
-    _inert(LEVEL, "compression.lz4.level", _I, 9, 1, high=17, refuse_others=True),
-    _inert(LEVEL, "compression.zstd.level", _I, 3, -131_072, high=22, refuse_others=True),
 )
 
 _SECURITY = (
@@ -183,5 +159,5 @@ _SECURITY = (
     ),
 )
 
-INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_COMPACTION, *_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
+INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
 """Every key of a broker that has no effect here."""

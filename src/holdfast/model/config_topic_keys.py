@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.model.config_inert import LEVEL, NO_COMPACTION, NO_TIERS, PREALLOCATE
+from holdfast.model.config_inert import NO_TIERS, PREALLOCATE
 from holdfast.model.config_key import LONG_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
 from holdfast.model.config_keys import KEYS
 
@@ -53,6 +53,7 @@ def _topic(
             broker.low if low is None else low,
             high=broker.high,
             choices=broker.choices,
+            form=broker.form,
             update=UpdateMode.CLUSTER_WIDE,
             inert=inert,
             only_default=broker.only_default,
@@ -98,19 +99,21 @@ _LIMITED = (
     ),
 )
 
+_SMALL_SEGMENTS = _own(
+    "internal.segment.bytes",
+    ConfigType.INT,
+    None,
+    "For tests: a segment rolls at this size, in place of segment.bytes, and it may be less than that allows.",
+    form=Form(pattern=r"[1-9]\d*", words="at least 1"),
+    internal=True,
+)
+
 _INERT = (
     *(
         _topic(name, broker, doc=f"No effect: {why}.", inert=why)
         for name, broker, why in (
-            ("compression.gzip.level", "compression.gzip.level", LEVEL),
-            ("compression.lz4.level", "compression.lz4.level", LEVEL),
-            ("compression.zstd.level", "compression.zstd.level", LEVEL),
-            ("delete.retention.ms", "log.cleaner.delete.retention.ms", NO_COMPACTION),
             ("local.retention.bytes", "log.local.retention.bytes", NO_TIERS),
             ("local.retention.ms", "log.local.retention.ms", NO_TIERS),
-            ("max.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms", NO_COMPACTION),
-            ("min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio", NO_COMPACTION),
-            ("min.compaction.lag.ms", "log.cleaner.min.compaction.lag.ms", NO_COMPACTION),
             ("preallocate", "log.preallocate", PREALLOCATE),
         )
     ),
@@ -127,9 +130,37 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
         _topic(
             "cleanup.policy",
             "log.cleanup.policy",
-            doc="What happens to old segments. There is no log compaction: with compact alone nothing is ever deleted.",
+            doc="Old segments: delete removes them by age and size, compact keeps the newest record of each key.",
         ),
         _topic("compression.type", "compression.type", doc="What batches are stored as."),
+        *(
+            _topic(
+                f"compression.{name}.level",
+                f"compression.{name}.level",
+                doc=f"Level of {name} where the broker compresses.",
+            )
+            for name in ("gzip", "lz4", "zstd")
+        ),
+        _topic(
+            "delete.retention.ms",
+            "log.cleaner.delete.retention.ms",
+            doc="How long a tombstone stays after a cleaning has come to it.",
+        ),
+        _topic(
+            "min.cleanable.dirty.ratio",
+            "log.cleaner.min.cleanable.ratio",
+            doc="The log is cleaned when this share of its bytes has come since the last cleaning.",
+        ),
+        _topic(
+            "min.compaction.lag.ms",
+            "log.cleaner.min.compaction.lag.ms",
+            doc="Records younger than this are not cleaned.",
+        ),
+        _topic(
+            "max.compaction.lag.ms",
+            "log.cleaner.max.compaction.lag.ms",
+            doc="A log with an uncleaned record older than this is cleaned, however little there is to gain.",
+        ),
         _topic(
             "file.delete.delay.ms",
             "log.segment.delete.delay.ms",
@@ -195,6 +226,7 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "unclean.leader.election.enable",
             doc="A replica that is not in sync may lead when no other is left.",
         ),
+        _SMALL_SEGMENTS,
         *_LIMITED,
         *_INERT,
     )

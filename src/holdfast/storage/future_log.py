@@ -26,7 +26,7 @@ from holdfast.storage.dir_scan import DELETE_SUFFIX, FUTURE_SUFFIX, marked_name
 from holdfast.storage.files import FileSystem
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import Guard, LogDir
-from holdfast.storage.producer_state import ProducerEntry, ProducerStates
+from holdfast.storage.producer_state import ProducerStates
 from holdfast.storage.recovery import load_parts, new_parts
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class LastPiece(NamedTuple):
     piece: Piece
     topic_id: TopicId | None
     epochs: list[tuple[LeaderEpoch, Offset]]
-    producers: dict[int, ProducerEntry]
+    producers: ProducerStates
 
 
 class CopyState(NamedTuple):
@@ -135,17 +135,7 @@ def _first_of(data: bytes, most: int) -> bytes:
 def last_look(source: Log, at: Offset, max_bytes: int) -> LastPiece:
     """As ``look``, while nothing is written to the log: all that is left, in batches of any number."""
     piece = look(source, at, max_bytes, max_batches=None)
-    producers = {
-        pid: ProducerEntry(
-            epoch=e.epoch,
-            batches=list(e.batches),
-            last_timestamp=e.last_timestamp,
-            coordinator_epoch=e.coordinator_epoch,
-            txn_first_offset=e.txn_first_offset,
-        )
-        for pid, e in list(source.producers.entries.items())
-    }
-    return LastPiece(piece, source.topic_id, source.epochs.entries(), producers)
+    return LastPiece(piece, source.topic_id, source.epochs.entries(), source.producers.copy())
 
 
 def agrees(source: Log, tail: Tail) -> Offset:
@@ -278,8 +268,8 @@ class FutureLog(Log):
         with self.guard():
             if self.topic_id != last.topic_id:  # the log did not know when the move began
                 self.topic_id, self._metadata_is_synced = last.topic_id, False
-            self.producers = ProducerStates(end)
-            self.producers.entries = last.producers
+            self.producers = last.producers
+            self.producers.end_offset = end
             if self.epochs.entries() != last.epochs:
                 self.epochs.forget_from(0)
                 for epoch, first in last.epochs:

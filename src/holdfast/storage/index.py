@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.storage.files import FileSystem
+from holdfast.storage.txn_index import TxnIndex
 
 _OFFSET_ENTRY = Struct(">II")
 _TIME_ENTRY = Struct(">qI")
@@ -158,6 +159,25 @@ class TimeIndex:
         return index
 
 
+def read_offsets(files: FileSystem, path: str, base_offset: Offset, size: int) -> OffsetIndex | None:
+    """The offset index of a segment of ``size`` bytes from its file; None if that is missing or wrong."""
+    try:
+        index = OffsetIndex.decode(base_offset, files.read_bytes(path))
+    except FileNotFoundError:
+        return None if size else OffsetIndex(base_offset)
+    if index is None or (len(index) and index.positions[-1] >= size):
+        return None
+    return index
+
+
+def read_times(files: FileSystem, path: str, base_offset: Offset, size: int) -> TimeIndex | None:
+    """The time index likewise."""
+    try:
+        return TimeIndex.decode(base_offset, files.read_bytes(path))
+    except FileNotFoundError:
+        return None if size else TimeIndex(base_offset)
+
+
 def last_time_entry(files: FileSystem, path: str, base_offset: Offset) -> tuple[TimestampMs, Offset] | None:
     """The last entry of the time index file of an older segment, without loading the rest."""
     try:
@@ -180,7 +200,7 @@ def _grows(values: "array[int]", *, strictly: bool) -> bool:
 def write_index(
     files: FileSystem,
     path: str,
-    index: OffsetIndex | TimeIndex,
+    index: OffsetIndex | TimeIndex | TxnIndex,
     *,
     max_bytes: int | None,
     durable: bool = False,

@@ -17,64 +17,29 @@ from functools import partial
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import KafkaStorageError, LogAppendError, OffsetOutOfRangeError
-from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.records.batch import BatchHeader
+from holdfast.model.types import Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
+from holdfast.storage.growing_log import GrowingLog
 from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
-from holdfast.storage.readable_log import ReadableLog
-from holdfast.storage.recovery import LogParts, drop_snapshots_after, load_parts, new_parts, rebuild_producers
+from holdfast.storage.producer_replay import drop_snapshots_after, rebuild_producers
+from holdfast.storage.recovery import load_parts, new_parts
 from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
-from holdfast.storage.segment_list import SegmentList, is_old
-from holdfast.storage.segment_names import SNAPSHOT
-from holdfast.storage.validation import base_of_first, check_batches, place_fetched, place_produced
+from holdfast.storage.segment_list import is_old
+from holdfast.storage.validation import base_of_first, place_fetched
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
 
 log = logging.getLogger(__name__)
 
 
-class Log(ReadableLog):
+class Log(GrowingLog):
     """One replica on one disk. See the module for who may call what."""
 
-    __slots__ = (
-        "_metadata_is_synced",
-        "_snapshot_offset",
-        "config",
-        "cuts",
-        "is_torn",
-        "last_flush_ms",
-        "producers",
-        "recovery_point",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        directory: LogDir,
-        path: str,
-        topic_partition: TopicPartition,
-        topic_id: TopicId | None,
-        config: LogConfig,
-        parts: LogParts,
-    ) -> None:
-        segments = SegmentList(directory.files, path, topic_partition, parts.segments, parts.rolled)
-        super().__init__(directory, path, topic_partition, segments, parts.epochs)
-        self.topic_id = topic_id
-        self.is_torn = False
-        """Its partition.metadata is there and says nothing: a crash took it before anything of the log was synced."""
-        self.config = config
-        self.producers = parts.producers
-        self.recovery_point = parts.recovery_point
-        self.last_flush_ms: TimestampMs | None = None
-        self.cuts: list[tuple[Offset, bool]] | None = None
-        """Truncations, for who copies the log (future_log.py): the new end, and whether nothing before it was kept."""
-        self._snapshot_offset = parts.snapshot_offset  # of a snapshot file that is known to be right
-        self._metadata_is_synced = parts.clean
-        self._publish(parts.start_offset, parts.end_offset)
+    __slots__ = ()
 
     @classmethod
     def open(
@@ -140,47 +105,6 @@ class Log(ReadableLog):
 
     # -- append --------------------------------------------------------------------------------------------
 
-    def append_as_leader(
-        self,
-        batches: bytearray | memoryview,
-        leader_epoch: LeaderEpoch,
-        now_ms: TimestampMs,
-        *,
-        trusted: bool = False,
-    ) -> AppendInfo:
-        """Check the batches, give them the next offsets (in place) and write them.
-
-        ``trusted``: the broker made them itself. A duplicate of an idempotent producer's recent batch is not
-        written: the answer names the first one.
-        """
-        config = self.config
-        batches, checked = check_batches(batches, config, now_ms, self.topic_partition, trusted=trusted)
-        view = self.view
-        header = checked[0][1]
-        has_producer = header.producer_id >= 0
-        if has_producer and not header.is_control:
-            written = self.producers.check(header)
-            if written is not None:
-                return AppendInfo(
-                    written.base_offset, written.last_offset, written.timestamp, view.start_offset, leader_epoch, True
-                )
-        base_offset = view.end_offset
-        placed, max_timestamp = place_produced(batches, checked, base_offset, leader_epoch)
-        end = placed[-1].at + placed[-1].size
-        offset = placed[-1].last_offset + 1
-        with self.guard(LogAppendError):
-            if leader_epoch != view.last_epoch or self.epochs.is_ahead:
-                self.epochs.assign(leader_epoch, base_offset)
-            data = batches if end == len(batches) else memoryview(batches)[:end]
-            wrote = partial(self._publish, view.start_offset)
-            self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled, wrote)
-        if has_producer:
-            self.producers.update(checked[0][1], base_offset)
-        if offset - self.recovery_point >= config.flush_messages:
-            self.flush()
-        time = now_ms if config.message_timestamp_type == "LogAppendTime" else None
-        return AppendInfo(base_offset, offset - 1, time, view.start_offset, leader_epoch, False)
-
     def append_as_follower(
         self, batches: Buffer, now_ms: TimestampMs, leader_start: Offset | None = None
     ) -> AppendInfo | None:
@@ -215,25 +139,6 @@ class Log(ReadableLog):
         view = self.view
         return AppendInfo(placed[0].base_offset, end_offset - 1, None, view.start_offset, view.last_epoch, False)
 
-    def assign_epoch(self, epoch: LeaderEpoch) -> None:
-        """A leadership begins here: what comes next is of ``epoch``. Touches no file."""
-        view = self.view
-        if self.epochs.begin(epoch, view.end_offset):
-            self.view = view._replace(last_epoch=self.epochs.latest)
-
-    def _publish(self, start_offset: Offset, end_offset: Offset) -> None:
-        """The new picture for the loop."""
-        segments = self._segments.all
-        active = segments[-1]
-        old = getattr(self, "view", None)
-        if old is not None and old.segments is segments:
-            older_size = old.size - old.end_position
-        else:
-            older_size = sum(s.size for s in segments) - active.size
-        self.view = LogView(
-            start_offset, end_offset, active.size, segments, self.epochs.latest, older_size + active.size
-        )
-
     # -- roll, flush, close --------------------------------------------------------------------------------
 
     def roll_if_due(self, now_ms: TimestampMs) -> bool:
@@ -247,33 +152,6 @@ class Log(ReadableLog):
             self._roll(self.view.end_offset, now_ms)
         self._publish(self.view.start_offset, self.view.end_offset)
         return True
-
-    def _roll(self, base_offset: Offset, now_ms: TimestampMs) -> None:
-        """A new active segment. The old one is synced by ``flush`` or ``flush_rolled``, not here."""
-        self._segments.roll(base_offset, now_ms)
-        self._rolled(base_offset)
-
-    def _rolled(self, offset: Offset) -> None:
-        """A segment begins at ``offset``, or the log is closed there: keep what is known of the producers."""
-        self.producers.end_offset = offset
-        path = f"{self.path}/{offset:020d}{SNAPSHOT}"
-        self.dir.files.write_atomic(path, self.producers.encode(), durable=False)
-        self._snapshot_offset = offset
-
-    def _rolled_within(self, producers: list[BatchHeader], offset: Offset) -> None:
-        """As ``_rolled``, within an append of batches of ``producers``: those before ``offset`` are written."""
-        self._told_of(producers, offset)
-        self._rolled(offset)
-
-    def _wrote_within(self, producers: list[BatchHeader], offset: Offset) -> None:
-        """Batches of ``producers`` are written up to ``offset``, whatever becomes of the rest."""
-        self._told_of(producers, offset)
-        self._publish(self.view.start_offset, offset)
-
-    def _told_of(self, producers: list[BatchHeader], offset: Offset) -> None:
-        while producers and producers[0].base_offset < offset:
-            header = producers.pop(0)
-            self.producers.update(header, header.base_offset)
 
     @property
     def has_retired(self) -> bool:
@@ -302,25 +180,6 @@ class Log(ReadableLog):
         with self.guard():
             safe = self._flush_rolled(synced)
         self.recovery_point = max(self.recovery_point, safe)
-
-    def _flush_rolled(self, synced: Sequence[Segment] | None = None) -> Offset:
-        if not self._metadata_is_synced:  # before the first data counts as safe, so must the directory
-            partition_metadata.sync(self.dir.files, self.path, self.topic_id)
-            self.dir.files.fsync_dir(self.dir.path)
-            self._metadata_is_synced = True
-        safe = self._segments.sync_rolled(synced)
-        self.epochs.flush()
-        return safe
-
-    def flush(self) -> None:
-        """All that was appended is on the device when this returns."""
-        end_offset = self.view.end_offset
-        if end_offset == self.recovery_point:
-            return
-        with self.guard():
-            self._flush_rolled()
-            self._segments.active.flush()
-        self.recovery_point = end_offset
 
     def flush_if_due(self, now_ms: TimestampMs) -> None:
         """flush.ms: sync when the last sync is that long ago."""
@@ -432,6 +291,7 @@ class Log(ReadableLog):
             self.cuts.append((end_offset, False))
         going = segments.drop_from(offset)
         segment = segments.active
+        self._load_aborts(segment)
         older_size = sum(s.size for s in segments.all[:-1])
         # Readers see the new end first, then the bytes go.
         self.view = view._replace(
@@ -443,10 +303,13 @@ class Log(ReadableLog):
         if drop_snapshots_after(self.dir.files, self.path, end_offset) or going:
             segments.sync_names()
         segment.truncate(position, end_offset)
+        segment.cut_aborts(end_offset)
         segment.flush()
         self.epochs.forget_from(end_offset)
         self._snapshot_offset = None
+        committed = self.producers.committed
         self.producers = rebuild_producers(self.dir.files, self.path, segments.all, end_offset)
+        self.producers.committed = committed
         self._publish(view.start_offset, end_offset)
 
     @contextmanager

@@ -15,6 +15,7 @@ from holdfast.model.errors import KafkaStorageError, LogReadError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.storage.files import FileHandle
 from holdfast.storage.log_dir import LogDir, Suspect
+from holdfast.storage.producer_state import Unstable
 from holdfast.storage.segment import ColdRead, Segment
 
 _base_offset = attrgetter("base_offset")
@@ -36,7 +37,8 @@ class LogView(NamedTuple):
     """One state of a log.
 
     ``end_position``: bytes of the active segment (the last one) that are written and published; its file may be
-    longer. ``segments`` is never changed, only replaced.
+    longer. ``segments`` is never changed, only replaced. ``unstable``: transactions that are not decided for readers
+    of committed records; None: there are none. ``aborting``: the segments that have abort markers.
     """
 
     start_offset: Offset
@@ -45,6 +47,21 @@ class LogView(NamedTuple):
     segments: Sequence[Segment]
     last_epoch: LeaderEpoch | None
     size: int
+    unstable: Unstable | None = None
+    aborting: Sequence[Segment] = ()
+
+    def last_stable(self, high_watermark: Offset) -> Offset:
+        """Where a reader of committed records stops: at the high watermark, or before that where the oldest transaction
+        begins that is open, or whose marker is not committed."""
+        unstable = self.unstable
+        if unstable is None:
+            return high_watermark
+        first, ended = unstable
+        stable = high_watermark if first is None or first > high_watermark else first
+        for txn in ended:
+            if txn.last_offset >= high_watermark and txn.first_offset < stable:
+                stable = txn.first_offset
+        return max(stable, min(high_watermark, self.start_offset))
 
     def segment_for(self, offset: Offset) -> Segment:
         """The segment that has ``offset``, or the one before the gap that it lies in."""

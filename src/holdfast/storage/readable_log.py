@@ -4,7 +4,10 @@ The half of Log that changes nothing. ``view`` is an immutable picture, replaced
 works on one such picture, on the loop as far as it is in memory. What says ``blocking`` is for the dir's queue.
 """
 
+import logging
+from bisect import bisect_right
 from contextlib import AbstractContextManager
+from operator import attrgetter
 
 from holdfast.model.errors import KafkaStorageError, LogReadError, OffsetOutOfRangeError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartition
@@ -12,8 +15,13 @@ from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.log_dir import Guard, LogDir
 from holdfast.storage.log_times import TimestampOffset, first_at_or_after, newest
 from holdfast.storage.log_view import FileSlice, LogView, read_view
-from holdfast.storage.segment import ColdRead
+from holdfast.storage.producer_replay import rebuild_aborts
+from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import SegmentList
+from holdfast.storage.segment_names import TXN_INDEX
+from holdfast.storage.txn_index import TxnIndex, read
+
+log = logging.getLogger(__name__)
 
 
 class ReadableLog:
@@ -86,6 +94,46 @@ class ReadableLog:
             self._segments.touch(view.segment_for(offset))
             return found
 
+    def aborted(self, data: FileSlice, limit: Offset, *, blocking: bool = False) -> list[tuple[int, Offset]]:
+        """(producer id, first offset) of the aborted transactions that may have records in ``data``, which was read
+        before ``limit``: for a reader of committed records. ColdRead as in ``read``."""
+        view = self.view
+        found: list[tuple[int, Offset]] = []
+        if not view.aborting:
+            return found
+        start = data.base_offset
+        segment = view.segment_for(start)
+        end = min(limit, _end_of(view, segment, data.position + data.size))
+        for each in view.aborting:
+            if each.base_offset < segment.base_offset:
+                continue
+            index = each.aborts
+            if index is None:
+                if not blocking:
+                    raise ColdRead
+                index = self._load_aborts(each)
+            try:
+                if index.collect(start, end, found):
+                    break
+            except IndexError:  # it was cut under us
+                raise ColdRead from None
+        return found
+
+    def _load_aborts(self, segment: Segment) -> TxnIndex:
+        """The aborted transactions of a segment, from its file or, if that is damaged, from the batches. On the dir's
+        thread."""
+        if segment.aborts is None:
+            segments = self.view.segments
+            with self.guard(LogReadError):
+                end = _next_base(self.view, segment)
+                found = read(self.dir.files, segment.path(TXN_INDEX), segment.base_offset, end)
+                if found is None:
+                    log.warning("%s is damaged: it is made again", segment.path(TXN_INDEX))
+                    found = rebuild_aborts(self.dir.files, self.path, segments, segment)
+                segment.aborts = found
+                self._segments.touch(segment)
+        return segment.aborts
+
     def epoch_end_offset(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset] | None:
         """Where ``epoch`` ends in this log, by the largest known epoch not above it (KIP-101, KIP-279)."""
         return self.epochs.end_offset(epoch, self.view.end_offset)
@@ -103,3 +151,15 @@ class ReadableLog:
         """The record with the largest timestamp; blocking."""
         with self.guard(LogReadError):
             return newest(self.view, self._segments.touch)
+
+
+def _end_of(view: LogView, segment: Segment, position: int) -> Offset:
+    """An offset that no batch of the segment before ``position`` reaches."""
+    bound = segment.bound_after(position)
+    return _next_base(view, segment) if bound is None else bound
+
+
+def _next_base(view: LogView, segment: Segment) -> Offset:
+    """Where the next segment begins, or the log ends."""
+    i = bisect_right(view.segments, segment.base_offset, key=attrgetter("base_offset"))
+    return view.segments[i].base_offset if i < len(view.segments) else view.end_offset

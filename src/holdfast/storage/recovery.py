@@ -10,7 +10,6 @@ Runs on the dir's queue, inside a guard.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.model.config import LogConfig
@@ -20,6 +19,7 @@ from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_heade
 from holdfast.storage import leader_epochs
 from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
+from holdfast.storage.producer_replay import SeenBatches, batches_from, load_producers, rebuild_aborts
 from holdfast.storage.producer_state import ProducerStates
 from holdfast.storage.segment import Segment
 from holdfast.storage.segment_names import (
@@ -27,11 +27,11 @@ from holdfast.storage.segment_names import (
     INDEX,
     LOG,
     MAX_RELATIVE_OFFSET,
-    SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
     offset_of,
 )
+from holdfast.storage.txn_index import read
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def load_parts(
     if not segments:
         segments = [Segment.create(files, path, log_start_offset or 0, now_ms=now_ms)]
     first_checked = len(segments) - 1
-    seen: list[BatchHeader] = []
+    seen = SeenBatches()
     end_offset: Offset | None = None
     if clean:
         end_offset = _restore(segments[-1], now_ms)
@@ -108,10 +108,14 @@ def load_parts(
         names = _without_garbage(files, path)
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
         files.fsync_dir(path)
-        end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, []
+        end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, SeenBatches()
     _fit_epochs(epochs, segments, seen, first_base, start_offset, end_offset, clean=clean)
-    producers, snapshot = _load_producers(files, path, names, segments, end_offset, first_base, seen)
-    segments[-1].flushed = recovery_point > segments[-1].base_offset
+    producers, snapshot = load_producers(files, path, names, segments, end_offset, first_base, seen)
+    active = segments[-1]
+    if active.aborts is None:  # appends count on it
+        found = read(files, active.path(TXN_INDEX), active.base_offset, end_offset)
+        active.aborts = rebuild_aborts(files, path, segments, active) if found is None else found
+    active.flushed = recovery_point > active.base_offset
     for segment in segments:
         segment.close_file()  # most logs are idle, and descriptors are few
     return LogParts(
@@ -139,11 +143,13 @@ def _without_garbage(files: FileSystem, path: str) -> set[str]:
     return names
 
 
-def _segments(files: FileSystem, path: str, names: Iterable[str], now_ms: TimestampMs) -> list[Segment]:
+def _segments(files: FileSystem, path: str, names: set[str], now_ms: TimestampMs) -> list[Segment]:
     segments = []
     for base_offset in sorted(found for name in names if (found := offset_of(name, LOG)) is not None):
         segment = Segment(files, path, base_offset, created_ms=now_ms)
         segment.size = files.file_size(segment.path(LOG))
+        if f"{base_offset:020d}{TXN_INDEX}" in names:
+            segment.aborts = None
         segments.append(segment)
     return segments
 
@@ -172,7 +178,7 @@ def _recover(
     first: int,
     config: LogConfig,
     now_ms: TimestampMs,
-    seen: list[BatchHeader],
+    seen: SeenBatches,
 ) -> Offset:
     """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset."""
     end_offset = segments[first].base_offset
@@ -200,7 +206,7 @@ def _recover(
     return end_offset
 
 
-def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: list[BatchHeader]) -> tuple[int, Offset]:
+def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: SeenBatches) -> tuple[int, Offset]:
     """Check every batch of a segment and make its indexes again.
 
     Stops at the first batch that is torn, fails its CRC or does not follow the one before, and goes on doing so when
@@ -209,6 +215,8 @@ def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: l
     """
     segment.created_ms = now_ms
     segment.forget()
+    if segment.aborts is None:
+        segment.forget_aborts()  # what they are is found by the batches (producer_replay.py)
     good, end_offset, doubted = 0, segment.base_offset, -1
     while True:
         good, end_offset = _check_from(segment, good, end_offset, interval, seen)
@@ -219,7 +227,7 @@ def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: l
 
 
 def _check_from(
-    segment: Segment, good: int, end_offset: Offset, interval: int, seen: list[BatchHeader]
+    segment: Segment, good: int, end_offset: Offset, interval: int, seen: SeenBatches
 ) -> tuple[int, Offset]:
     """From position ``good`` on, where ``end_offset`` is the next one."""
     size, handle = segment.size, segment.handle()
@@ -236,7 +244,7 @@ def _check_from(
             if not crc_ok(data, used, header):
                 return good + used, end_offset
             segment.note(good + used, header.size, header.last_offset, header.max_timestamp, interval)
-            seen.append(header)
+            seen.add(header, memoryview(data)[used : used + header.size] if header.is_control else b"")
             used += header.size
             end_offset = header.next_offset
         if not used:
@@ -262,7 +270,7 @@ def _following(data: bytes, at: int, end_offset: Offset, available: int) -> Batc
 def _fit_epochs(
     epochs: LeaderEpochs,
     segments: list[Segment],
-    seen: list[BatchHeader],
+    seen: SeenBatches,
     first_base: Offset,
     start_offset: Offset,
     end_offset: Offset,
@@ -273,95 +281,14 @@ def _fit_epochs(
     not synced with every change; after a loss of power it may be an older one, or empty."""
     written = epochs.entries()
     epochs.forget_from(first_base)
-    for header in seen:
+    for header in seen.headers:
         epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
     entries = epochs.entries()
     if end_offset > start_offset and (not entries or (not clean and entries[0][1] > start_offset)):
         epochs.forget_from(0)
-        for header in _headers_from(segments, start_offset):
+        for _, _, header in batches_from(segments, start_offset):
             epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
     epochs.forget_from(end_offset)
     epochs.forget_before(start_offset)
     if epochs.entries() != written:
         epochs.rewrite()
-
-
-def _headers_from(segments: Sequence[Segment], offset: Offset) -> Iterator[BatchHeader]:
-    for i, segment in enumerate(segments):
-        if i + 1 < len(segments) and segments[i + 1].base_offset <= offset:
-            continue
-        position = segment.find(offset, segment.size, nowait=False)[0]
-        for _, header in segment.headers(position, segment.size):
-            yield header
-
-
-def _load_producers(
-    files: FileSystem,
-    path: str,
-    names: Iterable[str],
-    segments: list[Segment],
-    end_offset: Offset,
-    first_base: Offset,
-    seen: list[BatchHeader],
-) -> tuple[ProducerStates, Offset | None]:
-    """The producers at ``end_offset``, and the offset of the snapshot if one says just that."""
-    snapshots = _snapshot_offsets(names)
-    bases = {s.base_offset for s in segments}
-    bases.update([o for o in snapshots if o <= end_offset][-1:])  # of a clean stop
-    usable = [o for o in snapshots if o <= end_offset and o in bases]
-    for offset in snapshots:
-        if offset not in usable:
-            files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
-    if snapshots and snapshots[-1] > end_offset:  # the log may get there again, by another way
-        files.fsync_dir(path)
-    producers = _read_snapshot(files, path, usable, segments[0].base_offset)
-    snapshot = producers.end_offset if producers.end_offset in usable else None
-    if producers.end_offset < end_offset:
-        snapshot = None
-        headers: Iterable[BatchHeader] = seen
-        if producers.end_offset < first_base:
-            headers = _headers_from(segments, producers.end_offset)
-        _replay(producers, headers, end_offset)
-    return producers, snapshot
-
-
-def rebuild_producers(files: FileSystem, path: str, segments: Sequence[Segment], end_offset: Offset) -> ProducerStates:
-    """The producers at ``end_offset`` of a log that was cut there."""
-    usable = [o for o in _snapshot_offsets(files.listdir(path)) if o <= end_offset]
-    producers = _read_snapshot(files, path, usable, segments[0].base_offset)
-    if producers.end_offset < end_offset:
-        _replay(producers, _headers_from(segments, producers.end_offset), end_offset)
-    return producers
-
-
-def _snapshot_offsets(names: Iterable[str]) -> list[Offset]:
-    return sorted(found for name in names if (found := offset_of(name, SNAPSHOT)) is not None)
-
-
-def _read_snapshot(files: FileSystem, path: str, offsets: list[Offset], start: Offset) -> ProducerStates:
-    """The latest snapshot that is whole; else nobody is known, at the log's start."""
-    for offset in reversed(offsets):
-        name = f"{path}/{offset:020d}{SNAPSHOT}"
-        found = ProducerStates.decode(files.read_bytes(name), offset)
-        if found is not None:
-            return found
-        log.warning("%s is torn: it is removed, producers are read from the log", name)
-        files.unlink(name)
-        offsets.remove(offset)
-    return ProducerStates(start)
-
-
-def _replay(producers: ProducerStates, headers: Iterable[BatchHeader], end_offset: Offset) -> None:
-    start = producers.end_offset
-    for header in headers:
-        if header.producer_id >= 0 and header.base_offset >= start:
-            producers.update(header, header.base_offset)
-    producers.end_offset = end_offset
-
-
-def drop_snapshots_after(files: FileSystem, path: str, offset: Offset) -> bool:
-    """Remove what was known of producers beyond ``offset``; whether there was something."""
-    dropped = [found for found in _snapshot_offsets(files.listdir(path)) if found > offset]
-    for found in dropped:
-        files.unlink(f"{path}/{found:020d}{SNAPSHOT}")
-    return bool(dropped)

@@ -9,7 +9,6 @@ the sparse offset index, then headers of batches in the file. The loop asks with
 asks again on the dir's queue.
 """
 
-from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from struct import Struct
@@ -19,7 +18,7 @@ from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage.files import Buffer, FileHandle, FileSystem
-from holdfast.storage.index import OffsetIndex, TimeIndex, last_time_entry, write_index
+from holdfast.storage.index import OffsetIndex, TimeIndex, last_time_entry, read_offsets, read_times, write_index
 from holdfast.storage.segment_names import (
     DELETED,
     INDEX,
@@ -28,13 +27,13 @@ from holdfast.storage.segment_names import (
     TIME_INDEX,
     TXN_INDEX,
 )
+from holdfast.storage.segment_tail import TAIL_LIMIT, Tail
+from holdfast.storage.txn_index import NO_ABORTS, AbortedTxn, TxnIndex
 
 _PLACE = Struct(">qi11xi")  # base offset, length, last offset delta
 _PLACE_SIZE = 27
 _OVERHEAD = 12
 _SCAN_BYTES = 8192
-_TAIL_LIMIT = 256
-"""Batches that the table of the tail holds at most; half of them go when it is full."""
 NO_TIMESTAMP: Final = -1
 """As in a batch's header: its records carry no time."""
 
@@ -53,41 +52,20 @@ class Placed(NamedTuple):
     max_timestamp: TimestampMs
 
 
-class Tail:
-    """Last offset and position of the latest batches of the active segment.
-
-    Only ever appended to by the writer (and replaced when full), so the loop reads it without a lock.
-    ``first_offset``: from here on every batch is in the table.
-    """
-
-    __slots__ = ("first_offset", "last_offsets", "positions")
-
-    def __init__(self, first_offset: Offset) -> None:
-        self.first_offset = first_offset
-        self.last_offsets = array("q")
-        self.positions = array("I")
-
-    def younger_half(self) -> "Tail":
-        """A table with the later half of the entries."""
-        half = len(self.positions) // 2
-        tail = Tail(self.last_offsets[half - 1] + 1)
-        tail.last_offsets = self.last_offsets[half:]
-        tail.positions = self.positions[half:]
-        return tail
-
-
 class Segment:
     """Batches from ``base_offset`` on.
 
     ``size``: bytes that hold batches. ``max_timestamp``: of all batches, None when not looked up yet (an older
     segment after a start). ``tail``: of the active segment once it was written to. ``changed``: the index files
     are not as ``become_inactive`` leaves them. ``flushed``: there is, or was, a recovery point within it.
+    ``aborts``: its aborted transactions, None when there is a file of them that was not looked at yet.
     """
 
     __slots__ = (
         "_files",
         "_handle",
         "_stem",
+        "aborts",
         "base_offset",
         "bytes_since_index",
         "changed",
@@ -118,6 +96,7 @@ class Segment:
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.tail: Tail | None = None
+        self.aborts: TxnIndex | None = NO_ABORTS
 
     @classmethod
     def create(cls, files: FileSystem, directory: str, base_offset: Offset, *, now_ms: TimestampMs) -> "Segment":
@@ -162,14 +141,16 @@ class Segment:
         if self.tail is None and self.offsets is not None and self.offsets.written == len(self.offsets):
             self.offsets = None
             self.times = None
+            if self.aborts and self.aborts.written == len(self.aborts):
+                self.aborts = None
 
     def load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes, from their files if they are not in memory; made again from the batches if those are
         missing or wrong."""
         offsets, times = self.offsets, self.times
         if offsets is None or times is None:
-            offsets = self._read_offsets()
-            times = self._read_times()
+            offsets = read_offsets(self._files, self.path(INDEX), self.base_offset, self.size)
+            times = read_times(self._files, self.path(TIME_INDEX), self.base_offset, self.size)
             if offsets is None or times is None:
                 self.rebuild_indexes(interval=4096)
                 assert self.offsets is not None and self.times is not None
@@ -177,21 +158,6 @@ class Segment:
             self.times = times
             self.offsets = offsets
         return offsets, times
-
-    def _read_offsets(self) -> OffsetIndex | None:
-        try:
-            index = OffsetIndex.decode(self.base_offset, self._files.read_bytes(self.path(INDEX)))
-        except FileNotFoundError:
-            return None if self.size else OffsetIndex(self.base_offset)
-        if index is None or (len(index) and index.positions[-1] >= self.size):
-            return None
-        return index
-
-    def _read_times(self) -> TimeIndex | None:
-        try:
-            return TimeIndex.decode(self.base_offset, self._files.read_bytes(self.path(TIME_INDEX)))
-        except FileNotFoundError:
-            return None if self.size else TimeIndex(self.base_offset)
 
     def rebuild_indexes(self, *, interval: int) -> None:
         """Make both indexes again from the batches, which are taken as they are."""
@@ -212,13 +178,13 @@ class Segment:
         offsets, times = self.load_indexes()
         write_index(self._files, self.path(INDEX), offsets, max_bytes=preallocate, durable=durable)
         write_index(self._files, self.path(TIME_INDEX), times, max_bytes=preallocate, durable=durable)
+        if self.aborts:
+            write_index(self._files, self.path(TXN_INDEX), self.aborts, max_bytes=None, durable=durable)
 
     def index_is_behind(self) -> bool:
         """There are entries that the files do not have."""
-        offsets, times = self.offsets, self.times
-        return (offsets is not None and offsets.written < len(offsets)) or (
-            times is not None and times.written < len(times)
-        )
+        indexes = self.offsets, self.times, self.aborts
+        return any(index is not None and index.written < len(index) for index in indexes)
 
     def become_inactive(self) -> None:
         """No more appends: the last time index entry, and index files without preallocation."""
@@ -283,7 +249,7 @@ class Segment:
             tail.last_offsets.append(last_offset)
             self.note(start, size, last_offset, max_timestamp, index_interval)
         self.size = position + len(data)
-        if len(tail.positions) >= _TAIL_LIMIT:
+        if len(tail.positions) >= TAIL_LIMIT:
             self.tail = tail.younger_half()
 
     def note(
@@ -301,6 +267,18 @@ class Segment:
                 self.times.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_index = 0
         self.bytes_since_index += size
+
+    def note_aborted(self, txn: AbortedTxn) -> None:
+        """An abort marker was written here; the index is loaded."""
+        if self.aborts is NO_ABORTS:
+            self.aborts = TxnIndex()
+        assert self.aborts is not None, "loaded before anything is appended"
+        self.aborts.append(txn)
+
+    def forget_aborts(self) -> None:
+        """As if it had no abort marker, in the file too."""
+        self.aborts = NO_ABORTS
+        self._files.unlink(self.path(TXN_INDEX))
 
     def cut_point(self, offset: Offset) -> tuple[int, Offset, Offset]:
         """Position and base offset of the first batch that reaches ``offset``, and where the ones before it end;
@@ -326,6 +304,17 @@ class Segment:
             return
         self.bytes_since_index = position - offsets.position_at_most(position)
         self._find_max_timestamp(offsets, times)
+
+    def cut_aborts(self, end_offset: Offset) -> None:
+        """Forget abort markers from ``end_offset`` on; the index is loaded."""
+        assert self.aborts is not None, "loaded before the segment is cut"
+        kept = self.aborts.cut(end_offset)
+        if kept is not self.aborts:
+            self.aborts = kept
+            if kept:
+                write_index(self._files, self.path(TXN_INDEX), kept, max_bytes=None)
+            else:
+                self._files.unlink(self.path(TXN_INDEX))
 
     def _find_max_timestamp(self, offsets: OffsetIndex, times: TimeIndex) -> None:
         last = times.last()
@@ -464,6 +453,16 @@ class Segment:
                 return position + size if position == start and min_one else position
             position += size
         return end
+
+    def bound_after(self, position: int) -> Offset | None:
+        """An offset that no batch before ``position`` reaches, and hardly more; None if only the end is known."""
+        tail, index = self.tail, self.offsets
+        if tail is not None and tail.positions and tail.positions[0] < position:
+            return tail.last_offsets[bisect_left(tail.positions, position) - 1] + 1
+        if index is None:
+            return None
+        i = bisect_left(index.positions, position)
+        return index.base_offset + index.offsets[i] if i < len(index.offsets) else None
 
     # -- times ---------------------------------------------------------------------------------------------
 

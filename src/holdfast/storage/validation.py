@@ -8,7 +8,7 @@ its header counts them is the producer's business with us, and found by whoever 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
@@ -24,6 +24,7 @@ from holdfast.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     crc_ok,
     iter_headers,
@@ -32,7 +33,8 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
-from holdfast.records.compression import Codec
+from holdfast.records.compression import DEFAULT_LIMIT, Codec
+from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.records.record import iter_batch, recompress
 from holdfast.storage.files import Buffer
 from holdfast.storage.segment import NO_TIMESTAMP, Placed
@@ -101,6 +103,7 @@ def _recompressed(
 ) -> tuple[Writable, list[tuple[int, BatchHeader]]]:
     """The batches with the topic's own compression, where they have another."""
     codec = Codec.named(config.compression_type)
+    limit = config.max_message_bytes if codec is Codec.NONE else DEFAULT_LIMIT
     if all(header.compression == codec or header.is_control for _, header in batches):
         return buf, batches
     out = bytearray()
@@ -108,7 +111,7 @@ def _recompressed(
     for position, header in batches:
         batch: Buffer = memoryview(buf)[position : position + header.size]
         if header.compression != codec and not header.is_control:
-            batch = recompress(batch, codec)
+            batch = recompress(batch, codec, limit, config.compression_level)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLargeError(
                 f"batch of {len(batch)} bytes with {config.compression_type}: expected at most "
@@ -149,8 +152,11 @@ def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted
         raise InvalidRecordError(f"base offset {base_offset} in a produced batch: expected 0")
     if attributes & CONTROL_BIT and not trusted:
         raise InvalidRecordError("control batch from a producer: only the broker writes these")
-    if producer_id >= 0:
-        if sequence < 0 and not attributes & CONTROL_BIT:
+    if producer_id < 0:
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidRecordError("a batch of a transaction without a producer id")
+    else:
+        if sequence < 0 and not trusted:
             raise InvalidRecordError(f"sequence {sequence} with producer id {producer_id}: expected 0 or more")
         if count > 1:
             raise InvalidRecordError(f"{count} batches of producer {producer_id} at once: expected one")
@@ -186,13 +192,21 @@ def place_produced(
     return placed, max_timestamp
 
 
+class OfProducer(NamedTuple):
+    """A batch that says something of its producer, and where it goes. ``marker``: what a control batch says."""
+
+    header: BatchHeader
+    base_offset: Offset
+    marker: EndMarker | None
+
+
 @dataclass(slots=True)
 class Fetched:
     """Batches from a leader, checked. ``epochs``: the leader epochs that begin in them, with their offsets."""
 
     placed: list[Placed] = field(default_factory=list)
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
-    producers: list[BatchHeader] = field(default_factory=list)
+    producers: list[OfProducer] = field(default_factory=list)
     max_timestamp: TimestampMs = NO_TIMESTAMP
 
 
@@ -234,7 +248,8 @@ def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch |
             epoch = batch_epoch
             fetched.epochs.append((batch_epoch, base_offset))
         if producer_id >= 0:
-            fetched.producers.append(header)
+            marker = decode_marker(memoryview(batches)[position:], header) if header.is_control else None
+            fetched.producers.append(OfProducer(header, base_offset, marker))
         last_offset = base_offset + delta
         fetched.placed.append(Placed(position, length + 12, base_offset, last_offset, newest))
         if newest > fetched.max_timestamp:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.model.config import BrokerConfig, ineffective
+from holdfast.model.config import BrokerConfig
+from holdfast.model.config_notes import ineffective
 from holdfast.model.errors import ConfigError
 
 FIXED_PORT = {"listeners": "PLAINTEXT://127.0.0.1:9092"}

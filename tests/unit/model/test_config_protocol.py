@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.model.config import BrokerConfig, ineffective
+from holdfast.model.config import BrokerConfig
+from holdfast.model.config_notes import ineffective
 from holdfast.model.errors import ConfigError
 
 OLD = {"inter.broker.protocol.version": "0.1-IV0"}

@@ -6,11 +6,13 @@ import pytest
 
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import parse_header
+from holdfast.records.markers import EndMarker
 from holdfast.storage import checkpoints, partition_metadata
 from holdfast.storage.dir_scan import DELETE_SUFFIX, NameKind, classify, marked_name
 from holdfast.storage.index import OffsetIndex, TimeIndex, write_index
 from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.producer_state import ProducerStates
+from holdfast.storage.txn_index import AbortedTxn
 
 
 def test_offset_index():
@@ -197,11 +199,15 @@ def test_producer_snapshots(batch):
     assert states.expire(10**18, 1) == 1
     again = ProducerStates.decode(states.encode(), 13)
     assert again.entries == states.entries
-    again.update(parse_header(batch(b"a", producer_id=7, producer_epoch=0, attributes=0x30)), 13)
+    control = parse_header(batch(b"a", producer_id=7, producer_epoch=0, attributes=0x30))
+    again.update(control, 13)  # an empty one, which says nothing
+    assert again.first_open_transaction() == 12
+    assert again.update(control, 13, EndMarker(False, 4)) == AbortedTxn(7, 12, 13, 14)
     assert again.first_open_transaction() is None
     assert again.entries[7].batches == states.entries[7].batches
     marker_only = ProducerStates(0)
-    marker_only.update(parse_header(batch(b"a", producer_id=3, producer_epoch=1, attributes=0x30)), 0)
+    control = parse_header(batch(b"a", producer_id=3, producer_epoch=1, attributes=0x30))
+    assert marker_only.update(control, 0, EndMarker(False, 4)) is None, "a transaction without records"
     assert ProducerStates.decode(marker_only.encode(), 1).entries == marker_only.entries
     data = states.encode()
     for bad in (b"", data[:9], data[:-1], b"\0\2" + data[2:], data[:-1] + b"x"):

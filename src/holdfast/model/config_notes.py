@@ -1,0 +1,51 @@
+"""What a person should hear of a broker's configuration when it starts: keys that come to nothing, and why."""
+
+import difflib
+from collections.abc import Iterator
+
+from holdfast.model.config import NO_COMPACTION_WARNING, STORE_EMBEDDED, BrokerConfig, LogConfig
+from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
+from holdfast.model.config_keys import KEYS
+from holdfast.model.config_protocol import PROTOCOL_VERSION
+
+
+def nearest_key(name: str) -> str:
+    """For a message: which key was probably meant; empty when none is like it."""
+    close = difflib.get_close_matches(name, KEYS, n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def ineffective(config: BrokerConfig) -> list[str]:
+    """What a person should hear when a broker starts: given keys without effect, one line each."""
+    lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
+    given = [(KEYS[name], "[hidden]" if KEYS[name].sensitive else text) for name, text in sorted(config.static.items())]
+    store = config.str("metadata.store")
+    others = ("zookeeper.",) if store == STORE_EMBEDDED else ("metadata.log.dir", "metadata.witness.dirs")
+    lines += [
+        f"{key.name}={text} has no effect: metadata.store is {store}"
+        for key, text in given
+        if key.name.startswith(others) and key.inert is None
+    ]
+    if not config.protocol_is_newest and config.optional_str(HOST_KEY) is not None:
+        lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
+    lines += _about_ids(config)
+    lines += [
+        f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
+    ]
+    if not LogConfig.of(config, {}).delete:
+        lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
+    return lines
+
+
+def _about_ids(config: BrokerConfig) -> Iterator[str]:
+    """Keys about ids that come to nothing beside node.id, and a node.id that a new broker may get."""
+    node, reserved = config.given_id, config.int(RESERVED_MAX)
+    if node is None:
+        return
+    if node > reserved and config.bool(GENERATION):
+        yield (
+            f"node.id={node} is above {RESERVED_MAX}={reserved}: brokers without one get numbers from there on. "
+            f"Expected {reserved} at most, or {GENERATION}=false"
+        )
+    if config.bool(ADOPT_MISSING):
+        yield f"{ADOPT_MISSING}=true has no effect: node.id={node} is given"
