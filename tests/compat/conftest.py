@@ -431,9 +431,8 @@ def _shifted(value: Any, by_ms: int) -> Any:
 def wanted(case: Case) -> bool:
     """False for what was asked of a listener of controllers."""
     if case["file"] == "cluster_security":
-        return case["api"] in ("describe_quorum", "describe_acls", "update_features") or case["name"].endswith(
-            "wrong cluster id"
-        )
+        spoken = ("describe_quorum", "describe_acls", "update_features")
+        return case["api"] in spoken or case["name"].endswith("wrong cluster id")
     return not case["name"].endswith("on the controller listener")
 
 
