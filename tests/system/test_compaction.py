@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from holdfast.testing import Cluster, wait_for
 from tests.system.on_disks import QUIET, create
+from tests.system.test_background_work import committed
 from tests.system.test_moves import move, other_dir
 
 pytestmark = pytest.mark.system
@@ -149,6 +150,7 @@ def test_group_offsets_shrink_and_are_there() -> None:
     }  # fmt: skip
     with Cluster(brokers=1, log_dirs=1, settings=settings) as cluster:
         create(cluster, "t", [[1]] * 3)
+        wait_for(lambda: committed(cluster, "g", 1) == [-1001], "a coordinator", timeout_s=TIMEOUT_S)
         consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", **QUIET})
         for number in range(1000):
             wanted = [confluent_kafka.TopicPartition("t", p, number) for p in range(3)]
@@ -160,7 +162,4 @@ def test_group_offsets_shrink_and_are_there() -> None:
         cluster.kill(1)
         cluster.revive()
         cluster.wait_in_sync()
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", **QUIET})
-        wanted = [confluent_kafka.TopicPartition("t", p) for p in range(3)]
-        assert [each.offset for each in consumer.committed(wanted, timeout=TIMEOUT_S)] == [999] * 3
-        consumer.close()
+        wait_for(lambda: committed(cluster, "g", 3) == [999] * 3, "the offsets are loaded", timeout_s=TIMEOUT_S)
