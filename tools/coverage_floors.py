@@ -9,7 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-FLOORS = ("model", "protocol", "records", "metadata", "controller", "replication", "groups", "storage")
+FLOORS = (
+    "model", "protocol", "records", "metadata", "controller", "replication", "groups", "transactions", "coordinators",
+    "storage",
+)  # fmt: skip
 LIMIT_PERCENT = 90.0
 
 

@@ -415,7 +415,9 @@ def wanted(case: Case) -> bool:
     if case["file"] == "transactions":
         return case["api"] == "init_producer_id" or case["api"] not in API_NAMES
     if case["file"] == "cluster_security":
-        return case["api"] in ("describe_quorum", "describe_acls") or case["name"].endswith("wrong cluster id")
+        return case["api"] in ("describe_quorum", "describe_acls", "update_features") or case["name"].endswith(
+            "wrong cluster id"
+        )
     return not case["name"].endswith("on the controller listener")
 
 

@@ -29,7 +29,7 @@ class Row(NamedTuple):
     may: bool = False
 
 
-NO_FEATURES = "not built: feature levels (KIP-584); a cluster of ours has no versions to agree on"
+OTHER_FEATURES = "decision: only features that something here goes by have levels (model/features.py)"
 NOT_DECODED = "decision: a batch's records are not decoded on append (storage/validation.py), whoever reads finds it"
 NO_FOLLOWER_READS = "not built: reading from a follower (KIP-392); the consumer is sent to the leader"
 NO_TRANSACTIONS = "not built: transactions; 53 is what ends stock producers at once"
@@ -47,7 +47,7 @@ AT_ONCE = "ours is there sooner"
 FOR_BROKERS = "decision: what brokers say to each other is taken on their own listener only (docs/decisions/0018)"
 
 TABLE = [
-    Row("api_versions: ApiVersions v[34]", "*_features", ..., [], NO_FEATURES),
+    Row("api_versions: ApiVersions v[34]", "*_features*", ..., ..., OTHER_FEATURES),
     Row("create_topics: *", "topics.configs.config_source", 3, 5, CLUSTER_DEFAULT),
     Row("create_partitions: huge", "results.error_code", -1, 44, "an internal error there; CreateTopics' limit here"),
     Row("metadata: zero id and null name", "topics.error_code", -1, 17, "an internal error there"),
@@ -127,6 +127,8 @@ OTHER_TEXTS = {
     "groups: *": "Kafka says what the code means, ours says which value and what was expected",
     "produce: *": "as for groups",
     "transactions: *": NO_TRANSACTIONS,
+    "cluster_security: UpdateFeatures unknown feature": "the number of the controller",
+    "cluster_security: UpdateFeatures metadata.version too high": OTHER_FEATURES,
     "configs: resource type 99": "ours says which and what was expected",
     "configs: threads more than double": NO_THREADS,
     "configs: broker [29] *": ANY_BROKER,
@@ -149,7 +151,6 @@ NOT_ADVERTISED = {
     "security (SASL, ACLs, tokens, SCRAM)": {17, 36, 38, 39, 40, 41, 51},
     NO_TRANSACTIONS: {24, 25, 26, 27, 28, 65},
     "not built: quotas": {49},
-    NO_FEATURES: {57},
     "not built: KIP-848 groups": {68, 69},
     "not built: share groups (KIP-932)": {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
     NO_QUORUM: {80, 81},

@@ -11,7 +11,7 @@ then read in review. Every step also checks the invariants of the image, and tha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,7 @@ import pytest
 
 from holdfast.controller import broadcast, events
 from holdfast.controller.controller import Controller
+from holdfast.controller.feature_events import FeatureUpdate, UpdateFeatures, UpgradeType
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata import records as rec
 from holdfast.metadata.codec import decode_record, encode_record
@@ -27,8 +28,10 @@ from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.store import Candidate, InMemoryStore, SharedMemory
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFate, ReplicaFates
+from holdfast.model.features import REGISTERED, TRANSACTION_VERSION
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
+from tests.scenarios.texts import parse
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 CANDIDATE = Candidate(broker_id=1, host="host-1", port=9001)
@@ -180,6 +183,8 @@ class Scenario:
                 if record.recovery_state is not None:
                     parts.append(record.recovery_state.name.lower())
                 return " ".join(parts)
+            case rec.FeatureLevelRecord():
+                return f"Feature {record.name}={record.level}"
             case rec.ConfigRecord():
                 return f"Config {record.resource_name or '<default>'} {record.name}={record.value}"
             case _:
@@ -200,18 +205,22 @@ class Scenario:
 
     def do_register(
         self, broker: str, *flags: str, host: str = "", dirs: str = "", cordoned: str = "", continues: str = "",
-        **fates: str,
+        knows: str | None = None, **fates: str,
     ) -> None:  # fmt: skip
         """``rest`` and ``<topic>-<number>`` may have a fate: kept, damaged, lost, unknown."""
         rest = ReplicaFate[fates.pop("rest", "kept").upper()]
         others = {where(name): ReplicaFate[fate.upper()] for name, fate in fates.items()}
         what = ReplicaFates(continues=int(continues) if continues else None, rest=rest, others=others)
-        self._register(int(broker), same="same" in flags, host=host, dirs=dirs, cordoned=cordoned, fates=what)
+        self._register(
+            int(broker), same="same" in flags, host=host, dirs=dirs, cordoned=cordoned, fates=what, knows=knows
+        )
 
     def _register(
         self, broker: int, *, same: bool = False, host: str = "", rack: str | None = None, dirs: str = "",
-        cordoned: str = "", fates: ReplicaFates = ALL_KEPT, quiet: bool = False,
+        cordoned: str = "", fates: ReplicaFates = ALL_KEPT, knows: str | None = None, quiet: bool = False,
     ) -> None:  # fmt: skip
+        """``knows``: the highest level of transaction.version, "" for none."""
+        levels = () if not knows else ((TRANSACTION_VERSION, 0, int(knows)),)
         if not same:
             self.incarnations[broker] = self.incarnations.get(broker, 0) + 1
         self.handle(
@@ -223,6 +232,7 @@ class Scenario:
                 log_dirs=ids(dirs),
                 cordoned=ids(cordoned),
                 fates=fates,
+                features=REGISTERED if knows is None else levels,
             ),
             quiet=quiet,
         )
@@ -349,6 +359,12 @@ class Scenario:
         )
         self.handle(events.AlterConfigs(changes=(change,), validate_only="validate" in flags))
 
+    def do_features(self, *flags: str, how: str = "upgrade", **levels: str) -> None:
+        kind = UpgradeType.__members__.get(how.upper())
+        updates = tuple(FeatureUpdate(name=n, level=int(v), upgrade_type=kind) for n, v in levels.items())
+        self.handle(UpdateFeatures(updates=updates, validate_only="validate" in flags))
+        self.out.append(f"in force: {dict(self.image.features)}")
+
     def do_ids(self, broker: str, epoch: str = "") -> None:
         registered = self.image.brokers[int(broker)].epoch
         self.handle(events.AllocateProducerIds(broker_id=int(broker), broker_epoch=int(epoch) if epoch else registered))
@@ -443,25 +459,6 @@ def lists(text: str) -> tuple[tuple[int, ...], ...]:
 def where(text: str) -> TopicPartition:
     topic, _, number = text.rpartition("-")
     return TopicPartition(topic, int(number))
-
-
-def parse(text: str) -> Iterator[tuple[list[str], str | None, list[str]]]:
-    """Comment lines before it, a command (None at the end of the file), its output."""
-    comments: list[str] = []
-    lines = iter(text.splitlines())
-    for line in lines:
-        if not line or line.startswith("#"):
-            comments.append(line)
-            continue
-        output = []
-        if next(lines, "") == "----":
-            for produced in lines:
-                if not produced:
-                    break
-                output.append(produced)
-        yield comments, line, output
-        comments = []
-    yield comments, None, []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from holdfast.broker.group_loading import GroupLoad
+from holdfast.broker.coordinator_loading import CoordinatorLoad
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
@@ -226,7 +226,7 @@ def believes_what_is_behind() -> Iterator[None]:
 @contextlib.contextmanager
 def groups_not_loaded() -> Iterator[None]:
     """A broker that comes to lead ``__consumer_offsets`` serves its groups without having read them."""
-    with _replaced(GroupLoad, "start", lambda self: self._ready()):
+    with _replaced(CoordinatorLoad, "start", lambda self: self._ready()):
         yield
 
 

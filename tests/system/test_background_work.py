@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.broker.group_loading import PROCESS_BYTES
+from holdfast.broker.coordinator_loading import PROCESS_BYTES
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
 from holdfast.groups.types import CommittedOffset
 from holdfast.model.config import LogConfig
@@ -86,7 +86,7 @@ def test_D1_the_next_coordinator_has_a_large_partition_read_by_another_process()
             name = f"consumers-of-it-{group}"
             wait_for(lambda name=name, newest=newest: committed(cluster, name, 10) == newest, name, timeout_s=TIMEOUT_S)  # type: ignore[misc]
         said = log_of(cluster, 3 - leader)
-        assert "groups of __consumer_offsets-0 are read" in said
+        assert "__consumer_offsets-0 is read: " in said
         assert "read by the broker itself" not in said
 
 

@@ -32,7 +32,7 @@ from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
-from holdfast.groups.partitioning import partition_for
+from holdfast.coordinators.partitioning import partition_for
 from holdfast.testing import ClusterView, wait_for
 from tests.chaos.brokers import Brokers
 from tests.chaos.producers import EAGER, QUIET

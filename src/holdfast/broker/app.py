@@ -21,6 +21,7 @@ from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.admission import Admission
 from holdfast.broker.cleaner import LogCleaner
 from holdfast.broker.controller_loop import ControllerLoop
+from holdfast.broker.coordinator_host import Coordinators
 from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
@@ -42,6 +43,9 @@ from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
+from holdfast.broker.transaction_shell import TransactionShell
+from holdfast.broker.transactional_appends import TransactionalAppends
+from holdfast.broker.txn_verification import TxnVerification
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
@@ -57,6 +61,7 @@ from holdfast.replication.types import ReplicationSettings
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_manager import LogManager
 from holdfast.storage.new_replicas import Placement
+from holdfast.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +89,13 @@ class Broker:
     topic_creation: TopicCreation
     fetchers: ReplicaFetchers
     producer_ids: ProducerIdShell
+    txn_verification: TxnVerification
+    transactional_appends: TransactionalAppends
+    coordinators: Coordinators
     groups_shell: GroupShell
     groups: GroupCoordinator
+    transactions_shell: TransactionShell
+    transactions: TransactionCoordinator
     replicas: LocalReplicas
     fetch_sessions: FetchSessions
     moves: Moves
@@ -213,8 +223,13 @@ class Broker:
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
+        self.txn_verification = TxnVerification(self)
+        self.transactional_appends = TransactionalAppends(self)
+        self.coordinators = Coordinators()
         self.groups_shell = GroupShell(self)
         self.groups = self.groups_shell.coordinator
+        self.transactions_shell = TransactionShell(self)
+        self.transactions = self.transactions_shell.coordinator
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
@@ -337,7 +352,7 @@ class Broker:
             self.loop.call_later(DEPARTED_S, self._forget_departed, broker_id, seen)
         self.disks.news.metadata_changed()
         self.absent.metadata_changed()
-        self.groups_shell.metadata_changed(before - self.metadata.topics.keys())
+        self.coordinators.metadata_changed(before - self.metadata.topics.keys())
         if request.type == TYPE_FULL:
             self.replicas.remove_strays(self.hosts, controller_epoch=request.controller_epoch, now_ms=self.now_ms())
             self.moves.resume()
@@ -351,6 +366,9 @@ class Broker:
     def _forget_departed(self, broker_id: int, seen: LiveBroker) -> None:
         if self.metadata.departed.get(broker_id) is seen:
             del self.metadata.departed[broker_id]
+
+    def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """The marker of a transaction with offsets of groups is committed in a partition of theirs."""
 
     def suspect(self, broker_id: int | None) -> None:
         """A connection to this broker ended by itself: it may have died, and the controller will say so soon."""
@@ -382,13 +400,13 @@ class Broker:
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        for part in (self.replicas, self.groups):
-            try:
-                deadline = part.next_deadline_ms()
-                if deadline is not None and deadline <= now_ms:
-                    part.tick(now_ms)
-            except Exception:
-                log.exception("tick failed")
+        try:
+            deadline = self.replicas.next_deadline_ms()
+            if deadline is not None and deadline <= now_ms:
+                self.replicas.tick(now_ms)
+        except Exception:
+            log.exception("tick failed")
+        self.coordinators.tick(now_ms)
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
 
     # -- stopping ----------------------------------------------------------------------------------------------
@@ -421,6 +439,8 @@ class Broker:
         high_watermarks = dict(self.replicas.high_watermarks())
         self.replicas.resign(now_ms)
         self.fetchers.close()
+        self.txn_verification.close()
+        self.transactions_shell.close()
         await self.membership.close()
         await self._hand_over()
         self.server.close()

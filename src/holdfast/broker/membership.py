@@ -37,8 +37,10 @@ from holdfast.model.errors import (
     NotControllerError,
     RequestTimedOutError,
     StaleBrokerEpochError,
+    UnsupportedVersionError,
 )
 from holdfast.model.fates import ReplicaFates, ReplicaTurn
+from holdfast.model.features import REGISTERED
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
@@ -262,6 +264,10 @@ class Membership:
             ],
             **listener_choice(me.endpoints),
             host=me.host or "", rack=me.rack,
+            features=[
+                {"name": name, "min_supported_version": low, "max_supported_version": high}
+                for name, low, high in REGISTERED
+            ],
             log_dirs=self._directories.all(), cordoned_log_dirs=self._directories.known_cordoned(),
             **_what_became(self._fates()),
         )  # fmt: skip
@@ -272,6 +278,11 @@ class Membership:
                 f"node.id is in use by a live broker, or the log directories are of another cluster"
             )
             raise error
+        if isinstance(error, UnsupportedVersionError):
+            self._on_fatal(
+                f"the controller refuses broker {me.broker_id}: a feature of the cluster is at a level that "
+                f"this version of Holdfast does not know"
+            )
         if error is not None:
             raise error
         self.broker_epoch = response.broker_epoch

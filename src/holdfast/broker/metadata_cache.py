@@ -54,6 +54,10 @@ class MetadataCache:
         self.topic_configs: dict[str, Mapping[str, str]] = {}
         self.broker_configs: dict[BrokerId | None, Mapping[str, str]] = {}
         """Dynamic configurations; None is the cluster-wide default."""
+        self.features: Mapping[str, int] = {}
+        """Levels that are in force (model/features.py)."""
+        self.offset = -1
+        """Of the metadata, as of which all this is; -1: nothing was told yet."""
         self.suspects: set[BrokerId] = set()
         """Brokers whose connection to us ended and that the controller still counts as alive. Clients are not sent to
         them: a client that learns of a dead leader as leader comes back a second later."""
@@ -81,6 +85,8 @@ class MetadataCache:
         """Apply one UpdateMetadata request (protocol/interbroker.py). Returns the topics whose configs changed."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
+        self.offset = request.metadata_offset
+        self.features = {feature.name: feature.level for feature in request.features}
         if request.cluster_id:
             self.cluster_id = request.cluster_id
         before, self.brokers = self.brokers, {}

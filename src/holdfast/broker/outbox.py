@@ -18,8 +18,8 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.replication.types import Fetcher, IsrOutcome, IsrProposal
 
 if TYPE_CHECKING:
+    from holdfast.broker.coordinator_host import Coordinators
     from holdfast.broker.disks import Disks
-    from holdfast.broker.group_shell import GroupShell
     from holdfast.broker.membership import Membership
     from holdfast.broker.replica_fetcher import ReplicaFetchers
     from holdfast.model.types import BrokerId
@@ -40,7 +40,7 @@ class OutboxHost(Protocol):
     replicas: LocalReplicas
     fetchers: ReplicaFetchers
     disks: Disks
-    groups_shell: GroupShell
+    coordinators: Coordinators
 
     def now_ms(self) -> int: ...
 
@@ -65,7 +65,7 @@ class BrokerOutbox:
         self._broker.disks.news.doubt(tp, error)
 
     def leadership_changed(self, tp: TopicPartition, is_leader: bool, leader_epoch: int) -> None:
-        self._broker.groups_shell.leadership_changed(tp, is_leader, leader_epoch)
+        self._broker.coordinators.leadership_changed(tp, is_leader, leader_epoch)
 
     async def _send(self) -> None:
         try:

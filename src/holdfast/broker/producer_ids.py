@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.groups.producer_ids import BlockReply, ProducerIdBlock, ProducerIds
+from holdfast.groups.producer_ids import BlockReply, ProducerIdBlock, ProducerIdReply, ProducerIds
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import error_of
@@ -32,6 +32,10 @@ class ProducerIdShell:
         self._broker = broker
         self._ids = ProducerIds(self._allocate)
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def ask(self, reply: ProducerIdReply) -> None:
+        """A producer id that nobody else has, or why there is none: at once or later, once."""
+        self._ids.next_id(reply)
 
     async def next(self) -> int:
         """A producer id that nobody else has. Raises what asking the controller raises."""

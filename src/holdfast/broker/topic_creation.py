@@ -1,4 +1,4 @@
-"""Topics that come into being by being asked for: automatic creation and ``__consumer_offsets``.
+"""Topics that come into being by being asked for: automatic creation, and the topics of coordinators.
 
 Owns the set of names under way, so that a client that asks a hundred times makes one request to the controller.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC = "__consumer_offsets"
+OF_COORDINATORS: Final = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
+"""Topic -> what the keys of its configuration begin with."""
 CREATE_VERSION = 7
 CREATE_TIMEOUT_S = 10.0
 MAX_UNDER_WAY = 1000
@@ -72,17 +73,23 @@ class TopicCreation:
 
     def _topic(self, name: str) -> dict[str, Any]:
         config = self._broker.config
-        if name != OFFSETS_TOPIC:
+        keys = OF_COORDINATORS.get(name)
+        if keys is None:
             return {"name": name, "num_partitions": -1, "replication_factor": -1}
-        # Kafka waits for offsets.topic.replication.factor brokers; a small cluster gets what it can hold.
-        factor = min(config.int("offsets.topic.replication.factor"), max(1, len(self._broker.metadata.brokers)))
+        # Kafka waits for so many brokers as the factor says; a small cluster gets what it can hold.
+        factor = min(config.int(f"{keys}.replication.factor"), max(1, len(self._broker.metadata.brokers)))
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(config.int(f"{keys}.segment.bytes"))}
+        if name == "__transaction_state":
+            configs |= {
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(config.int(f"{keys}.min.isr")),
+                "unclean.leader.election.enable": "false",
+            }
+        else:
+            configs["compression.type"] = "producer"
         return {
             "name": name,
-            "num_partitions": config.int("offsets.topic.num.partitions"),
+            "num_partitions": config.int(f"{keys}.num.partitions"),
             "replication_factor": factor,
-            "configs": [
-                {"name": "cleanup.policy", "value": "compact"},
-                {"name": "segment.bytes", "value": str(config.int("offsets.topic.segment.bytes"))},
-                {"name": "compression.type", "value": "producer"},
-            ],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
         }

@@ -359,6 +359,7 @@ class _Builder:
                 )
                 for name in metadata.broker_configs
             ),
+            features=tuple(_wire.FeatureLevel(name=n, level=level) for n, level in sorted(image.features.items())),
         )
 
     def _topic_metadata(self, metadata: Metadata) -> Iterator[UpdateMetadataTopicState]:

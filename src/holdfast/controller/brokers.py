@@ -15,7 +15,7 @@ the incarnation that was registered last, or of one before it when the last one 
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.controller import cordon
+from holdfast.controller import cordon, features
 from holdfast.controller.election import IsAlive, Loss, adapt, awaits_news
 from holdfast.controller.events import (
     BrokerConnectionLost,
@@ -56,8 +56,11 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
                 f"Broker {event.broker_id} is of cluster {event.cluster_id}, expected {state.image.cluster_id}"
             )
         )
+    unsupported = features.missing(state.image, event)
+    if unsupported is not None:
+        return Decision(reply=unsupported)
     known = state.image.brokers.get(event.broker_id)
-    records: list[MetadataRecord] = []
+    records: list[MetadataRecord] = [*features.beginning(state.image)]
     if known is not None:
         if known.incarnation_id == event.incarnation_id:
             # The answer to its first registration was lost: it is the same broker still.
@@ -86,6 +89,7 @@ def register(state: ControllerState, event: BrokerRegister, now_ms: TimestampMs)
             incarnation_id=event.incarnation_id,
             broker_epoch=epoch,
             endpoints=event.endpoints.listeners,
+            features=event.features,
             rack=event.rack,
             fenced=BROKER.after(standing(known), Sign.REGISTERED).fenced,
             log_dirs=tuple(sorted(event.log_dirs)),

@@ -22,7 +22,7 @@ from holdfast.metadata.records import (
     ProducerIdsRecord,
     ResourceType,
 )
-from holdfast.model.config import KEYS, UpdateMode, parse_value, validate_topic_config
+from holdfast.model.config import KEYS, UpdateMode, check_topic_configs, parse_value, validate_topic_config
 from holdfast.model.errors import (
     ConfigError,
     HoldfastError,
@@ -67,6 +67,7 @@ def _check(state: ControllerState, change: ConfigChange) -> None:
         for key, value in change.values:
             if value is not None:  # what nobody knows can be removed: tools do so without asking
                 validate_topic_config(key, value)
+        check_topic_configs(_after(state, change))
     elif change.resource_type == ResourceType.BROKER:
         if change.resource_name and not _is_broker_id(change.resource_name):
             raise InvalidRequestError(f"Broker {change.resource_name!r}: expected a broker id, or '' for all")

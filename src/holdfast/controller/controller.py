@@ -11,7 +11,7 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import broker_ids, brokers, configs, isr, reassignment, replicas, topics
+from holdfast.controller import broker_ids, brokers, configs, features, isr, reassignment, replicas, topics
 from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
@@ -37,6 +37,7 @@ from holdfast.controller.events import (
     Tick,
     UnregisterBroker,
 )
+from holdfast.controller.feature_events import UpdateFeatures
 from holdfast.controller.settings import ControllerSettings
 from holdfast.controller.state import ControllerState, Rng
 from holdfast.metadata.image import ClusterDelta, ClusterImage
@@ -170,4 +171,5 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     ListReassignments: reassignment.ongoing,
     AlterConfigs: configs.alter_configs,
     AllocateProducerIds: configs.allocate_producer_ids,
+    UpdateFeatures: features.update_features,
 }

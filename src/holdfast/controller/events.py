@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from holdfast.controller.feature_events import UpdateFeatures
 from holdfast.metadata.broker_ids import Applicant
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFates, ReplicaTurn
+from holdfast.model.features import REGISTERED
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import (
     BrokerEpoch,
@@ -46,7 +48,9 @@ class BrokerRegister:
     """A broker started. ``fates``: what became of its replicas while it was away. ``cordoned``: by its properties file;
     ``host``: on which it runs (KIP-426). None: nothing is said of that.
 
-    Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError.
+    ``features``: name, lowest and highest level that it knows.
+
+    Reply: Registered; DuplicateBrokerRegistrationError, InconsistentClusterIdError, UnsupportedVersionError.
     """
 
     broker_id: BrokerId
@@ -58,6 +62,7 @@ class BrokerRegister:
     cordoned: tuple[DirectoryId, ...] | None = None
     fates: ReplicaFates = ALL_KEPT
     host: str | None = None
+    features: tuple[tuple[str, int, int], ...] = REGISTERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,4 +480,5 @@ Event: TypeAlias = (
     | ListReassignments
     | AlterConfigs
     | AllocateProducerIds
+    | UpdateFeatures
 )

@@ -37,7 +37,7 @@ from holdfast.metadata.records import (
     ResourceType,
     TopicRecord,
 )
-from holdfast.model.config import validate_topic_config
+from holdfast.model.config import check_topic_configs, validate_topic_config
 from holdfast.model.errors import (
     HoldfastError,
     InvalidPartitionsError,
@@ -134,6 +134,7 @@ def _check_configs(topic: NewTopic) -> dict[str, str]:
         validate_topic_config(key, value)
         assert value is not None  # or it would have been refused
         configs[key] = value
+    check_topic_configs(configs)
     return configs
 
 

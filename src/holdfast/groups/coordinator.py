@@ -1,21 +1,23 @@
 """The group coordinator: every group whose partition of ``__consumer_offsets`` this broker leads.
 
-Owns which partitions are served and sends each request to its group's. Knows no wire, no clock and no disk: time
-comes in with every call, records go out through ``GroupLog``, answers go out through ``reply`` (called once, at
-once or later). The shell calls ``tick`` when ``next_deadline_ms`` has come.
+Sends each request to the partition of its group; the first tenant of the coordinator host (coordinators/tenant.py).
+Knows no wire, no clock and no disk: time comes in with every call, records go out through ``CoordinatorLog``, answers
+go out through ``reply`` (called once, at once or later).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
-from holdfast.groups.deadlines import Deadlines
+from holdfast.coordinators.deadlines import Deadlines
+from holdfast.coordinators.journal import CoordinatorLog
+from holdfast.coordinators.shards import Shards
 from holdfast.groups.group import Group
 from holdfast.groups.offset_records import MAX_TEXT
-from holdfast.groups.partitioning import partition_for
 from holdfast.groups.replay import Replay
 from holdfast.groups.settings import GroupSettings
-from holdfast.groups.shard import Shard, ShardState
+from holdfast.groups.shard import Shard
 from holdfast.groups.states import GroupState
 from holdfast.groups.types import (
     CommitReply,
@@ -25,7 +27,6 @@ from holdfast.groups.types import (
     FetchedOffsets,
     GroupId,
     GroupList,
-    GroupLog,
     HeartbeatRequest,
     JoinReply,
     JoinRequest,
@@ -43,48 +44,56 @@ from holdfast.model.group_errors import (
     CoordinatorLoadInProgressError,
     GroupIdNotFoundError,
     InvalidGroupIdError,
-    NotCoordinatorError,
     RebalanceInProgressError,
 )
 from holdfast.model.types import LeaderEpoch, TimestampMs, TopicPartition
 from holdfast.records.batch import Buffer
 
+OFFSETS_TOPIC: Final = "__consumer_offsets"
 _CLASSIC = "classic"
 
 
 class GroupCoordinator:
     """See the module's docstring."""
 
-    __slots__ = ("_deadlines", "_log", "_new_member_suffix", "_now_ms", "_settings", "_shards", "partition_count")
+    __slots__ = ("_deadlines", "_shards")
 
-    def __init__(self, settings: GroupSettings, log: GroupLog, *, new_member_suffix: Callable[[], str]) -> None:
-        self._settings = settings
-        self._log = log
-        self._new_member_suffix = new_member_suffix
+    topic: Final = OFFSETS_TOPIC
+    reader: Final = "groups"
+
+    def __init__(self, settings: GroupSettings, log: CoordinatorLog, *, new_member_suffix: Callable[[], str]) -> None:
         self._deadlines = Deadlines()
-        self._shards: dict[int, Shard] = {}
-        self._now_ms: TimestampMs = 0
-        self.partition_count = settings.offsets_partitions
+
+        def make(partition: int, _leader_epoch: LeaderEpoch) -> Shard:
+            return Shard(
+                partition,
+                settings=settings,
+                log=log,
+                deadlines=self._deadlines,
+                new_member_suffix=new_member_suffix,
+                clock=lambda: self._shards.now_ms,
+            )
+
+        self._shards = Shards(make, partition_count=settings.offsets_partitions, noun="group")
+
+    @property
+    def partition_count(self) -> int:
         """Partitions of ``__consumer_offsets``; a topic that exists may have another number than the setting."""
+        return self._shards.partition_count
+
+    @partition_count.setter
+    def partition_count(self, count: int) -> None:
+        self._shards.partition_count = count
 
     # -- leadership ------------------------------------------------------------------------------------------
 
     def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
-        """This broker leads the partition: its groups answer that they load until ``install``."""
-        shard = self._shards.get(partition)
-        if shard is not None:
-            if shard.leader_epoch >= leader_epoch:
-                return
-            shard.close(self._now_ms)
-        self._shards[partition] = Shard(
-            partition,
-            leader_epoch,
-            settings=self._settings,
-            log=self._log,
-            deadlines=self._deadlines,
-            new_member_suffix=self._new_member_suffix,
-            clock=lambda: self._now_ms,
-        )
+        """This broker leads the partition: its groups answer that they load until ``serve``."""
+        self._shards.on_elected(partition, leader_epoch)
+
+    def replay(self) -> Replay:
+        """What reads a partition's log."""
+        return Replay()
 
     def load(self, partition: int, leader_epoch: LeaderEpoch, chunks: Iterable[Buffer], now_ms: TimestampMs) -> None:
         """Read the partition's log (whole batches) and serve its groups."""
@@ -100,33 +109,20 @@ class GroupCoordinator:
 
     def add(self, partition: int, leader_epoch: LeaderEpoch, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
         """Some of the groups that were read; they are served once all are there (``serve``)."""
-        self._see(now_ms)
-        shard = self._loading(partition, leader_epoch)
-        if shard is not None:
-            shard.add(groups, now_ms)
+        self._shards.add(partition, leader_epoch, groups, now_ms)
 
     def serve(self, partition: int, leader_epoch: LeaderEpoch, now_ms: TimestampMs) -> None:
         """All groups of the partition are there."""
-        self._see(now_ms)
-        shard = self._loading(partition, leader_epoch)
-        if shard is not None:
-            shard.open(now_ms)
-
-    def _loading(self, partition: int, leader_epoch: LeaderEpoch) -> Shard | None:
-        shard = self._shards.get(partition)
-        is_it = shard is not None and shard.leader_epoch == leader_epoch and shard.state is ShardState.LOADING
-        return shard if is_it else None
+        self._shards.serve(partition, leader_epoch, now_ms)
 
     def on_resigned(self, partition: int) -> None:
         """Another broker leads the partition."""
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.close(self._now_ms)
+        self._shards.on_resigned(partition)
 
     def on_topics_deleted(self, topics: Collection[str], now_ms: TimestampMs) -> None:
         """Offsets in these topics go."""
-        self._see(now_ms)
-        for shard in self._active():
+        self._shards.see(now_ms)
+        for shard in self._shards.active():
             shard.offsets.forget_topics(frozenset(topics), now_ms)
 
     def next_deadline_ms(self) -> TimestampMs | None:
@@ -135,7 +131,7 @@ class GroupCoordinator:
 
     def tick(self, now_ms: TimestampMs) -> None:
         """Run what is due."""
-        self._see(now_ms)
+        self._shards.see(now_ms)
         self._deadlines.run_due(now_ms)
 
     # -- members ---------------------------------------------------------------------------------------------
@@ -214,16 +210,15 @@ class GroupCoordinator:
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> GroupList:
         """Groups in any of these states and of these types; of all, where nothing is said."""
         wanted = {s.lower() for s in states}
-        loads = any(s.state is ShardState.LOADING for s in self._shards.values())
         groups = [
             ListedGroup(group.group_id, group.protocol_type or "", group.state.value)
-            for shard in self._active()
+            for shard in self._shards.active()
             for group in shard.groups.values()
             if not wanted or group.state.value.lower() in wanted
         ]
         if types and _CLASSIC not in {t.lower() for t in types}:
             groups = []
-        error = CoordinatorLoadInProgressError("some groups are still being read") if loads else None
+        error = CoordinatorLoadInProgressError("some groups are still being read") if self._shards.loads else None
         return GroupList(error=error, groups=tuple(sorted(groups)))
 
     def describe_group(self, group_id: GroupId, now_ms: TimestampMs) -> DescribedGroup:
@@ -249,24 +244,13 @@ class GroupCoordinator:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _see(self, now_ms: TimestampMs) -> None:
-        self._now_ms = max(self._now_ms, now_ms)
-
-    def _active(self) -> list[Shard]:
-        return [s for s in self._shards.values() if s.state is ShardState.ACTIVE]
-
     def _route(self, group_id: GroupId, now_ms: TimestampMs, *, named: bool = True) -> Shard | HoldfastError:
-        self._see(now_ms)
+        self._shards.see(now_ms)
         if named and not group_id:
             return InvalidGroupIdError("the group id is empty")
         if _is_too_long(group_id):
             return InvalidGroupIdError(f"the group id has more than {MAX_TEXT} bytes")
-        shard = self._shards.get(partition_for(group_id, self.partition_count))
-        if shard is None:
-            return NotCoordinatorError(f"this broker does not coordinate group {group_id!r}")
-        if shard.state is ShardState.LOADING:
-            return CoordinatorLoadInProgressError(f"group {group_id!r} is still being read")
-        return shard
+        return self._shards.route(group_id)
 
 
 def _is_too_long(text: str) -> bool:

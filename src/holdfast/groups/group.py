@@ -121,6 +121,7 @@ class Group:
         "generation",
         "group_id",
         "has_newcomers",
+        "in_transactions",
         "is_recorded",
         "leader",
         "members",
@@ -161,6 +162,9 @@ class Group:
         self.subscriptions: frozenset[str] | None = frozenset()
         """Topics of all members, None when one of them cannot be read."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self.in_transactions: dict[TopicPartition, dict[int, CommittedOffset | None]] = {}
+        """Offsets whose transaction has no marker yet, by producer id, in the order of the log. None: it will count for
+        nothing, since a newer offset is committed; or it is not in the log yet."""
         self.pending_commits: Counter[TopicPartition] = Counter()
         """Commits that are being written, by partition."""
         self.pending_records = 0
@@ -187,6 +191,7 @@ class Group:
         return (
             self.state is GroupState.EMPTY
             and not self.offsets
+            and not self.in_transactions
             and not self.pending_commits
             and not self.pending_members
             and not self.pending_records

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from holdfast.coordinators.journal import Written
 from holdfast.groups.group import Group, Member
-from holdfast.groups.journal import Written
 from holdfast.groups.rebalance import Rebalance
 from holdfast.groups.states import GroupState
 from holdfast.groups.surroundings import Surroundings

@@ -1,33 +1,23 @@
 """The newest record of each key of one partition of ``__consumer_offsets``, as bytes.
 
-Owns a table of keys and what follows them in their records; decodes neither. A partition has millions of records and
-few keys, so what is done for every record is done here and is as little as can be: about a microsecond for a commit of
-one partition. ``replay.py`` decodes what is left.
-
-Batches with a bad CRC end it. Record kinds and value versions that are not ours are skipped: an older value stays.
-Offsets committed in a transaction count once its commit marker comes, as Kafka's logs may have them.
+Nearly all of its records are alike: a batch of one commit of one partition, for which this takes about a microsecond.
+``replay.py`` decodes what is left. Record kinds and value versions that are not ours are skipped: an older value stays.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final, TypeAlias
+from typing import Final
 
 from crc32c import crc32c
 
+from holdfast.coordinators.newest import Newest, Pair, Rest, bad_crc, value_of
 from holdfast.groups.offset_records import GROUP_KEY, OFFSET_KEY, OFFSET_KEY_OLD, OFFSET_VALUE
-from holdfast.model.errors import CorruptRecordError, InvalidRecordError
-from holdfast.records.batch import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, parse_header
-from holdfast.records.compression import DEFAULT_LIMIT, Codec, decompress
-
-Rest: TypeAlias = bytes
-"""What follows the key in a record: its value's length as a varint, the value, headers."""
-Pair: TypeAlias = tuple[bytes, Rest]
+from holdfast.model.errors import CorruptRecordError
+from holdfast.records.batch import CRC_START, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, parse_header
 
 _NO_VALUE: Final = 1
 """Zigzag of -1: the length of a value that is none."""
-_MARKER: Final = Struct(">hh")
-_COMMIT: Final = 1
 _SHORT: Final = 0x80
 """Varints below it have one byte."""
 
@@ -45,17 +35,10 @@ _LENGTHS: Final = {
 """The length of a batch whose only record has a size of these two bytes."""
 
 
-class Newest:
-    """See the module's docstring. ``pairs``: by key, in no order that matters."""
+class NewestOfGroups(Newest):
+    """See the module's docstring."""
 
-    __slots__ = ("_open", "pairs", "skipped")
-
-    def __init__(self) -> None:
-        self.pairs: dict[bytes, Rest] = {}
-        self.skipped = 0
-        """Records of other kinds."""
-        self._open: dict[int, list[Pair]] = {}
-        """Of transactions that have no marker yet, by producer id."""
+    __slots__ = ()
 
     def feed(self, data: bytes) -> int:
         """The next batches of the log; a partial one at the end is left. How many bytes were whole batches.
@@ -63,6 +46,7 @@ class Newest:
         CorruptRecordError, InvalidRecordError.
         """
         pairs, fields, lengths, end = self.pairs, _PLAIN.unpack_from, _LENGTHS, len(data)
+        waiting = self.open
         at = 0
         while at + HEADER_SIZE <= end:
             if at + _PLAIN_SIZE <= end:
@@ -77,46 +61,21 @@ class Newest:
                         and _NO_VALUE < data[value] < _SHORT and not data[value + 1] and data[value + 2] <= OFFSET_VALUE
                     ):  # fmt: skip
                         if crc32c(data[at + CRC_START : stop]) != crc:
-                            raise _bad_crc(parse_header(data, at))
+                            raise bad_crc(parse_header(data, at))
                         pairs[data[key:value]] = data[value:stop]
+                        if waiting:
+                            self.overtake((data[key:value],))
                         at = stop
                         continue
-            header = parse_header(data, at)
-            stop = at + header.size
+            stop = self.batch(data, at)
             if stop > end:
                 break
-            self._take(header, data[at:stop])
             at = stop
         return at
 
-    def _take(self, header: BatchHeader, batch: bytes) -> None:
-        """A batch of any form."""
-        if crc32c(batch[CRC_START:]) != header.crc:
-            raise _bad_crc(header)
-        payload = batch[HEADER_SIZE:]
-        if header.compression:
-            payload = bytes(decompress(Codec.numbered(header.compression), payload, DEFAULT_LIMIT))
-        try:
-            found = _pairs(payload, header.record_count)
-        except (IndexError, ValueError) as e:
-            raise InvalidRecordError(f"the records of the batch at offset {header.base_offset}: {e}") from None
-        if header.is_control:
-            self._end_transaction(header.producer_id, found)
-        elif header.is_transactional:
-            self._open.setdefault(header.producer_id, []).extend((k, r) for k, r in found if k is not None)
-        else:
-            self._keep(found)
-
-    def _end_transaction(self, producer_id: int, markers: list[tuple[bytes | None, Rest]]) -> None:
-        for key, _ in markers:
-            waiting = self._open.pop(producer_id, [])
-            if key is None or len(key) < _MARKER.size:
-                raise CorruptRecordError(f"a marker of producer {producer_id} has the key {key!r}")
-            if _MARKER.unpack_from(key)[1] == _COMMIT:
-                self._keep(waiting)
-
-    def _keep(self, found: list[tuple[bytes | None, Rest]] | list[Pair]) -> None:
-        pairs = self.pairs
+    def known(self, found: list[tuple[bytes | None, Rest]]) -> list[Pair]:
+        """Those of kinds and versions that we know, their keys in the newer version."""
+        pairs: list[Pair] = []
         for key, rest in found:
             if key is None:
                 self.skipped += 1
@@ -131,20 +90,8 @@ class Newest:
             if kind > GROUP_KEY or not is_known:
                 self.skipped += 1
             else:
-                pairs[key] = rest
-
-
-def value_of(rest: Rest) -> bytes | None:
-    """The value in what follows a key; None for a tombstone. InvalidRecordError."""
-    try:
-        size, at = _varint(rest, 0)
-    except IndexError:
-        size, at = 0, len(rest) + 1
-    if size < 0:
-        return None
-    if at + size > len(rest):
-        raise InvalidRecordError(f"a group record's value of {size} bytes in {len(rest)}")
-    return rest[at : at + size]
+                pairs.append((key, rest))
+        return pairs
 
 
 def _is_known(data: bytes, at: int) -> bool:
@@ -155,60 +102,3 @@ def _has_known_value(rest: Rest) -> bool:
     """Offsets and groups have values of versions 0 to 4."""
     value = value_of(rest)
     return value is None or len(value) < 2 or _is_known(value, 0)
-
-
-def _bad_crc(header: BatchHeader) -> CorruptRecordError:
-    return CorruptRecordError(f"the batch at offset {header.base_offset} fails its CRC")
-
-
-def _pairs(payload: bytes, count: int) -> list[tuple[bytes | None, Rest]]:
-    """Key and rest of each record. IndexError or ValueError when they are not ``count`` records."""
-    found: list[tuple[bytes | None, Rest]] = []
-    append, at, end = found.append, 0, len(payload)
-    for number in range(count):
-        size = payload[at]
-        at += 1
-        if size >= _SHORT:
-            size, at = _varint(payload, at - 1)
-        else:
-            size = size >> 1 ^ -(size & 1)
-        stop = at + size
-        if size < 0 or stop > end:
-            raise ValueError(f"record {number} of {count} has {size} bytes where {end - at} are left")
-        at += 1  # attributes
-        while payload[at] >= _SHORT:  # time
-            at += 1
-        at += 1
-        while payload[at] >= _SHORT:  # offset
-            at += 1
-        at += 1
-        size = payload[at]
-        at += 1
-        if size >= _SHORT:
-            size, at = _varint(payload, at - 1)
-        else:
-            size = size >> 1 ^ -(size & 1)
-        if size < 0:
-            append((None, payload[at:stop]))
-        elif at + size >= stop:
-            raise ValueError(f"record {number} of {count} has a key of {size} bytes where {stop - at} are left")
-        else:
-            append((payload[at : at + size], payload[at + size : stop]))
-        at = stop
-    if at != end:
-        raise ValueError(f"{end - at} bytes after the {count} records")
-    return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most ten bytes and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < _SHORT:
-            return value >> 1 ^ -(value & 1), at
-        if shift > 63:
-            raise ValueError(f"varint at byte {at} is longer than ten bytes")

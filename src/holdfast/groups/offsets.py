@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from holdfast.coordinators.journal import Entry, Written
 from holdfast.groups.group import Group
-from holdfast.groups.journal import Entry, Written
 from holdfast.groups.offset_records import encode_group_key, encode_offset, encode_offset_key
 from holdfast.groups.rebalance import Rebalance
 from holdfast.groups.states import GroupState

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from holdfast.coordinators.journal import Entry, Written
 from holdfast.groups.group import Group, Member
-from holdfast.groups.journal import Entry, Written
 from holdfast.groups.offset_records import encode_group, encode_group_key
 from holdfast.groups.states import MAY_REBALANCE, GroupState
 from holdfast.groups.surroundings import Surroundings

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 
-from holdfast.groups.deadlines import Deadlines
+from holdfast.coordinators.deadlines import Deadlines
+from holdfast.coordinators.journal import CoordinatorLog, Journal
 from holdfast.groups.group import Group
-from holdfast.groups.journal import Journal
 from holdfast.groups.membership import Membership
 from holdfast.groups.offsets import Offsets
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.states import GroupState
 from holdfast.groups.surroundings import Surroundings
-from holdfast.groups.types import GroupId, GroupLog
+from holdfast.groups.types import GroupId
 from holdfast.model.group_errors import NotCoordinatorError
-from holdfast.model.types import LeaderEpoch, TimestampMs
-
-
-class ShardState(Enum):
-    """Whether its groups can be served."""
-
-    LOADING = "loading"
-    ACTIVE = "active"
+from holdfast.model.types import TimestampMs
 
 
 class Shard:
     """See the module's docstring. One leadership has one shard; the next leadership has another."""
 
-    __slots__ = ("around", "leader_epoch", "members", "offsets", "state")
+    __slots__ = ("around", "members", "offsets")
 
     def __init__(
         self,
         partition: int,
-        leader_epoch: LeaderEpoch,
         *,
         settings: GroupSettings,
-        log: GroupLog,
+        log: CoordinatorLog,
         deadlines: Deadlines,
         new_member_suffix: Callable[[], str],
         clock: Callable[[], TimestampMs],
     ) -> None:
-        self.leader_epoch = leader_epoch
-        self.state = ShardState.LOADING
         self.around = Surroundings(
             partition=partition,
             settings=settings,
@@ -69,7 +58,6 @@ class Shard:
 
     def open(self, now_ms: TimestampMs) -> None:
         """All groups are there: serve them."""
-        self.state = ShardState.ACTIVE
         for group in self.groups.values():
             if len(group.members) > self.around.settings.max_size:
                 self.members.rebalance.start(group, now_ms)

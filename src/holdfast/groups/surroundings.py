@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.groups.deadlines import Deadlines
+from holdfast.coordinators.deadlines import Deadlines
+from holdfast.coordinators.journal import Journal
 from holdfast.groups.group import Group
-from holdfast.groups.journal import Journal
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.types import GroupId
 from holdfast.model.types import TimestampMs

@@ -1,4 +1,4 @@
-"""What goes in and out of the group coordinator, and what it asks of its shell. No behaviour, no wire codes.
+"""What goes in and out of the group coordinator. No behaviour, no wire codes.
 
 Absence is None: no member id yet, no generation (a commit of a consumer that is in no group), no offset.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
@@ -16,14 +16,6 @@ GroupId: TypeAlias = str
 MemberId: TypeAlias = str
 InstanceId: TypeAlias = str
 Generation: TypeAlias = int
-
-
-class GroupLog(Protocol):
-    """The partitions of ``__consumer_offsets`` that this broker leads."""
-
-    def append(self, partition: int, batch: bytearray, done: Callable[[HoldfastError | None], None], /) -> None:
-        """Append with acks=all. ``done`` is called once, at once or later; in the order of the appends."""
-        ...
 
 
 # -- JoinGroup -------------------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ class BrokerImage:
     in_controlled_shutdown: bool = False
     log_dirs: tuple[DirectoryId, ...] = ()
     cordoned: tuple[DirectoryId, ...] = ()
+    features: tuple[tuple[str, int, int], ...] = ()
+    """Name, lowest and highest level that it knows."""
 
     @property
     def may_lead(self) -> bool:
@@ -132,6 +134,7 @@ class ClusterDelta:
     deleted_topics: Mapping[TopicId, TopicImage] = field(default_factory=dict)
     changed_configs: frozenset[ConfigResource] = frozenset()
     controller_changed: bool = False
+    features_changed: bool = False
 
     @property
     def empty(self) -> bool:
@@ -142,6 +145,7 @@ class ClusterDelta:
             or self.deleted_topics
             or self.changed_configs
             or self.controller_changed
+            or self.features_changed
         )
 
 
@@ -247,6 +251,7 @@ def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         endpoints=broker.endpoints.listeners,
+        features=broker.features,
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
@@ -321,6 +326,7 @@ class _Changes:
             deleted_topics=self._deleted,
             changed_configs=frozenset(self._changed_configs),
             controller_changed=controller_epoch != before.controller_epoch,
+            features_changed=self._features != before.features,
         )
         return image, delta
 
@@ -343,6 +349,7 @@ class _Changes:
             in_controlled_shutdown=record.in_controlled_shutdown,
             log_dirs=record.log_dirs,
             cordoned=record.cordoned,
+            features=record.features,
         )
         self._changed_brokers.add(record.broker_id)
 

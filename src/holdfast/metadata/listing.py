@@ -73,6 +73,7 @@ def _broker(broker: BrokerImage) -> Fields:
         "rack": "-" if broker.rack is None else f"'{_word(broker.rack)}'",
         "log_dirs": _list(broker.log_dirs),
         "cordoned": _list(broker.cordoned),
+        "features": _list(tuple(f"{_name(name)}:{low}-{high}" for name, low, high in broker.features)),
         "listeners": _list(_word(endpoint.name) for endpoint in broker.endpoints.listeners),
         "inter_broker": _word(broker.endpoints.inter_broker),
         "control_plane": _word(broker.endpoints.control_plane),

@@ -78,13 +78,15 @@ def read_broker_node(path: str, data: bytes) -> BrokerNode:
         ),
         timestamp_ms=fields.number_text("timestamp"),
         rack=fields.optional_text("rack"),
-        features=tuple(
-            (name, levels.integer("min_version"), levels.integer("max_version"))
-            for name, levels in ((name, features.object(name)) for name in features.names)
-        ),
+        features=_levels(features),
         incarnation_id=ours.uuid("incarnation") if "incarnation" in ours else None,
         host=ours.optional_text("host"),
     )
+
+
+def _levels(features: Fields) -> tuple[tuple[str, int, int], ...]:
+    found = ((name, features.object(name)) for name in features.names)
+    return tuple((name, levels.integer("min_version"), levels.integer("max_version")) for name, levels in found)
 
 
 def _endpoint(fields: Fields, text: str, protocols: Mapping[str, str]) -> Endpoint:
@@ -123,6 +125,7 @@ def our_broker_node(broker: BrokerImage) -> bytes:
             "in_controlled_shutdown": broker.in_controlled_shutdown,
             "log_dirs": [id_text(directory) for directory in broker.log_dirs],
             "cordoned": [id_text(directory) for directory in broker.cordoned],
+            "features": {name: {"min_version": low, "max_version": high} for name, low, high in broker.features},
         }
     )
 
@@ -144,6 +147,7 @@ def read_our_broker_node(path: str, data: bytes, broker_id: BrokerId) -> Registe
             )
         )
     endpoints = _endpoints(fields, found, fields.text("inter_broker"), fields.text("control_plane"))
+    features = fields.object("features", required=False)
     return RegisterBrokerRecord(
         broker_id=broker_id,
         incarnation_id=fields.uuid("incarnation"),
@@ -154,6 +158,7 @@ def read_our_broker_node(path: str, data: bytes, broker_id: BrokerId) -> Registe
         in_controlled_shutdown=fields.flag("in_controlled_shutdown"),
         log_dirs=fields.uuids("log_dirs"),
         cordoned=fields.uuids("cordoned"),
+        features=_levels(features),
         inter_broker=endpoints.inter_broker,
         control_plane=endpoints.control_plane,
     )

@@ -35,6 +35,7 @@ __all__ = [
     "TopicKey",
     "UpdateMode",
     "absolute_path",
+    "check_topic_configs",
     "cordoned_entries",
     "parse_value",
     "property_lines",
@@ -50,6 +51,9 @@ ALL_DIRS: Final = "*"
 
 STORE_EMBEDDED: Final = "embedded"
 """As metadata.store: directories that the brokers of one machine share."""
+
+
+_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
 def _default(key: ConfigKey) -> Value | None:
@@ -252,6 +256,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"{KEYS['zookeeper.connect'].range} there"
         )
     _check_protocol(config)
+    _check_lags({f"log.cleaner.{name}": config.get(f"log.cleaner.{name}") for name in _LAGS})
     twice = sorted({path for path in config.log_dirs if config.log_dirs.count(path) > 1})
     if twice:
         raise ConfigError(f"Invalid value {','.join(config.log_dirs)!r} of log.dirs: {twice[0]} is listed twice")
@@ -260,6 +265,13 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError(
             f"Invalid value {wait} of replica.fetch.wait.max.ms: expected <= {lag}, replica.lag.time.max.ms"
         )
+
+
+def _check_lags(lags: Mapping[str, Value | None]) -> None:
+    """The younger age, then the older one, by key. In Kafka's words."""
+    (lower, least), (upper, most) = lags.items()
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise ConfigError(f"conflict topic config setting {lower} ({least}) > {upper} ({most})")
 
 
 def _check_protocol(config: BrokerConfig) -> None:
@@ -304,6 +316,15 @@ def validate_topic_config(key: str, value: str | None) -> Value:
     if value is None:
         raise ConfigError(f"Null value not supported for topic configs: {key}")
     return parse_value(item.key, value)
+
+
+def check_topic_configs(configs: Mapping[str, str]) -> None:
+    """Rules between the keys of one topic, ``configs`` being all its overrides, each one good. ConfigError."""
+    lag = {name: topic_value(TOPIC_KEYS[name], _DEFAULT_BROKER, configs) for name in _LAGS}
+    _check_lags(lag)
+
+
+_DEFAULT_BROKER: Final = BrokerConfig()
 
 
 def topic_value(item: TopicKey, broker: BrokerConfig, overrides: Mapping[str, str]) -> Value:
@@ -357,6 +378,17 @@ class LogConfig:
     """A log whose first uncleaned record is older than this is cleaned, whatever its dirty ratio."""
 
     @property
+    def compression_level(self) -> int | None:
+        """Of compression_type; None where that has no levels."""
+        return {"gzip": self.gzip_level, "lz4": self.lz4_level, "zstd": self.zstd_level}.get(self.compression_type)
+
+    @property
+    def oldest_segment_ms(self) -> int:
+        """The age at which a segment rolls: segment.ms, or max.compaction.lag.ms where a log is compacted and that is
+        less, since nothing of the active segment is cleaned."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
@@ -385,10 +417,11 @@ class LogConfig:
             found = number(name)
             return None if found < 0 else found
 
+        small = "internal.segment.bytes"
         policy = value("cleanup.policy")
         assert isinstance(policy, tuple)
         return cls(
-            segment_bytes=number("segment.bytes"),
+            segment_bytes=number(small if small in overrides else "segment.bytes"),
             segment_ms=number("segment.ms"),
             segment_jitter_ms=number("segment.jitter.ms"),
             segment_index_bytes=number("segment.index.bytes"),

@@ -78,10 +78,12 @@ def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> list[C
     """Every topic key with its value and the layers that give it.
 
     As in Kafka the broker keys of a topic key are told as synonyms only where the first of them has a value: a
-    retention.ms that comes from log.retention.hours alone has none.
+    retention.ms that comes from log.retention.hours alone has none. Internal keys are told only where they are set.
     """
     entries = []
     for name, item in TOPIC_KEYS.items():
+        if item.key.internal and name not in overrides:
+            continue
         synonyms = [Synonym(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
         given = [_broker_layers(config, name) for name, _ in item.synonyms]
         if given and given[0]:

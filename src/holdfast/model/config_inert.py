@@ -51,8 +51,6 @@ _TIERS = (
     *(
         _inert(NO_TIERS, *row)
         for row in (
-            ("log.local.retention.bytes", _L, -2, -2),
-            ("log.local.retention.ms", _L, -2, -2),
             ("remote.fetch.max.wait.ms", _I, 500, 1),
             ("remote.list.offsets.request.timeout.ms", _L, 30_000, 1),
             ("remote.log.index.file.cache.total.size.bytes", _L, 1_073_741_824, 1),
@@ -64,6 +62,8 @@ _TIERS = (
             ("remote.log.reader.threads", _I, 10, 1),
         )
     ),
+    _inert(NO_TIERS, "log.local.retention.bytes", _L, -2, -2, refuse_others=True),
+    _inert(NO_TIERS, "log.local.retention.ms", _L, -2, -2, refuse_others=True),
     _inert(NO_TIERS, "follower.fetch.last.tiered.offset.enable", _B, "false", refuse_others=True),
 )
 

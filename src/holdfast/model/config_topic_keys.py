@@ -99,6 +99,15 @@ _LIMITED = (
     ),
 )
 
+_SMALL_SEGMENTS = _own(
+    "internal.segment.bytes",
+    ConfigType.INT,
+    None,
+    "For tests: a segment rolls at this size, in place of segment.bytes, and it may be less than that allows.",
+    form=Form(pattern=r"[1-9]\d*", words="at least 1"),
+    internal=True,
+)
+
 _INERT = (
     *(
         _topic(name, broker, doc=f"No effect: {why}.", inert=why)
@@ -217,6 +226,7 @@ TOPIC_KEYS: Final[Mapping[str, TopicKey]] = {
             "unclean.leader.election.enable",
             doc="A replica that is not in sync may lead when no other is left.",
         ),
+        _SMALL_SEGMENTS,
         *_LIMITED,
         *_INERT,
     )

@@ -8,6 +8,9 @@ from holdfast.model.errors import ConfigError
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
 
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_DOUBLE: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?", re.ASCII)
+"""What Java reads as a number, but for NaN, infinity and hexadecimal ones."""
 _INTEGER_BITS: Final = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}
 
 
@@ -23,31 +26,35 @@ def _parse(key: ConfigKey, text: str) -> Value:
     kind = key.type
     if kind in _INTEGER_BITS:
         bound = 1 << _INTEGER_BITS[kind]
-        try:
-            number = int(text)
-        except ValueError:
-            number = bound
+        number = int(text) if _INTEGER.fullmatch(text) else bound
         if not -bound <= number < bound:
             raise _bad(key, text, f"Not a number of type {kind.value}")
         _in_form(key, text, str(number))
-        return _in_range(key, text, number)
+        return _in_range(key, number)
     if kind is ConfigType.DOUBLE:
-        try:
-            return _in_range(key, text, float(text))
-        except ValueError:
-            raise _bad(key, text, "Not a number of type DOUBLE") from None
+        if _DOUBLE.fullmatch(text) is None:
+            raise _bad(key, text, "Not a number of type DOUBLE")
+        return _in_range(key, float(text.rstrip("dDfF")))
     if kind is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
             raise _bad(key, text, "Expected value to be either true or false")
         return text.lower() == "true"
-    _in_form(key, text, text)
     if kind is ConfigType.LIST:
-        items = tuple(item.strip() for item in text.split(",")) if text else ()
-        for item in items:
-            _one_of(key, item)
-        return items
+        return _parse_list(key, text)
+    _in_form(key, text, text)
     _one_of(key, text)
     return text
+
+
+def _parse_list(key: ConfigKey, text: str) -> Value:
+    items = tuple(item.strip() for item in text.split(",")) if text else ()
+    if key.choices and not all(items):
+        raise ConfigError(f"Configuration '{key.name}' values must not be empty.")
+    if key.form is not None and re.fullmatch(key.form.pattern, text) is None:
+        raise _bad(key, f"[{', '.join(items)}]", f"{key.name} must be {key.form.words}")
+    for item in items:
+        _one_of(key, item)
+    return tuple(dict.fromkeys(items)) if key.choices else items
 
 
 def _in_form(key: ConfigKey, text: str, plain: str) -> None:
@@ -60,11 +67,11 @@ def _one_of(key: ConfigKey, item: str) -> None:
         raise _bad(key, item, f"String must be one of: {', '.join(key.choices)}")
 
 
-def _in_range(key: ConfigKey, text: str, number: int | float) -> int | float:
+def _in_range(key: ConfigKey, number: int | float) -> int | float:
     if key.low is not None and number < key.low:
-        raise _bad(key, text, f"Value must be at least {_plain(key.low)}")
+        raise _bad(key, str(number), f"Value must be at least {_plain(key.low)}")
     if key.high is not None and number > key.high:
-        raise _bad(key, text, f"Value must be no more than {_plain(key.high)}")
+        raise _bad(key, str(number), f"Value must be no more than {_plain(key.high)}")
     return number
 
 

@@ -201,6 +201,18 @@ class TransactionCoordinatorFencedError(RecordError):
     """A stale transaction coordinator."""
 
 
+class TransactionalIdNotFoundError(RequestError):
+    """Nothing is known of the transactional id."""
+
+
+class TransactionAbortableError(RecordError):
+    """The transaction must be aborted; the producer can then go on (KIP-890)."""
+
+
+class InvalidRegularExpressionError(RequestError):
+    """A pattern that is none, or none that is taken here."""
+
+
 # -- storage ---------------------------------------------------------------------------------------------------
 
 

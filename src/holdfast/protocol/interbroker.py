@@ -65,6 +65,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
     0x1002,
     0x1003,
 )
+_TAG_FEATURES = 0x1004
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
@@ -301,6 +302,14 @@ class BrokerConfigs(_UpdateMetadataRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevel(_UpdateMetadataRequest):
+    """A feature that is in force (KIP-584)."""
+
+    name: str = field(metadata=_STRING)
+    level: i16 = field(metadata=_INT16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateMetadataRequest(_UpdateMetadataRequest):
     __type__: ClassVar = EntityType.request
     controller_id: i32 = field(metadata=_INT32)
@@ -314,6 +323,7 @@ class UpdateMetadataRequest(_UpdateMetadataRequest):
     metadata_offset: i64 = field(metadata={**_INT64, "tag": _TAG_METADATA_OFFSET}, default=i64(-1))
     topic_configs: tuple[TopicConfigs, ...] = field(metadata={"tag": _TAG_TOPIC_CONFIGS}, default=())
     broker_configs: tuple[BrokerConfigs, ...] = field(metadata={"tag": _TAG_BROKER_CONFIGS}, default=())
+    features: tuple[FeatureLevel, ...] = field(metadata={"tag": _TAG_FEATURES}, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ claims: a few hundred bytes can otherwise ask for gigabytes.
 * gzip: members as gzip writes them.
 * snappy: written in the blocks of snappy-java (Java and librdkafka read them), read in these and raw.
 * lz4: the frame format with independent blocks of 64 KiB, which is all that the Java client reads; cramjam's own
-  frames have dependent blocks, so the frame is written here around its block compressor.
+  frames have dependent blocks, so the frame is written here around its block compressor. That one knows no levels:
+  with a level, each block is the only one of a frame that cramjam makes at it.
 * zstd: frames.
 """
 
@@ -66,22 +67,28 @@ _LZ4_BLOCK: Final = 64 * 1024
 _LZ4_SIZE: Final = Struct("<I")
 _LZ4_STORED: Final = 0x80000000
 _LZ4_END: Final = b"\0\0\0\0"
+_LZ4_FAST: Final = 9
+"""The level that means the quick compressor, as in Kafka; any other one is of the slow one, which knows 3 to 12."""
+_LZ4_SLOWEST: Final = 12
+_LZ4_FIRST_BLOCK: Final = 7
+"""Where the first block begins in one of cramjam's frames."""
 
+_GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
 _FIRST_GUESS: Final = 16 * 1024
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """``data`` by ``codec`` at the level that Kafka takes by default."""
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """``data`` by ``codec``. ``level``: a value of compression.CODEC.level (KIP-390); None: Kafka's default."""
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL if level is None or level < 0 else level))
     if codec is Codec.SNAPPY:
         return _compress_snappy(data)
     if codec is Codec.LZ4:
-        return _compress_lz4(data)
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        return _compress_lz4(data, _LZ4_FAST if level is None else level)
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def decompress(codec: Codec, data: Buffer, limit: int = DEFAULT_LIMIT) -> Buffer:
@@ -163,15 +170,26 @@ def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
         pos += size
 
 
-def _compress_lz4(data: Buffer) -> bytes:
+def _compress_lz4(data: Buffer, level: int) -> bytes:
     view = memoryview(data)
     out = [_LZ4_HEAD]
     for start in range(0, len(view), _LZ4_BLOCK):
         plain = view[start : start + _LZ4_BLOCK]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if level == _LZ4_FAST:
+            block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        else:
+            block = _lz4_block(plain, min(level, _LZ4_SLOWEST))
         if len(block) < len(plain):
             out += (_LZ4_SIZE.pack(len(block)), block)
         else:
             out += (_LZ4_SIZE.pack(len(plain) | _LZ4_STORED), bytes(plain))
     out.append(_LZ4_END)
     return b"".join(out)
+
+
+def _lz4_block(plain: memoryview, level: int) -> bytes:
+    """One block at a level of the slow compressor; as it is if that does not make it smaller."""
+    frame = memoryview(cramjam.lz4.compress(plain, level=max(level, 3)))
+    size: int = _LZ4_SIZE.unpack_from(frame, _LZ4_FIRST_BLOCK)[0] & ~_LZ4_STORED
+    start = _LZ4_FIRST_BLOCK + _LZ4_SIZE.size
+    return bytes(frame[start : start + size])

@@ -3,8 +3,8 @@
     key    version i16 (0) | type i16 (0 abort, 1 commit)
     value  version i16 (0) | coordinator epoch i32
 
-The producer's id and epoch stand in the batch's header, with no sequence. A cleaned log may have a control batch without
-a record: its transaction is gone, and it says nothing (KIP-98).
+The producer's id and epoch stand in the batch's header, with no sequence. A cleaned log may have a control batch
+without a record: its transaction is gone, and it says nothing (KIP-98).
 """
 
 from struct import Struct

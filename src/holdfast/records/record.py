@@ -271,11 +271,12 @@ def encode_batch(
     return builder.build()
 
 
-def recompress(batch: Buffer, codec: Codec, limit: int = DEFAULT_LIMIT) -> bytearray:
-    """The same batch with its records compressed by ``codec``; everything else of the header stays."""
+def recompress(batch: Buffer, codec: Codec, limit: int = DEFAULT_LIMIT, level: int | None = None) -> bytearray:
+    """The same batch with its records compressed by ``codec``; everything else of the header stays. ``limit``: bytes
+    of the records without compression; MessageTooLargeError."""
     header = parse_header(batch)
     payload = decompress(Codec.numbered(header.compression), memoryview(batch)[HEADER_SIZE : header.size], limit)
-    packed = compress(codec, payload)
+    packed = compress(codec, payload, level)
     out = bytearray(HEADER_SIZE + len(packed))
     HEADER.pack_into(
         out,

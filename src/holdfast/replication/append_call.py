@@ -19,7 +19,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
-from holdfast.replication.types import ProduceResult, Role
+from holdfast.replication.types import OF_CLIENT, AppendTerms, ProduceResult, Role
 from holdfast.replication.waiters import Deadlines
 from holdfast.storage.log import AppendInfo, Log
 
@@ -55,6 +55,7 @@ class AppendCall:
         "_done",
         "_now_ms",
         "_parked",
+        "_terms",
         "acks",
         "finished",
         "info",
@@ -73,6 +74,7 @@ class AppendCall:
         timeout_ms: int,
         now_ms: int,
         done: Callable[[ProduceResult], None],
+        terms: AppendTerms = OF_CLIENT,
     ) -> None:
         self.partition = partition
         self.log = log
@@ -87,6 +89,7 @@ class AppendCall:
         self._deadline_ms = now_ms + timeout_ms
         self._done: Callable[[ProduceResult], None] | None = done
         self._parked = False
+        self._terms = terms
 
     def run(self) -> AppendInfo:
         """On the disk's thread. Reads the partition's epoch without a lock: it only has to be not older than
@@ -96,7 +99,9 @@ class AppendCall:
             raise NotLeaderOrFollowerError(
                 f"{self.partition.topic_partition}: leader epoch {self.leader_epoch} is over"
             )
-        return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms)
+        if self._terms is OF_CLIENT:
+            return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms)
+        return self.log.append_as_leader(batches, self.leader_epoch, self._now_ms, **self._terms._asdict())
 
     def completed(self, info: AppendInfo | None, error: HoldfastError | None) -> None:
         """On the loop, when the disk is through."""

@@ -1,8 +1,9 @@
 """A consumer's fetch: read what is committed, or wait until there is enough of it.
 
-Owns one request. One of a fetch session (consumer_session.py) has those partitions alone that have news; others
-``join`` when they have some, too. Each partition is read at most once per piece of news of it; what was read for the
-others is kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
+Owns one request. A reader of committed records stops at the last stable offset, and what lies beyond does not count as
+bytes that are there; a commit wakes it, as its marker raises the high watermark. One of a fetch session
+(consumer_session.py) has those partitions alone that have news; others ``join`` when they have some, too. Each
+partition is read at most once per piece of news of it; what was read for the others is kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from holdfast.model.errors import CorruptRecordError, HoldfastError, OffsetOutOfRangeError, StorageError
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import Offset, TopicPartition
 from holdfast.replication import question, reading
 from holdfast.replication.partition import Partition
 from holdfast.replication.surroundings import Surroundings
-from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult
-from holdfast.storage.log import ColdRead, FileSlice
+from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
+from holdfast.storage.log import ColdRead, FileSlice, Log
 
 Done = Callable[[list[FetchResult]], None]
 
@@ -33,6 +34,7 @@ class FetchWait:
         "_around",
         "_budget",
         "_cold",
+        "_committed",
         "_done",
         "_min_bytes",
         "_parked",
@@ -51,6 +53,7 @@ class FetchWait:
     def __init__(self, around: Surroundings, query: FetchQuery, done: Done) -> None:
         self._around = around
         self._budget = min(query.max_bytes, around.settings.fetch_max_bytes)
+        self._committed = query.isolation is Isolation.READ_COMMITTED
         self._min_bytes = query.min_bytes
         self._queries = list(query.partitions)
         self._done: Done | None = done
@@ -112,37 +115,46 @@ class FetchWait:
             return
         log = partition.log
         assert log is not None, "checked"
-        mark, data = partition.high_watermark, None
+        limit, data = partition.high_watermark, None
+        aborted: Sequence[tuple[int, Offset]] | None = None
+        if self._committed:
+            limit, aborted = log.view.last_stable(limit), ()
         room = self._budget - self._total
         # A directory that does not answer has no data now: its bytes would hold up those of the others.
-        if query.offset < mark and (room > 0 or not self._total) and log.dir.answers:
+        if query.offset < limit and (room > 0 or not self._total) and log.dir.answers:
             max_bytes = min(query.max_bytes, room)
             try:
-                data = log.read(query.offset, max_bytes, mark, min_one=not self._total)
+                data = log.read(query.offset, max_bytes, limit, min_one=not self._total)
+                if aborted is not None and data is not None and log.view.aborting:
+                    aborted = log.aborted(data, limit)
             except ColdRead:
-                self._cold.add(place)
-                reading.read_cold(log, query.offset, max_bytes, mark, partial(self._cold_read, place, partition))
+                self._read_cold(place, partition, log, max_bytes, limit)
                 return
             except (StorageError, OffsetOutOfRangeError, CorruptRecordError) as e:
                 self._fail(place, reading.failed(query, e, partition))
                 return
-        self._store(place, partition, data)
+        self._store(place, partition, data, aborted)
 
-    def _store(self, place: int, partition: Partition, data: FileSlice | None) -> None:
+    def _store(
+        self,
+        place: int,
+        partition: Partition,
+        data: FileSlice | None,
+        aborted: Sequence[tuple[int, Offset]] | None,
+    ) -> None:
         log = partition.log
         size = 0 if data is None else len(data)
         self._total += size - self._sizes[place]
         self._sizes[place] = size
-        mark = partition.high_watermark
+        mark = stable = partition.high_watermark
+        start = None
+        if log is not None:
+            view = log.view
+            start = view.start_offset
+            if view.unstable is not None:
+                stable = view.last_stable(mark)
         self._results[place] = FetchResult(
-            self._queries[place].topic_partition,
-            None,
-            mark,
-            mark,
-            None if log is None else log.view.start_offset,
-            None,
-            None,
-            data,
+            self._queries[place].topic_partition, None, mark, stable, start, None, None, data, aborted
         )
 
     def _fail(self, place: int, result: FetchResult) -> None:
@@ -151,14 +163,36 @@ class FetchWait:
         self._results[place] = result
         self._settled = True
 
-    def _cold_read(self, place: int, partition: Partition, data: FileSlice | None, error: HoldfastError | None) -> None:
+    def _read_cold(self, place: int, partition: Partition, log: Log, max_bytes: int, limit: Offset) -> None:
+        self._cold.add(place)
+        offset = self._queries[place].offset
+        if self._committed:
+            committed = partial(self._cold_committed, place, partition)
+            reading.read_cold_committed(log, offset, max_bytes, limit, committed)
+        else:
+            reading.read_cold(log, offset, max_bytes, limit, partial(self._cold_read, place, partition, None))
+
+    def _cold_committed(
+        self, place: int, partition: Partition, found: reading.CommittedRead | None, error: HoldfastError | None
+    ) -> None:
+        data, aborted = found or (None, ())
+        self._cold_read(place, partition, aborted, data, error)
+
+    def _cold_read(
+        self,
+        place: int,
+        partition: Partition,
+        aborted: Sequence[tuple[int, Offset]] | None,
+        data: FileSlice | None,
+        error: HoldfastError | None,
+    ) -> None:
         self._cold.discard(place)
         if self.finished:
             return
         if error is not None:
             self._fail(place, reading.failed(self._queries[place], error, partition))
         else:
-            self._store(place, partition, data)
+            self._store(place, partition, data, aborted)
         if self._waiting and self._is_due():
             self._finish()
 
@@ -221,7 +255,7 @@ class FetchWait:
         for place in self._cold:
             partition = self._partitions[place]
             assert partition is not None, "somebody reads it"
-            self._store(place, partition, None)
+            self._store(place, partition, None, () if self._committed else None)
         self._finish()
 
     def flush(self) -> None:

@@ -229,9 +229,14 @@ class ConsumerSession:
         partition = self._served.partitions.get(entry.query.topic_partition)
         if (
             partition is not None
-            and entry.query.offset >= partition.high_watermark  # else its disk does not answer, or there was no room
+            and entry.query.offset >= _limit(partition, result)  # else its disk does not answer, or there was no room
             and partition.high_watermark == mark
         ):
             self.news.pop(entry, None)
             entry.watch(partition)
         return changed
+
+
+def _limit(partition: Partition, result: FetchResult) -> Offset:
+    """Up to where the one who got ``result`` may read now."""
+    return partition.high_watermark if result.aborted is None else partition.last_stable_offset

@@ -170,6 +170,12 @@ class HostedReplica:
 
     # -- the high watermark --------------------------------------------------------------------------------------
 
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Where a reader of committed records stops; never beyond the high watermark."""
+        mark, log = self.high_watermark, self.log
+        return mark if log is None else log.view.last_stable(mark)
+
     def follow_marks(self, high_watermark: Offset | None) -> None:
         """The leader's high watermark, as far as our log goes (R-14)."""
         log = self.log
@@ -179,6 +185,8 @@ class HostedReplica:
                 high_watermark = end_offset
             if high_watermark > self.high_watermark:
                 self.high_watermark = high_watermark
+                if log.view.unstable is not None:
+                    log.producers.committed = high_watermark
 
     def clamp_high_watermark(self) -> None:
         """A follower's log was cut, or begins later: the high watermark stays within it."""

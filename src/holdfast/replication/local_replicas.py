@@ -32,6 +32,8 @@ from holdfast.replication.session import FollowerSession, SingleFetch
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.throttle import Side
 from holdfast.replication.types import (
+    OF_CLIENT,
+    AppendTerms,
     EpochEnd,
     FetchQuery,
     FetchResult,
@@ -162,6 +164,7 @@ class LocalReplicas:
         timeout_ms: int,
         now_ms: int,
         done: Callable[[ProduceResult], None],
+        terms: AppendTerms = OF_CLIENT,
     ) -> None:
         """Append as leader. ``batches`` is stamped in place and belongs to us until ``done``.
 
@@ -174,7 +177,7 @@ class LocalReplicas:
             error = self.unknown(tp)
             done(ProduceResult(error, error_message=error.message))
             return
-        partition.append(batches, acks, timeout_ms, now_ms, done)
+        partition.append(batches, acks, timeout_ms, now_ms, done, terms)
 
     def fetch(
         self, query: FetchQuery, now_ms: int, done: Callable[[list[FetchResult]], None]
@@ -212,12 +215,12 @@ class LocalReplicas:
         current_leader_epoch: LeaderEpoch | None,
         done: Callable[[OffsetResult | HoldfastError], None],
     ) -> None:
-        """ListOffsets for one partition; an int is a timestamp. Without transactions both isolations are equal."""
+        """ListOffsets for one partition; an int is a timestamp."""
         partition = self._partitions.get(tp)
         if partition is None:
             done(self.unknown(tp))
         else:
-            offset_queries.list_offset(partition, what, current_leader_epoch, done)
+            offset_queries.list_offset(partition, what, isolation, current_leader_epoch, done)
 
     def offset_for_leader_epoch(
         self, tp: TopicPartition, epoch: LeaderEpoch, *, current_leader_epoch: LeaderEpoch | None
@@ -332,6 +335,18 @@ class LocalReplicas:
         """The high watermark as far as it is known here."""
         partition = self._partitions.get(tp)
         return None if partition is None or partition.log is None else partition.high_watermark
+
+    def last_stable_offset(self, tp: TopicPartition) -> Offset | None:
+        """Where readers of committed records stop, as far as it is known here."""
+        partition = self._partitions.get(tp)
+        return None if partition is None or partition.log is None else partition.last_stable_offset
+
+    def has_open_transaction(self, tp: TopicPartition, producer_id: int, epoch: int) -> bool:
+        """Whether the producer has written in the transaction of this epoch that is open there. It may be over at
+        once: the append looks again."""
+        partition = self._partitions.get(tp)
+        log = None if partition is None else partition.log
+        return log is not None and log.producers.is_open(producer_id, epoch)
 
     def log_end(self, tp: TopicPartition) -> LogEnd | None:
         """How far the log goes; None when there is none that can be read."""

@@ -18,7 +18,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.replication.partition import Partition
-from holdfast.replication.types import EpochEnd, OffsetResult, OffsetSpec
+from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, OffsetSpec
 from holdfast.storage.log import Log
 
 Answer = Callable[[OffsetResult | HoldfastError], None]
@@ -26,7 +26,11 @@ Found = tuple[TimestampMs, Offset, LeaderEpoch | None] | None
 
 
 def list_offset(
-    partition: Partition, what: OffsetSpec | int, current_leader_epoch: LeaderEpoch | None, done: Answer
+    partition: Partition,
+    what: OffsetSpec | int,
+    isolation: Isolation,
+    current_leader_epoch: LeaderEpoch | None,
+    done: Answer,
 ) -> None:
     """One partition of ListOffsets; an int is a timestamp."""
     error = partition.refusal(current_leader_epoch)
@@ -40,15 +44,14 @@ def list_offset(
             start = log.view.start_offset
             done(OffsetResult(start, None, log.epoch_at(start)))
         case OffsetSpec.LATEST:
-            done(
-                _not_available(partition) or OffsetResult(partition.high_watermark, None, _latest_epoch(partition, log))
-            )
+            end = _readable_end(partition, isolation)
+            done(_not_available(partition) or OffsetResult(end, None, _latest_epoch(partition, log)))
         case OffsetSpec.LATEST_TIERED | OffsetSpec.EARLIEST_PENDING_UPLOAD:
             done(OffsetResult(None))  # nothing is tiered
         case OffsetSpec.MAX_TIMESTAMP:
-            _search(partition, log, log.max_timestamp, done)
+            _search(partition, log, log.max_timestamp, isolation, done)
         case int():
-            _search(partition, log, partial(log.offset_for_timestamp, what), done)
+            _search(partition, log, partial(log.offset_for_timestamp, what), isolation, done)
 
 
 def _latest_epoch(partition: Partition, log: Log) -> LeaderEpoch | None:
@@ -68,7 +71,12 @@ def _not_available(partition: Partition) -> HoldfastError | None:
     return None
 
 
-def _search(partition: Partition, log: Log, work: Callable[[], Found], done: Answer) -> None:
+def _readable_end(partition: Partition, isolation: Isolation) -> Offset:
+    """Where a reader stops."""
+    return partition.last_stable_offset if isolation is Isolation.READ_COMMITTED else partition.high_watermark
+
+
+def _search(partition: Partition, log: Log, work: Callable[[], Found], isolation: Isolation, done: Answer) -> None:
     leader_epoch = partition.leader_epoch
 
     def found(result: Found, error: HoldfastError | None) -> None:
@@ -77,7 +85,7 @@ def _search(partition: Partition, log: Log, work: Callable[[], Found], done: Ans
         error = error or partition.refusal()
         if error is not None:
             done(error)
-        elif result is None or result[1] >= partition.high_watermark:
+        elif result is None or result[1] >= _readable_end(partition, isolation):
             # What lies beyond may be committed and we do not know it yet.
             done((_not_available(partition) if result is not None else None) or OffsetResult(None))
         else:

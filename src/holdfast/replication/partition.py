@@ -39,7 +39,7 @@ from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.transitions import REPLICA, Turn
-from holdfast.replication.types import PartitionState, ProduceResult, Role
+from holdfast.replication.types import OF_CLIENT, AppendTerms, PartitionState, ProduceResult, Role
 from holdfast.storage.log import AppendInfo, Log
 
 JOINING_LAG_MS = 500
@@ -251,6 +251,7 @@ class Partition(HostedReplica):
         timeout_ms: int,
         now_ms: int,
         done: Callable[[ProduceResult], None],
+        terms: AppendTerms = OF_CLIENT,
     ) -> None:
         """Append as leader; see LocalReplicas.append."""
         log = self.log
@@ -273,7 +274,7 @@ class Partition(HostedReplica):
             self.refused.add(batches, error, now_ms)
             done(ProduceResult(error, error_message=error.message))
             return
-        call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done)
+        call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done, terms)
         self.appends[call] = None
         if self.hold is not None:
             self.hold.keep(partial(self.submit, call))
@@ -371,6 +372,8 @@ class Partition(HostedReplica):
             if new <= self.high_watermark:
                 return
         self.high_watermark = new
+        if log.view.unstable is not None:
+            log.producers.committed = new
         for entry in self.entries.values():
             entry.high_watermark_moved()
         waiting = self.waiting

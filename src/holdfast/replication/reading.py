@@ -6,8 +6,9 @@ not in memory raises ColdRead, and ``read_cold`` repeats the read on the disk's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from holdfast.model.errors import CorruptRecordError, HoldfastError, OffsetOutOfRangeError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset
@@ -15,6 +16,13 @@ from holdfast.replication import question
 from holdfast.replication.partition import Partition
 from holdfast.replication.types import FetchPartitionQuery, FetchResult
 from holdfast.storage.log import FileSlice, Log
+
+
+class CommittedRead(NamedTuple):
+    """What a reader of committed records gets; ``aborted`` as in FetchResult."""
+
+    data: FileSlice | None
+    aborted: Sequence[tuple[int, Offset]]
 
 
 def failed(query: FetchPartitionQuery, error: HoldfastError, partition: Partition | None = None) -> FetchResult:
@@ -48,7 +56,8 @@ def check(partition: Partition | None, query: FetchPartitionQuery, unknown: Hold
             return failed(query, e, partition)
         if diverging is not None:
             mark = partition.high_watermark
-            return FetchResult(query.topic_partition, None, mark, mark, view.start_offset, diverging)
+            stable = view.last_stable(mark)
+            return FetchResult(query.topic_partition, None, mark, stable, view.start_offset, diverging)
     if offset < view.start_offset or offset > view.end_offset:
         return failed(query, out_of_range(partition, log, offset), partition)
     return None
@@ -71,6 +80,22 @@ def read_cold(
 ) -> None:
     """Read on the disk's thread, at least one batch."""
     log.dir.queue.submit(partial(_read, log, offset, max_bytes, limit), done)
+
+
+def read_cold_committed(
+    log: Log,
+    offset: Offset,
+    max_bytes: int,
+    limit: Offset,
+    done: Callable[[CommittedRead | None, HoldfastError | None], None],
+) -> None:
+    """As ``read_cold``, with the aborted transactions in it."""
+    log.dir.queue.submit(partial(_read_committed, log, offset, max_bytes, limit), done)
+
+
+def _read_committed(log: Log, offset: Offset, max_bytes: int, limit: Offset) -> CommittedRead:
+    data = _read(log, offset, max_bytes, limit)
+    return CommittedRead(data, () if data is None else log.aborted(data, limit, blocking=True))
 
 
 def _read(log: Log, offset: Offset, max_bytes: int, limit: Offset) -> FileSlice | None:

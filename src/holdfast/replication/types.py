@@ -111,6 +111,23 @@ class ProduceResult(NamedTuple):
     error_message: str | None = None
 
 
+class AppendTerms(NamedTuple):
+    """What is known of batches beyond their bytes (storage/growing_log.py). As it stands: a client's."""
+
+    trusted: bool = False
+    """The broker made them: offsets of groups, markers."""
+    verified: bool = True
+    """The transaction coordinator has said that the partition is in the transaction; else it has to be open there."""
+    txn_version: int = 0
+    """Of a marker."""
+    from_zero: bool = False
+    """A producer that is not known here begins with sequence 0: its epoch is new with each transaction (KIP-890)."""
+
+
+OF_CLIENT = AppendTerms()
+OF_BROKER = AppendTerms(trusted=True)
+
+
 class FetchPartitionQuery(NamedTuple):
     """One partition of a fetch, from a consumer to us or from us to a leader."""
 
@@ -145,6 +162,8 @@ class FetchResult(NamedTuple):
     diverging: tuple[LeaderEpoch, Offset] | None = None
     current_leader: tuple[BrokerId | None, LeaderEpoch] | None = None
     data: FileSlice | bytes | None = None
+    aborted: Sequence[tuple[int, Offset]] | None = None
+    """(producer id, first offset) of aborted transactions in the data; None: not asked for."""
 
 
 class FetchPlan(NamedTuple):

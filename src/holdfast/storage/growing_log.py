@@ -74,12 +74,14 @@ class GrowingLog(CleanedLog):
         trusted: bool = False,
         verified: bool = True,
         txn_version: int = 0,
+        from_zero: bool = False,
     ) -> AppendInfo:
         """Check the batches, give them the next offsets (in place) and write them.
 
         ``trusted``: the broker made them itself. ``verified``: whether a batch of a transaction is known to be of one
-        that has this partition; else it has to be open here. ``txn_version``: of a marker. A duplicate of an idempotent
-        producer's recent batch is not written: the answer names the first one.
+        that has this partition; else it has to be open here. ``txn_version``: of a marker. ``from_zero``: a producer
+        that is not known here begins with sequence 0. A duplicate of an idempotent producer's recent batch is not
+        written: the answer names the first one.
         """
         config = self.config
         batches, checked = check_batches(batches, config, now_ms, self.topic_partition, trusted=trusted)
@@ -94,7 +96,7 @@ class GrowingLog(CleanedLog):
                     raise InvalidRecordError(f"control batch of producer {header.producer_id}: expected a marker")
                 self.producers.check_marker(header, marker, txn_version)
             else:
-                written = self.producers.check(header, sequenced=not trusted, verified=verified)
+                written = self.producers.check(header, sequenced=not trusted, verified=verified, from_zero=from_zero)
                 if written is not None:
                     return AppendInfo(
                         written.base_offset, written.last_offset, written.timestamp,

@@ -117,7 +117,7 @@ def replay(
     end_offset: Offset,
     note: Callable[[AbortedTxn], None] | None = None,
 ) -> None:
-    """Take the batches from where the producers are; they are at ``end_offset`` then. ``note`` gets what was aborted."""
+    """Take the batches from where the producers are; they are at ``end_offset`` then. ``note`` gets what they abort."""
     start = producers.end_offset
     for header, marker in batches:
         if header.producer_id >= 0 and header.base_offset >= start:

@@ -122,11 +122,14 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.txn_first_offset is not None and entry.epoch == epoch
 
-    def check(self, header: BatchHeader, *, sequenced: bool = True, verified: bool = True) -> WrittenBatch | None:
+    def check(
+        self, header: BatchHeader, *, sequenced: bool = True, verified: bool = True, from_zero: bool = False
+    ) -> WrittenBatch | None:
         """Whether the batch may be appended: None for yes, the earlier batch if it is a duplicate, or an error.
 
         ``sequenced``: a client's; those of coordinators have no sequences. ``verified``: its coordinator has said that
         the partition is in the producer's transaction; else it has to be open here if the batch is of one.
+        ``from_zero``: a producer that is not known begins with sequence 0.
         """
         entry = self.entries.get(header.producer_id)
         if entry is not None:
@@ -144,6 +147,11 @@ class ProducerStates:
                         f"producer {header.producer_id}: a batch of no transaction, expected one of that which is open"
                     )
                 verified = verified or header.producer_epoch == entry.epoch
+        elif from_zero and header.base_sequence > 0:
+            raise OutOfOrderSequenceError(
+                f"producer {header.producer_id}: sequence {header.base_sequence} of a producer that is not known, "
+                "expected 0"
+            )
         if not verified and header.is_transactional:
             raise InvalidTxnStateError(
                 f"producer {header.producer_id}: its transaction is over, or never had this partition"

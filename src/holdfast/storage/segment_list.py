@@ -225,12 +225,12 @@ class SegmentList:
 
 
 def jitter_ms(config: LogConfig, tp: TopicPartition, base_offset: Offset) -> int:
-    """What is taken off segment.ms for one segment: by chance, up to segment.jitter.ms, and the same whenever asked, so
-    that logs which began together do not roll together."""
+    """What is taken off the age of one segment: by chance, up to segment.jitter.ms and segment.ms, and the same
+    whenever asked, so that logs which began together do not roll together."""
     if not config.segment_jitter_ms:
         return 0
     drawn = crc32c(f"{config.jitter_seed}/{tp}/{base_offset}".encode())
-    return (config.segment_jitter_ms + 1) * drawn >> 32
+    return (min(config.segment_jitter_ms, config.segment_ms) + 1) * drawn >> 32
 
 
 def is_old(
@@ -238,7 +238,7 @@ def is_old(
 ) -> bool:
     """Older than segment.ms when a batch of time ``timestamp`` comes: by the records' own times where they have
     some, by the clock otherwise."""
-    limit = config.segment_ms - jitter_ms(config, tp, segment.base_offset)
+    limit = config.oldest_segment_ms - jitter_ms(config, tp, segment.base_offset)
     first = segment.rolling_timestamp()
     if first >= 0 and timestamp >= 0:
         return timestamp - first > limit

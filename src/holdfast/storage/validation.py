@@ -25,6 +25,7 @@ from holdfast.records.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     crc_ok,
     iter_headers,
@@ -33,7 +34,7 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
-from holdfast.records.compression import Codec, decompress
+from holdfast.records.compression import DEFAULT_LIMIT, Codec, decompress
 from holdfast.records.latest_keys import keyless
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.records.record import recompress
@@ -104,6 +105,7 @@ def _recompressed(
 ) -> tuple[Writable, list[tuple[int, BatchHeader]]]:
     """The batches with the topic's own compression, where they have another."""
     codec = Codec.named(config.compression_type)
+    limit = config.max_message_bytes if codec is Codec.NONE else DEFAULT_LIMIT
     if all(header.compression == codec or header.is_control for _, header in batches):
         return buf, batches
     out = bytearray()
@@ -111,7 +113,7 @@ def _recompressed(
     for position, header in batches:
         batch: Buffer = memoryview(buf)[position : position + header.size]
         if header.compression != codec and not header.is_control:
-            batch = recompress(batch, codec)
+            batch = recompress(batch, codec, limit, config.compression_level)
         if len(batch) > config.max_message_bytes:
             raise MessageTooLargeError(
                 f"batch of {len(batch)} bytes with {config.compression_type}: expected at most "
@@ -148,7 +150,10 @@ def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted
         raise InvalidRecordError(f"base offset {base_offset} in a produced batch: expected 0")
     if attributes & CONTROL_BIT and not trusted:
         raise InvalidRecordError("control batch from a producer: only the broker writes these")
-    if producer_id >= 0:
+    if producer_id < 0:
+        if attributes & TRANSACTIONAL_BIT:
+            raise InvalidRecordError("a batch of a transaction without a producer id")
+    else:
         if sequence < 0 and not trusted:
             raise InvalidRecordError(f"sequence {sequence} with producer id {producer_id}: expected 0 or more")
         if count > 1:

@@ -24,7 +24,7 @@ from holdfast.broker.dispatch import HANDLERS, Dispatcher, is_taken
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
-from holdfast.groups.partitioning import partition_for
+from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.config import BrokerConfig
 from holdfast.model.group_errors import CoordinatorLoadInProgressError
 from holdfast.model.listeners import Endpoint, Endpoints, ListenerUse

@@ -8,13 +8,16 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.controller import broadcast, events
 from holdfast.controller.controller import Controller
+from holdfast.controller.feature_events import FeatureUpdate, UpdateFeatures
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import NoOpRecord, PartitionChangeRecord, RecoveryState
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import InvalidRequestError
+from holdfast.model.features import TRANSACTION_VERSION
 from holdfast.model.listeners import Endpoints
 from holdfast.protocol.framing import decode_request, encode_body
 from holdfast.protocol.interbroker import DELETED_LEADER, TYPE_FULL
@@ -78,6 +81,21 @@ def test_requests_are_what_the_codec_reads(cluster: Cluster) -> None:
     }  # fmt: skip
     for request in requests:
         assert through_bytes(request) == request
+
+
+def test_every_broker_is_told_which_features_are_in_force(cluster: Cluster) -> None:
+    assert all(r.features == () for r in cluster.told(cluster.create("t", (1, 2)))[3])
+    update = FeatureUpdate(name=TRANSACTION_VERSION, level=1)
+    _, delta = cluster.ask(UpdateFeatures(updates=(update,)))
+    cache = MetadataCache()
+    for broker in (1, 2, 3):
+        [request] = cluster.told(delta)[broker]
+        cache.update(through_bytes(request))
+        assert (cache.features, cache.offset) == ({TRANSACTION_VERSION: 1}, cluster.image.offset)
+    _, delta = cluster.ask(UpdateFeatures(updates=(update,)))
+    assert delta.empty, "nothing is new"
+    *_, full = broadcast.full_state_requests(cluster.image, 2, {}, 1, 5)
+    assert [(f.name, f.level) for f in full.features] == [(TRANSACTION_VERSION, 1)]
 
 
 @pytest.mark.parametrize("name", ["²", "٣", "007", "-1", "2147483648", "9" * 40, "x"])

@@ -16,6 +16,7 @@ from holdfast.metadata import records as rec
 from holdfast.metadata.codec import decode_record, encode_record
 from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import HoldfastError
+from holdfast.model.features import REGISTERED
 from holdfast.model.listeners import Endpoint, Endpoints
 from holdfast.protocol.error_codes import code_of
 from tests.unit.controller.test_elections import Cluster
@@ -156,7 +157,7 @@ def test_K1066_11_registration_and_every_heartbeat_tell_it() -> None:
     assert cluster.records[-1] == rec.RegisterBrokerRecord(
         broker_id=1, incarnation_id=UUID(int=cluster.incarnation), broker_epoch=cluster.epochs[1],
         endpoints=(Endpoint(name="PLAINTEXT", host="h1", port=9),), fenced=True, log_dirs=(d(1, 0), d(1, 1)),
-        cordoned=(d(1, 1),),
+        cordoned=(d(1, 1),), features=REGISTERED,
     )  # fmt: skip
     cluster.beat(1, cordoned=(d(1, 1),))
     assert all(getattr(r, "cordoned", None) is None for r in cluster.records), "nothing is new"

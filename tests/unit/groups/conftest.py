@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from holdfast.coordinators.partitioning import partition_for
 from holdfast.groups.coordinator import GroupCoordinator
-from holdfast.groups.partitioning import partition_for
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.types import (
     CommitRequest,
@@ -57,7 +57,7 @@ class Answer(Generic[T]):
 
 
 class MemoryLog:
-    """``GroupLog`` in memory. Appends are answered at once, or by ``complete`` once ``hold`` was called."""
+    """``CoordinatorLog`` in memory. Appends are answered at once, or by ``complete`` once ``hold`` was called."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, bytes]] = []
@@ -129,7 +129,7 @@ class World:
         return partition_for(group_id, self.settings.offsets_partitions)
 
     def group(self, group_id: str = "g") -> Any:
-        return self.coordinator._shards[self.partition(group_id)].groups.get(group_id)
+        return self.coordinator._shards.at(self.partition(group_id)).groups.get(group_id)
 
     def pass_ms(self, duration_ms: int) -> None:
         """Time goes by; every deadline is run when it comes."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.coordinators.deadlines import Deadlines
+from holdfast.coordinators.partitioning import java_hash, partition_for
 from holdfast.groups.consumer_protocol import subscribed_topics
-from holdfast.groups.deadlines import Deadlines
-from holdfast.groups.partitioning import java_hash, partition_for
 from holdfast.groups.producer_ids import MAX_WAITERS, ProducerIdBlock, ProducerIds
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.states import GroupState

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from holdfast.groups.newest import Newest, value_of
+from holdfast.coordinators.newest import value_of
+from holdfast.groups.newest import NewestOfGroups
 from holdfast.groups.offset_records import GroupRecord, encode_group, encode_group_key, encode_offset, encode_offset_key
 from holdfast.groups.replay import Replay
 from holdfast.groups.types import CommittedOffset
@@ -49,7 +50,7 @@ def test_D1_the_newest_of_each_key_is_what_decoding_every_record_finds(seed: int
     rng = random.Random(seed)
     data = b"".join(some_batch(rng) for _ in range(40))
     expected = {record.key: record.value for record in decode_batches(data) if record.key is not None}
-    newest = Newest()
+    newest = NewestOfGroups()
     assert newest.feed(data) == len(data)
     assert {key: value_of(rest) for key, rest in newest.pairs.items()} == expected
 
@@ -57,7 +58,7 @@ def test_D1_the_newest_of_each_key_is_what_decoding_every_record_finds(seed: int
 def test_D1_pieces_may_end_anywhere() -> None:
     rng = random.Random(1)
     data = b"".join(some_batch(rng) for _ in range(20))
-    whole, pieces = Newest(), Newest()
+    whole, pieces = NewestOfGroups(), NewestOfGroups()
     whole.feed(data)
     at = 0
     for end in range(0, len(data) + 97, 97):
@@ -68,16 +69,16 @@ def test_D1_pieces_may_end_anywhere() -> None:
 
 def test_a_plain_commit_with_a_bad_crc_ends_it() -> None:
     batch = encode_batch([offset_record(0, "group-of-a-usual-length-of-name", 1, 5, "metadata")], base_sequence=0)
-    assert Newest().feed(bytes(batch)) == len(batch)
+    assert NewestOfGroups().feed(bytes(batch)) == len(batch)
     batch[CRC_START + 50] ^= 1
     with pytest.raises(CorruptRecordError, match="offset 0 fails its CRC"):
-        Newest().feed(bytes(batch))
+        NewestOfGroups().feed(bytes(batch))
 
 
 def test_an_unknown_version_of_a_value_leaves_the_older_one() -> None:
     old = offset_record(0, "group-of-a-usual-length-of-name", 1, 5)
     newer = old._replace(value=b"\0\x09" + bytes(40))
-    newest = Newest()
+    newest = NewestOfGroups()
     newest.feed(bytes(encode_batch([old], base_sequence=0) + encode_batch([newer], base_sequence=0)))
     assert newest.skipped == 1
     assert [value_of(rest) for rest in newest.pairs.values()] == [old.value]
@@ -97,11 +98,11 @@ def test_records_that_are_not_what_the_batch_says_are_refused() -> None:
         broken[at] ^= change
         stamp_crc(broken, 0)
         with pytest.raises(InvalidRecordError, match="the batch at offset 0"):
-            Newest().feed(bytes(broken))
+            NewestOfGroups().feed(bytes(broken))
     with pytest.raises(InvalidRecordError):
         value_of(b"\x10abc")
     with pytest.raises(CorruptRecordError, match="kind"):
-        Newest().feed(bytes(encode_batch([Record(0, 1, b"\0", b"x")])))
+        NewestOfGroups().feed(bytes(encode_batch([Record(0, 1, b"\0", b"x")])))
 
 
 def test_D1_groups_are_unfolded_and_taken_a_few_at_a_time() -> None:
@@ -116,7 +117,7 @@ def test_D1_groups_are_unfolded_and_taken_a_few_at_a_time() -> None:
         steps += 1
     assert steps == 9  # 60 keys
     taken: dict[str, object] = {}
-    while some := replay.take_groups(4):
+    while some := replay.pieces(4):
         assert len(some) <= 4
         assert not taken.keys() & some.keys()
         taken |= {name: (group.generation, len(group.offsets)) for name, group in some.items()}

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.groups.journal import Entry, Journal
+from holdfast.coordinators.journal import Entry, Journal
 from holdfast.groups.offset_records import (
     GroupKey,
     GroupRecord,
@@ -173,11 +173,17 @@ def test_replay_of_a_transaction_waits_for_its_marker() -> None:
             encode_batch([record], producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
         )
 
+    written = offsets(1, 100) + offsets(2, 200) + offsets(3, 300)
     replay = Replay()
-    replay.feed(offsets(1, 100) + offsets(2, 200) + offsets(3, 300))
-    assert replay.groups() == {}
-    replay.feed(marker(1, 100) + marker(0, 200))
-    assert list(replay.groups()["g"].offsets) == [TopicPartition("t", 1)]
+    replay.feed(written)
+    group = replay.groups()["g"]
+    assert group.offsets == {}
+    assert list(group.in_transactions) == [TopicPartition("t", i) for i in (1, 2, 3)]
+    replay = Replay()
+    replay.feed(written + marker(1, 100) + marker(0, 200))
+    group = replay.groups()["g"]
+    assert list(group.offsets) == [TopicPartition("t", 1)]
+    assert list(group.in_transactions) == [TopicPartition("t", 3)]
 
 
 def test_offsets_of_every_version_are_read() -> None:

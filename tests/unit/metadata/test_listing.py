@@ -38,7 +38,7 @@ RECORDS: tuple[MetadataRecord, ...] = (
     FeatureLevelRecord(name="metadata version", level=7),
     RegisterBrokerRecord(
         broker_id=10, incarnation_id=UUID(int=1), broker_epoch=3, endpoints=(Endpoint(name="A", host="::1", port=9),),
-        rack="row 1", fenced=False, log_dirs=(DIR,), cordoned=(DIR,),
+        rack="row 1", fenced=False, log_dirs=(DIR,), cordoned=(DIR,), features=(("transaction.version", 0, 2),),
     ),
     RegisterBrokerRecord(
         broker_id=9, incarnation_id=UUID(int=2), broker_epoch=4, endpoints=(Endpoint(name="A", host="h", port=8),)
@@ -61,10 +61,10 @@ controller: id=9 epoch=3
 producer-ids: next=5000
 feature metadata%20version: level=7
 broker 9: epoch=4 incarnation=00000000-0000-0000-0000-000000000002 fenced=true draining=false rack=- log_dirs=- \
-cordoned=- listeners=A inter_broker=A control_plane=A
+cordoned=- features=- listeners=A inter_broker=A control_plane=A
 listener 9 A: at=A://h:8 protocol=PLAINTEXT
 broker 10: epoch=3 incarnation=00000000-0000-0000-0000-000000000001 fenced=false draining=false rack='row%201' \
-log_dirs={DIR} cordoned={DIR} listeners=A inter_broker=A control_plane=A
+log_dirs={DIR} cordoned={DIR} features=transaction.version:0-2 listeners=A inter_broker=A control_plane=A
 listener 10 A: at=A://[::1]:9 protocol=PLAINTEXT
 topic t: id={T}
 partition t 0: replicas=9,10 isr=9 leader=9 leader_epoch=2 partition_epoch=5 adding=- removing=- elr=- \
@@ -88,7 +88,7 @@ def test_every_field_of_an_image_is_in_its_listing() -> None:
     }  # fmt: skip
     assert names[BrokerImage] == {
         "id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown", "log_dirs",
-        "cordoned",
+        "cordoned", "features",
     }  # fmt: skip
     assert names[PartitionImage] == {
         "replicas", "isr", "leader", "leader_epoch", "partition_epoch", "adding", "removing", "directories", "elr",

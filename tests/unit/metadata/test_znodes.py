@@ -237,7 +237,7 @@ def test_every_field_of_an_image_has_its_place() -> None:
         ClusterImage: ["cluster_id", "brokers", "topics", "topic_names", "configs", "features", "next_producer_id",
                        "controller_id", "controller_epoch", "offset"],
         BrokerImage: ["id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown",
-                      "log_dirs", "cordoned"],
+                      "log_dirs", "cordoned", "features"],
         PartitionImage: ["replicas", "isr", "leader", "leader_epoch", "partition_epoch", "adding", "removing",
                          "directories", "elr", "last_known_elr", "recovery_state", "created"],
     }  # fmt: skip

@@ -10,6 +10,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import OutOfOrderSequenceError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers, stamp
+from holdfast.records.markers import decode_marker, encode_marker
 from holdfast.records.record import decode_batches
 from holdfast.storage import checkpoints, partition_metadata
 from holdfast.storage.dir_scan import NameKind, classify
@@ -134,8 +135,28 @@ def test_kafkas_files_are_opened_and_left_as_they_are(log_dir, name, clean):
     last = expected[segments[-1]]
     assert log.view.end_offset == [h for _, h in iter_headers(last)][-1].next_offset
     log.close(clean=True)
-    if name != "txn-0":  # markers of transactions name a coordinator epoch that we do not keep
-        assert written_files(log) == expected
+    assert written_files(log) == expected
+
+
+def test_transactions_leave_kafkas_files(log_dir):
+    """What clients sent, and the markers that Kafka's broker wrote between: segments, snapshots and .txnindex."""
+    found = recording("txn-0")
+    expected = files_of(found["files_after_clean_shutdown"])
+    log = open_recorded(log_dir, "txn-0", expected)
+    sent = {append["answer"]["base_offset"]: append["records_hex"] for append in found["appended"]}
+    for name in sorted(n for n in expected if n.endswith(".log")):
+        for position, header in iter_headers(expected[name]):
+            batch = bytearray.fromhex(sent.get(header.base_offset, ""))
+            if header.is_control:
+                marker = decode_marker(expected[name][position:], header)
+                assert marker is not None
+                batch = encode_marker(header.producer_id, header.producer_epoch, marker, header.max_timestamp)
+            assert log.append_as_leader(batch, 0, header.max_timestamp, trusted=header.is_control).base_offset == (
+                header.base_offset
+            )
+    assert log.view.last_stable(log.view.end_offset) == 10
+    log.close(clean=True)
+    assert written_files(log) == expected
 
 
 def test_meta_properties_and_clean_shutdown(tmp_path, files):

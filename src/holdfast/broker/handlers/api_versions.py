@@ -12,21 +12,43 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.model.errors import InvalidRequestError, UnsupportedVersionError
+from holdfast.model.features import SUPPORTED
 from holdfast.protocol.apis import SPOKEN, ApiKey, advertised
 from holdfast.protocol.error_codes import code_of
 
+_WITH_FEATURES = 3
+_MAY_BE_ZERO = 4
+"""Before, clients do not take a lowest level of 0: Kafka leaves such features out."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 async def handle_api_versions(ctx: RequestContext, request: Any) -> Any:
-    """The table of protocol/apis.py."""
-    if ctx.version >= 3:
+    """The table of protocol/apis.py; from version 3 on also features, and which levels are in force (KIP-584)."""
+    if ctx.version >= _WITH_FEATURES:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(value):
                 return respond(ctx, error_code=InvalidRequestError())
         ctx.connection.session["software"] = (request.client_software_name, request.client_software_version)
     keys = [{"api_key": int(key), "min_version": low, "max_version": high} for key, low, high in advertised()]
-    return respond(ctx, api_keys=keys, finalized_features_epoch=-1)
+    if ctx.version < _WITH_FEATURES:
+        return respond(ctx, api_keys=keys)
+    return respond(ctx, api_keys=keys, **_features(ctx))
+
+
+def _features(ctx: RequestContext) -> dict[str, Any]:
+    metadata = ctx.broker.metadata
+    return {
+        "supported_features": [
+            {"name": name, "min_version": levels.min, "max_version": levels.max}
+            for name, levels in SUPPORTED.items()
+            if levels.min or ctx.version >= _MAY_BE_ZERO
+        ],
+        "finalized_features_epoch": metadata.offset,
+        "finalized_features": [
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name, level in metadata.features.items()
+        ],
+    }
 
 
 def unsupported_version_answer(correlation_id: int) -> bytes:

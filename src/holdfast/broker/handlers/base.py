@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     from holdfast.broker.moves import Moves
     from holdfast.broker.producer_ids import ProducerIdShell
     from holdfast.broker.topic_creation import TopicCreation
+    from holdfast.broker.transactional_appends import TransactionalAppends
     from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerId
     from holdfast.replication.local_replicas import LocalReplicas
     from holdfast.storage.log_manager import LogManager
+    from holdfast.transactions.coordinator import TransactionCoordinator
 
 
 T = TypeVar("T")
@@ -55,6 +57,10 @@ class HandlersHost(Protocol):
     producer_ids: ProducerIdShell
     replicas: LocalReplicas
     topic_creation: TopicCreation
+    transactions: TransactionCoordinator
+    transactional_appends: TransactionalAppends
+
+    def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None: ...
 
     def now_ms(self) -> int: ...
 

@@ -63,6 +63,7 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
             log_dirs=tuple(request.log_dirs),
             cordoned=_directories(request.cordoned_log_dirs),
             fates=_fates(request),
+            features=tuple((f.name, f.min_supported_version, f.max_supported_version) for f in request.features),
             host=(request.host or None) if ctx.broker.kept_ids is None else None,
         )
     )

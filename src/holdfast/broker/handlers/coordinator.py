@@ -1,26 +1,25 @@
-"""FindCoordinator (API 10): which broker coordinates a group.
+"""FindCoordinator (API 10): which broker coordinates a group, or a transactional id.
 
-Versions 0-6. The coordinator of a group is the leader of its partition of ``__consumer_offsets``, which is made
-when the first group is looked for. There are no transactions yet (docs/status.md): who looks for the coordinator of a
-transactional id is refused with the one error that ends producers at once, stock librdkafka and Java's alike; all
-others they take for something that passes, and ask again for a minute.
+Versions 0-6. It is the leader of the name's partition of ``__consumer_offsets`` or ``__transaction_state``, which is
+made when the first name is looked for.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.leaders import is_led_here
-from holdfast.groups.partitioning import partition_for
-from holdfast.model.errors import HoldfastError, InvalidRequestError, TransactionalIdAuthorizationFailedError
+from holdfast.coordinators.partitioning import partition_for
+from holdfast.groups.coordinator import OFFSETS_TOPIC
+from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
 from holdfast.model.types import TopicPartition
+from holdfast.transactions.coordinator import TRANSACTIONS_TOPIC
 
 GROUP, TRANSACTION = 0, 1
-OFFSETS_TOPIC = "__consumer_offsets"
+TOPICS: Final = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 BATCHED_VERSION = 4
-NO_TRANSACTIONS = "transactions are not supported by this cluster"
 
 
 async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
@@ -34,10 +33,10 @@ async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
 async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"key": key, "node_id": -1, "host": "", "port": -1, "error_message": None}
     try:
-        broker, of_group = _coordinator(ctx, kind, key)
-        if broker.id == ctx.broker.broker_id and not await is_led_here(ctx.broker, of_group):
+        broker, of_key = _coordinator(ctx, kind, key)
+        if broker.id == ctx.broker.broker_id and not await is_led_here(ctx.broker, of_key):
             # It was given up. librdkafka asks the broker that it used last: an error would keep the client here.
-            ctx.connection.close("this broker is out of its cluster and is asked who coordinates one of its groups")
+            ctx.connection.close(f"this broker is out of its cluster and is asked who coordinates {key!r}")
             raise CoordinatorNotAvailableError("The coordinator is not available.")
         at = broker.endpoints.at(ctx.connection.listener.name)
         if at is None:  # a broker that clients of this listener cannot reach
@@ -52,19 +51,18 @@ async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
 def _coordinator(ctx: RequestContext, kind: int, key: str) -> tuple[Any, TopicPartition]:
     """The broker, and the partition that makes it one."""
     broker = ctx.broker
-    if kind == TRANSACTION:
-        raise TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
-    if kind != GROUP:
+    if kind not in TOPICS:
         raise InvalidRequestError(f"key type {kind}: expected {GROUP} (group) or {TRANSACTION} (transaction)")
     if not key and ctx.version >= 1 and key is None:
         raise InvalidGroupIdError("the group id is missing")
-    partitions = broker.metadata.topics.get(OFFSETS_TOPIC)
+    topic = TOPICS[kind]
+    partitions = broker.metadata.topics.get(topic)
     if partitions is None:
-        broker.topic_creation.auto_create([OFFSETS_TOPIC])
+        broker.topic_creation.auto_create([topic])
         raise CoordinatorNotAvailableError("The coordinator is not available.")
-    of_group = TopicPartition(OFFSETS_TOPIC, partition_for(key, len(partitions)))
-    info = broker.metadata.partition(of_group)
+    of_key = TopicPartition(topic, partition_for(key, len(partitions)))
+    info = broker.metadata.partition(of_key)
     leader = None if info is None or info.leader is None else broker.metadata.brokers.get(info.leader)
     if leader is None:
         raise CoordinatorNotAvailableError("The coordinator is not available.")
-    return leader, of_group
+    return leader, of_key

@@ -353,7 +353,7 @@ def answer_of(
         log_start_offset=_wire(result.log_start_offset),
         diverging_epoch=result.diverging,
         records=records,
-        aborted=aborted,
+        aborted=aborted if result.aborted is None else result.aborted,
     )
 
 

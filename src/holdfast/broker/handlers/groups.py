@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.leaders import is_led_here
-from holdfast.groups.partitioning import partition_for
+from holdfast.coordinators.partitioning import partition_for
 from holdfast.groups.types import (
     CommitRequest,
     CommitResult,

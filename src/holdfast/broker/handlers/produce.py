@@ -1,10 +1,10 @@
 """Produce (API 0): batches in, base offsets out.
 
 Versions as protocol/apis.py lists them. Record bytes are not decoded here: they go from the receive buffer to the
-disk's thread, which checks their CRC, stamps and writes them. As in Kafka, a request with null records gets no
-answer, and acks=0 closes the connection when something fails. Differences: records are not counted, so a batch
-whose records are not as its header says is taken (storage/validation.py); records of a transaction are refused,
-for there are none (docs/status.md); a refused partition always has a message, and never a log start offset.
+disk's thread, which checks their CRC, stamps and writes them. Those of a transaction may wait for its coordinator
+before (transactional_appends.py). As in Kafka, a request with null records gets no answer, and acks=0 closes the
+connection when something fails. Differences: records are not counted, so a batch whose records are not as its header
+says is taken (storage/validation.py); a refused partition always has a message, and never a log start offset.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from uuid import UUID
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.handlers.leaders import KnowsLeaders, endpoints, leader_of
 from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
+from holdfast.broker.transactional_appends import TransactionalAppends, TxnBatch
 from holdfast.model.errors import (
     HoldfastError,
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTxnStateError,
     NotLeaderOrFollowerError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
@@ -32,6 +32,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
+from holdfast.records.batch import parse_header
 
 if TYPE_CHECKING:
     from holdfast.replication.types import ProduceResult
@@ -51,6 +52,8 @@ _WORTH_A_LOOK = _ZSTD | _TRANSACTIONAL
 
 class ProduceHost(KnowsLeaders, Protocol):
     """What a produce request asks of the broker."""
+
+    transactional_appends: TransactionalAppends
 
     def now_ms(self) -> int: ...
 
@@ -87,6 +90,12 @@ class ProduceHandler:
                     pending.fail(place, InvalidTopicError(why))
                 elif (refused := _refusal(version, records, request.transactional_id)) is not None:
                     pending.fail(place, refused)
+                elif request.transactional_id is not None and _is_transactional(records):
+                    batch = TxnBatch(
+                        TopicPartition(name, index), records, parse_header(records), request.transactional_id,
+                        version, request.acks, request.timeout_ms, place,
+                    )  # fmt: skip
+                    broker.transactional_appends.append(batch)
                 else:
                     broker.replicas.append(
                         TopicPartition(name, index), records, acks=request.acks,
@@ -110,15 +119,21 @@ def _refusal(version: int, records: memoryview, transactional_id: str | None) ->
         return UnsupportedCompressionTypeError(
             f"zstd in Produce version {version}: expected version {ZSTD_VERSION} or later"
         )
-    if attributes & _TRANSACTIONAL:
-        if transactional_id is None:
-            return TransactionalIdAuthorizationFailedError("records of a transaction: expected a transactional id")
-        return InvalidTxnStateError(f"transactional id {transactional_id!r}: transactions are not coordinated here")
+    if attributes & _TRANSACTIONAL and transactional_id is None:
+        return TransactionalIdAuthorizationFailedError("records of a transaction: expected a transactional id")
     if size - first >= _HEAD_SIZE:
         length, magic, _ = _HEAD.unpack_from(records, first)
         if magic <= 2 and length > 0 and first + length + _LOG_OVERHEAD <= size:
             return InvalidRecordError("more than one record batch for a partition: expected one")
     return None
+
+
+def _is_transactional(records: memoryview) -> bool:
+    """Whether these are a batch of a transaction. What is none, the log says."""
+    if len(records) < _HEAD_SIZE:
+        return False
+    length, magic, attributes = _HEAD.unpack_from(records)
+    return bool(magic == 2 and length + _LOG_OVERHEAD >= _HEAD_SIZE and attributes & _TRANSACTIONAL)
 
 
 class _Place:

@@ -1,36 +1,52 @@
-"""InitProducerId (22) for idempotent producers, and AllocateProducerIds (67) between brokers.
+"""InitProducerId (22), and AllocateProducerIds (67) between brokers.
 
-InitProducerId 0-5: a fresh producer id with epoch 0, from a block that the controller gave this broker. A
-producer that names its id and epoch gets the epoch raised (KIP-360). Transactional ids are refused (coordinator.py).
-A broker that is out of its cluster and has no id left closes the connection: an error would keep the client here.
+InitProducerId 0-5. Without a transactional id: always a fresh producer id with epoch 0, from a block that the
+controller gave this broker, whatever the producer had before. With one: see transactions/initializing.py; up to version
+3 clients do not know PRODUCER_FENCED and are told INVALID_PRODUCER_EPOCH. A broker that is out of its cluster and has
+no id left closes the connection: an error would keep the client here.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
-from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.coordinator import NO_TRANSACTIONS
+from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.broker.handlers.transactions import as_known, coordinator_of
 from holdfast.controller import events
-from holdfast.model.errors import (
-    HoldfastError,
-    InvalidRequestError,
-    InvalidTransactionTimeoutError,
-    TransactionalIdAuthorizationFailedError,
-)
+from holdfast.model.errors import HoldfastError, InvalidRequestError
+from holdfast.transactions.types import InitRequest, Producer, ProducerReply
 
-MAX_EPOCH = 2**15 - 1
-MAX_TRANSACTION_S = 900
+_NONE = -1
+_MILLISECOND = timedelta(milliseconds=1)
+_FENCED_VERSION = 4
 
 
 async def handle_init_producer_id(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
-    if request.transactional_id is not None:
-        return respond(ctx, error_code=_refusal(request), producer_id=-1, producer_epoch=-1)
-    producer_id, epoch = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
-    if producer_id >= 0 and 0 <= epoch < MAX_EPOCH - 1:
-        return respond(ctx, producer_id=producer_id, producer_epoch=epoch + 1)
-    return respond(ctx, producer_id=await _fresh_id(ctx), producer_epoch=0)
+    if request.transactional_id is None:
+        return respond(ctx, producer_id=await _fresh_id(ctx), producer_epoch=0)
+    told = await _transactional(ctx, request)
+    if isinstance(told, HoldfastError):
+        error = as_known(told, ctx.version >= _FENCED_VERSION)
+        return respond(ctx, error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+    return respond(ctx, producer_id=told.id, producer_epoch=told.epoch)
+
+
+async def _transactional(ctx: RequestContext, request: Any) -> Producer | HoldfastError:
+    producer_id, epoch = getattr(request, "producer_id", _NONE), getattr(request, "producer_epoch", _NONE)
+    if (producer_id == _NONE) != (epoch == _NONE):
+        return InvalidRequestError(f"producer id {producer_id} with epoch {epoch}: expected both or neither")
+    asked = InitRequest(
+        transactional_id=request.transactional_id,
+        timeout_ms=request.transaction_timeout // _MILLISECOND,
+        producer=None if producer_id == _NONE else Producer(producer_id, epoch),
+    )
+
+    def ask(reply: ProducerReply) -> None:
+        coordinator_of(ctx).initialize(asked, ctx.now_ms, reply)
+
+    return await answered(ask)
 
 
 async def _fresh_id(ctx: RequestContext) -> int:
@@ -42,18 +58,6 @@ async def _fresh_id(ctx: RequestContext) -> int:
         if not ctx.broker.membership.is_current:
             ctx.connection.close(f"no producer id is left, and this broker is out of its cluster: {error}")
         raise
-
-
-def _refusal(request: Any) -> HoldfastError:
-    """Why there is no producer id for a transactional id."""
-    if not request.transactional_id:
-        return InvalidRequestError("transactional.id: empty, expected a name or none")
-    seconds = request.transaction_timeout.total_seconds()
-    if not 0 < seconds <= MAX_TRANSACTION_S:
-        return InvalidTransactionTimeoutError(
-            f"transaction.timeout.ms of {seconds * 1000:.0f}: expected 1 to {MAX_TRANSACTION_S * 1000}"
-        )
-    return TransactionalIdAuthorizationFailedError(NO_TRANSACTIONS)
 
 
 async def handle_allocate_producer_ids(ctx: RequestContext, request: Any) -> Any:

@@ -1,8 +1,4 @@
-"""DescribeProducers (61) and ListTransactions (66): what partitions know of their producers, and no transactions.
-
-DescribeProducers 0 tells the idempotent producers of partitions that this broker leads. ListTransactions 0-2 is empty:
-there are no transactions (docs/status.md).
-"""
+"""DescribeProducers (61) 0: the producers of partitions that this broker leads, and where their open transactions begin."""
 
 from __future__ import annotations
 
@@ -16,17 +12,6 @@ from holdfast.model.errors import HoldfastError, UnknownTopicOrPartitionError
 from holdfast.model.types import TopicPartition
 from holdfast.storage.log import Log
 
-STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
-"""Of a transaction, in Kafka's words."""
 _NO_SUCH = "This server does not host this topic-partition."
 
 
@@ -85,10 +70,3 @@ def _entries(log: Log) -> list[dict[str, Any]]:
         }
         for producer_id, entry in log.producers.entries.items()
     ]
-
-
-async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
-    """None; names of states that do not exist are told."""
-    return respond(
-        ctx, transaction_states=[], unknown_state_filters=[s for s in request.state_filters if s not in STATES]
-    )

@@ -13,12 +13,13 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.broker import group_loading
+from holdfast.broker import coordinator_loading
+from holdfast.broker.coordinator_loading import CoordinatorLoad, LoadPlaces
 from holdfast.broker.disk_io import DiskThread
-from holdfast.broker.group_loading import GroupLoad, GroupLoads
 from holdfast.broker.platform import Platform
 from holdfast.groups.group import Group
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
+from holdfast.groups.replay import Replay
 from holdfast.groups.types import CommittedOffset
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
@@ -54,7 +55,7 @@ class Host:
 
     def __init__(self, path: Path, *, processes: bool) -> None:
         self.loop = asyncio.get_running_loop()
-        self.places = GroupLoads()
+        self.places = LoadPlaces()
         self.started: list[subprocess.Popen[bytes]] = []
         real = Platform.real()
         self.platform = dataclasses.replace(real, start_process=self._start if processes else None)
@@ -91,7 +92,9 @@ class Host:
         found: dict[str, Group] = {}
         ready = asyncio.Event()
         tp = TopicPartition("__consumer_offsets", number)
-        load = GroupLoad(self, self.places, tp, is_wanted=is_wanted, add=found.update, ready=ready.set)
+        load = CoordinatorLoad(
+            self, self.places, tp, replay=Replay, kind="groups", is_wanted=is_wanted, add=found.update, ready=ready.set
+        )
         load.start()
         async with asyncio.timeout(DEADLINE_S):
             await ready.wait()
@@ -116,7 +119,7 @@ def check(found: dict[str, Group], count: int, groups: int) -> None:
 
 @pytest.mark.parametrize("processes", [False, True], ids=["in the lane", "in a process"])
 def test_D1_groups_are_loaded_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
 
     async def run() -> None:
         host = Host(tmp_path, processes=processes)
@@ -160,7 +163,7 @@ def test_D1_a_small_partition_needs_no_process_and_an_empty_one_nothing(tmp_path
 def test_D1_without_the_process_the_broker_reads_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
 
     async def run() -> None:
         host = Host(tmp_path, processes=True)
@@ -175,8 +178,8 @@ def test_D1_without_the_process_the_broker_reads_by_itself(
 
 
 def test_D1_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
-    monkeypatch.setattr(group_loading, "SILENCE_S", 0.3)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "SILENCE_S", 0.3)
 
     async def run() -> None:
         host = Host(tmp_path, processes=True)
@@ -193,7 +196,7 @@ def test_D1_a_process_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("processes", [False, True], ids=["in the lane", "in a process"])
 def test_D1_who_leads_no_more_stops_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: bool) -> None:
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
 
     async def run() -> None:
         host = Host(tmp_path, processes=processes)
@@ -204,15 +207,15 @@ def test_D1_who_leads_no_more_stops_loading(tmp_path: Path, monkeypatch: pytest.
             found: dict[str, Group] = {}
             tp = TopicPartition("__consumer_offsets", 0)
             loads = [
-                GroupLoad(
-                    host, host.places, tp, is_wanted=lambda: True, add=found.update,
+                CoordinatorLoad(
+                    host, host.places, tp, replay=Replay, kind="groups", is_wanted=lambda: True, add=found.update,
                     ready=lambda: pytest.fail("it was abandoned"),
                 )
                 for _ in range(3)
             ]  # fmt: skip
             for each in loads:
                 each.start()
-            places = group_loading.PROCESSES if processes else 0
+            places = coordinator_loading.PROCESSES if processes else 0
             await until(lambda: len(host.started) == places, "the processes run")
             for each in loads:
                 each.abandon()
@@ -231,23 +234,24 @@ def test_D1_loads_on_a_disk_that_hangs_keep_no_place_from_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     """The start of their processes waits behind the disk: they are given up, or the directory is known to be silent."""
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
 
     async def run() -> None:
         host = Host(tmp_path, processes=True)
         try:
-            for number in range(group_loading.PROCESSES):
+            for number in range(coordinator_loading.PROCESSES):
                 host.partition(number, commits(0, 2000, 7))
             host.partition(8, commits(0, 2000, 7), on=1)
             host.hang()
-            found: list[dict[str, Group]] = [{} for _ in range(group_loading.PROCESSES)]
+            found: list[dict[str, Group]] = [{} for _ in range(coordinator_loading.PROCESSES)]
             ready: list[int] = []
             loads = [
-                GroupLoad(
-                    host, host.places, TopicPartition("__consumer_offsets", number), is_wanted=lambda: True,
+                CoordinatorLoad(
+                    host, host.places, TopicPartition("__consumer_offsets", number), replay=Replay, kind="groups",
+                    is_wanted=lambda: True,
                     add=found[number].update, ready=lambda number=number: ready.append(number),  # type: ignore[misc]
                 )
-                for number in range(group_loading.PROCESSES)
+                for number in range(coordinator_loading.PROCESSES)
             ]  # fmt: skip
             for each in loads:
                 each.start()
@@ -278,16 +282,17 @@ def test_D1_loads_on_a_disk_that_hangs_keep_no_place_from_others(
             # Each place came back once: as many processes as ever, and no more.
             before = len(host.started)
             host.command = [sys.executable, "-c", "import signal; signal.pause()"]
-            for _ in range(2 * group_loading.PROCESSES):
+            for _ in range(2 * coordinator_loading.PROCESSES):
                 tp = TopicPartition("__consumer_offsets", 8)
-                more = GroupLoad(
-                    host, host.places, tp, is_wanted=lambda: True, add=lambda _: None, ready=lambda: None
+                more = CoordinatorLoad(
+                    host, host.places, tp, replay=Replay, kind="groups", is_wanted=lambda: True, add=lambda _: None,
+                    ready=lambda: None,
                 )  # fmt: skip
                 more.start()
-            await until(lambda: len(host.started) == before + group_loading.PROCESSES, "the processes run")
+            await until(lambda: len(host.started) == before + coordinator_loading.PROCESSES, "the processes run")
             host.partition(10, commits(0, 30, 3), on=1)
             check(await host.load(10), 30, 3)  # whatever was queued in the lane is through
-            assert len(host.started) == before + group_loading.PROCESSES
+            assert len(host.started) == before + coordinator_loading.PROCESSES
         finally:
             host.close()
 
@@ -297,8 +302,8 @@ def test_D1_loads_on_a_disk_that_hangs_keep_no_place_from_others(
 def test_D1_a_corrupt_batch_is_told_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(group_loading, "PROCESS_BYTES", 100_000)
-    monkeypatch.setattr(group_loading, "RETRY_S", 0.05)
+    monkeypatch.setattr(coordinator_loading, "PROCESS_BYTES", 100_000)
+    monkeypatch.setattr(coordinator_loading, "RETRY_S", 0.05)
 
     async def run() -> None:
         host = Host(tmp_path, processes=True)
@@ -324,8 +329,9 @@ def test_D1_the_process_ends_with_its_broker(tmp_path: Path) -> None:
     """The reader waits for its order; its parent, which would send it, is killed."""
     script = (
         "import subprocess, sys, json, os, signal\n"
-        "order = json.dumps({'files': [[sys.argv[1], 1 << 20]], 'start_offset': 0, 'parent': os.getpid()})\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'holdfast.broker.group_reader'], stdin=subprocess.PIPE)\n"
+        "order = {'kind': 'groups', 'files': [[sys.argv[1], 1 << 20]], 'start_offset': 0, 'parent': os.getpid()}\n"
+        "order = json.dumps(order)\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'holdfast.broker.coordinator_reader'], stdin=subprocess.PIPE)\n"
         "p.stdin.write(order.encode()); p.stdin.close()\n"
         "print(p.pid, flush=True)\n"
         "signal.pause()\n"

@@ -1,4 +1,4 @@
-"""One partition of ``__consumer_offsets`` as the place where decisions become durable.
+"""One partition of a coordinator's topic as the place where its decisions become durable.
 
 Owns how records become batches and what a failed append means to clients. Never reads. After ``close`` (this
 broker no longer leads the partition) every completion, also of what was under way, says NotCoordinatorError.
@@ -7,15 +7,22 @@ broker no longer leads the partition) every completion, also of what was under w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from holdfast.groups.types import GroupLog
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
 from holdfast.model.types import TimestampMs
 from holdfast.records.record import Record, encode_batch
 
 _RECORD_OVERHEAD = 32
+
+
+class CoordinatorLog(Protocol):
+    """The partitions of a coordinator's topic that this broker leads."""
+
+    def append(self, partition: int, batch: bytearray, done: Callable[[e.HoldfastError | None], None], /) -> None:
+        """Append with acks=all. ``done`` is called once, at once or later; in the order of the appends."""
+        ...
 
 
 class Entry(NamedTuple):
@@ -38,14 +45,27 @@ Done: TypeAlias = Callable[[Written], None]
 
 
 class Journal:
-    """See the module's docstring."""
+    """See the module's docstring. ``noun``: what is coordinated, for errors. ``too_large``: what a client is told whose
+    record the topic does not take. ``base_sequence``: of the batches."""
 
-    __slots__ = ("_log", "_max_batch_bytes", "_partition", "is_open")
+    __slots__ = ("_base_sequence", "_log", "_max_batch_bytes", "_noun", "_partition", "_too_large", "is_open")
 
-    def __init__(self, log: GroupLog, partition: int, max_batch_bytes: int) -> None:
+    def __init__(
+        self,
+        log: CoordinatorLog,
+        partition: int,
+        max_batch_bytes: int,
+        *,
+        noun: str = "group",
+        too_large: type[e.HoldfastError] = e.InvalidCommitOffsetSizeError,
+        base_sequence: int = 0,
+    ) -> None:
         self._log = log
         self._partition = partition
         self._max_batch_bytes = max_batch_bytes
+        self._noun = noun
+        self._too_large = too_large
+        self._base_sequence = base_sequence
         self.is_open = True
 
     def close(self) -> None:
@@ -68,7 +88,7 @@ class Journal:
                 done(worst)
 
         for piece in pieces:
-            self._log.append(self._partition, _batch(piece, now_ms), one)
+            self._log.append(self._partition, _batch(piece, now_ms, self._base_sequence), one)
 
     def _pieces(self, entries: Sequence[Entry]) -> list[list[Entry]]:
         pieces: list[list[Entry]] = [[]]
@@ -84,7 +104,7 @@ class Journal:
 
     def _outcome(self, error: e.HoldfastError | None) -> Written:
         if not self.is_open:
-            return Written(g.NotCoordinatorError("this broker no longer coordinates the group"), False)
+            return Written(g.NotCoordinatorError(f"this broker no longer coordinates the {self._noun}"), False)
         match error:
             case None:
                 return Written(None, True)
@@ -100,13 +120,13 @@ class Journal:
             case e.NotLeaderOrFollowerError() | e.StorageError():
                 return Written(g.NotCoordinatorError(str(error)), False)
             case e.MessageTooLargeError() | e.RecordListTooLargeError():
-                return Written(e.InvalidCommitOffsetSizeError(str(error)), False)
+                return Written(self._too_large(str(error)), False)
         return Written(e.UnknownServerError(str(error)), False)
 
 
-def _batch(entries: Sequence[Entry], now_ms: TimestampMs) -> bytearray:
-    """A batch as Kafka's coordinator writes it: uncompressed, no producer, but a first sequence of 0."""
+def _batch(entries: Sequence[Entry], now_ms: TimestampMs, base_sequence: int) -> bytearray:
+    """A batch as Kafka's coordinators write it: uncompressed, no producer; groups' have a first sequence of 0."""
     return encode_batch(
         [Record(offset=i, timestamp=now_ms, key=k, value=v, headers=()) for i, (k, v) in enumerate(entries)],
-        base_sequence=0,
+        base_sequence=base_sequence,
     )

@@ -1,4 +1,4 @@
-"""Every deadline of the coordinator in one heap.
+"""Every deadline of a coordinator in one heap.
 
 A deadline has a key; setting a key again moves it. Moving one later, which every heartbeat does, costs no heap
 operation: the entry that comes up early is pushed back when it does. So the heap holds at most one useless entry

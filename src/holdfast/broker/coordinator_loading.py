@@ -1,14 +1,15 @@
-"""Reading the groups of one partition of ``__consumer_offsets``, for one leadership of this broker.
+"""Reading one partition of a coordinator's topic, for one leadership of this broker.
 
-Owns the order of the steps, and the process that reads a large partition (group_reader.py). Every step is a bounded
-piece of work in the background lane of the partition's directory, and the next is queued when it has come back: several
-partitions take turns, appends and probes wait for none of it, and the event loop takes the groups a few at a time.
+Owns the order of the steps, and the process that reads a large partition (coordinator_reader.py); what is read into is
+the tenant's (``Replaying``, coordinators/tenant.py). Every step is a bounded piece of work in the background lane of
+the partition's directory, and the next is queued when it has come back: several partitions take turns, appends and
+probes wait for none of it, and the event loop takes what was read a few names at a time.
 
     files of the view --(small, or no other process to be had)--> pieces of 64 KiB, in the lane ---+
                       --(more than 4 MiB)--> another process --> newest record of each key --------+
                                                     |  (it fails)                                  |
                                                     +--> pieces, in the lane                       v
-                                                             groups <-- decoded, some hundred keys at a time
+                                                             pieces <-- decoded, some hundred keys at a time
 """
 
 from __future__ import annotations
@@ -20,12 +21,11 @@ import os
 import subprocess
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.broker import group_reader
-from holdfast.groups.group import Group
-from holdfast.groups.replay import Replay
-from holdfast.groups.types import GroupId
+from holdfast.broker import coordinator_reader
+from holdfast.coordinators.newest import OpenPairs, Rest
+from holdfast.coordinators.tenant import Reader, Replaying
 from holdfast.model.errors import HoldfastError, KafkaStorageError, LogReadError
 from holdfast.model.types import TopicPartition
 from holdfast.storage.published import PublishedReader, published_files
@@ -43,11 +43,11 @@ PIECE_BYTES: Final = 64 << 10
 PROCESS_BYTES: Final = 4 << 20
 """A partition that is larger is read by another process."""
 PROCESSES: Final = 2
-"""At a time, for all partitions of this broker whose directories answer."""
+"""At a time, for all partitions of all coordinators of this broker whose directories answer."""
 WATCH_S: Final = 0.5
 """How often is looked whether the directory of a load that has a place still answers."""
 KEYS_PER_PIECE: Final = 200
-GROUPS_PER_PIECE: Final = 50
+NAMES_PER_PIECE: Final = 50
 SILENCE_S: Final = 30.0
 """A process that says nothing for so long hangs, or its disk does."""
 RETRY_S: Final = 1.0
@@ -64,23 +64,23 @@ class LoadingHost(Protocol):
     logs: LogManager
 
 
-class GroupLoads:
+class LoadPlaces:
     """The places for processes, who has one and who waits for one. On the loop, but for ``has``."""
 
     def __init__(self) -> None:
-        self._placed: set[GroupLoad] = set()
-        self._waiting: deque[GroupLoad] = deque()
+        self._placed: set[CoordinatorLoad] = set()
+        self._waiting: deque[CoordinatorLoad] = deque()
 
-    def ask(self, load: GroupLoad) -> None:
+    def ask(self, load: CoordinatorLoad) -> None:
         """``load.read_elsewhere`` is called when there is a place."""
         self._waiting.append(load)
         self._next()
 
-    def has(self, load: GroupLoad) -> bool:
+    def has(self, load: CoordinatorLoad) -> bool:
         """Whether it has a place. On any thread."""
         return load in self._placed
 
-    def give_back(self, load: GroupLoad) -> None:
+    def give_back(self, load: CoordinatorLoad) -> None:
         """Its place, if it has one, is free again."""
         if load in self._placed:
             self._placed.remove(load)
@@ -94,20 +94,23 @@ class GroupLoads:
                 load.read_elsewhere()
 
 
-class GroupLoad:
+class CoordinatorLoad:
     """See the module's docstring. On the loop.
 
-    ``is_wanted``: whether this leadership lasts. ``add`` gets some groups, ``ready`` is called when all were added.
+    ``replay`` makes what is read into, for each attempt, ``kind`` is what another process finds for it. ``is_wanted``:
+    whether this leadership lasts. ``add`` gets a piece of what was read, ``ready`` is called when all were added.
     """
 
     def __init__(
         self,
         broker: LoadingHost,
-        places: GroupLoads,
+        places: LoadPlaces,
         tp: TopicPartition,
         *,
+        replay: Callable[[], Replaying[Any]],
+        kind: Reader,
         is_wanted: Callable[[], bool],
-        add: Callable[[dict[GroupId, Group]], None],
+        add: Callable[[Any], None],
         ready: Callable[[], None],
     ) -> None:
         self._broker = broker
@@ -116,7 +119,9 @@ class GroupLoad:
         self._is_wanted = is_wanted
         self._add = add
         self._ready = ready
-        self._replay = Replay()
+        self._new_replay = replay
+        self._replay = replay()
+        self._kind = kind
         self._process: _Reader | None = None
         self._elsewhere = True
         self._retry_s = RETRY_S
@@ -133,7 +138,7 @@ class GroupLoad:
         hosting = self._broker.logs.get(self._tp)
         if hosting is None or self.is_over:
             return
-        self._log, self._replay = hosting, Replay()
+        self._log, self._replay = hosting, self._new_replay()
         self._files = published_files(hosting)
         self._bytes = sum(part.size for part in self._files)
         if self._bytes > PROCESS_BYTES and self._elsewhere and self._broker.platform.start_process is not None:
@@ -170,13 +175,13 @@ class GroupLoad:
         """There is a place for a process."""
         start = self._broker.platform.start_process
         assert start is not None, "asked before"
-        order = group_reader.order_for(self._files, self._log.view.start_offset, os.getpid())
+        order = coordinator_reader.order_for(self._kind, self._files, self._log.view.start_offset, os.getpid())
 
         def work() -> subprocess.Popen[bytes] | None:
             if not self._places.has(self):
                 return None
             try:
-                process = start(["-m", group_reader.MODULE])
+                process = start(["-m", coordinator_reader.MODULE])
                 assert process.stdin is not None
                 with contextlib.suppress(BrokenPipeError), process.stdin:  # it tells by its end that it failed
                     process.stdin.write(order)
@@ -186,7 +191,7 @@ class GroupLoad:
 
         def started(process: subprocess.Popen[bytes] | None, error: HoldfastError | None) -> None:
             if process is not None:
-                self._process = _Reader(self._broker, process, self._replay, self._came)
+                self._process = _Reader(self._broker, process, self._replay.take, self._came)
                 if self.is_over:
                     self._process.kill()
             elif error is not None:
@@ -215,7 +220,7 @@ class GroupLoad:
         if error is None:
             self._unfold()
         else:
-            log.warning("groups of %s are read by the broker itself: %s", self._tp, error)
+            log.warning("%s is read by the broker itself: %s", self._tp, error)
             self._elsewhere = False
             self.start()
 
@@ -243,24 +248,24 @@ class GroupLoad:
     def _take(self) -> None:
         replay = self._replay
 
-        def came(groups: dict[GroupId, Group] | None, error: HoldfastError | None) -> None:
+        def came(piece: Any, error: HoldfastError | None) -> None:
             if self.is_over:
                 return
-            if groups:
-                self._add(groups)
+            if piece:
+                self._add(piece)
                 self._take()
             elif error is not None:
                 self._failed(error)
             else:
                 self._over = True
                 took_s = self._broker.platform.monotonic_s() - self._began_s
-                log.info("groups of %s are read: %d bytes in %.1f s", self._tp, self._bytes, took_s)
+                log.info("%s is read: %d bytes in %.1f s", self._tp, self._bytes, took_s)
                 self._ready()
 
-        self._log.dir.background.submit(lambda: replay.take_groups(GROUPS_PER_PIECE), came)
+        self._log.dir.background.submit(lambda: replay.pieces(NAMES_PER_PIECE), came)
 
     def _failed(self, error: HoldfastError) -> None:
-        log.error("groups of %s cannot be loaded, trying again: %s", self._tp, error)
+        log.error("%s cannot be loaded, trying again: %s", self._tp, error)
         self._broker.loop.call_later(self._retry_s, self.start)
         self._retry_s = min(2 * self._retry_s, MAX_RETRY_S)
 
@@ -273,13 +278,13 @@ class _Reader:
         self,
         broker: LoadingHost,
         process: subprocess.Popen[bytes],
-        replay: Replay,
+        take: Callable[[dict[bytes, Rest], OpenPairs], None],
         done: Callable[[HoldfastError | None], None],
     ) -> None:
         assert process.stdout is not None
         self._loop = broker.loop
         self._process = process
-        self._replay = replay
+        self._take = take
         self._done = done
         self._pipe = process.stdout
         self._data = bytearray()
@@ -309,7 +314,7 @@ class _Reader:
         self._frames()
 
     def _frames(self) -> None:
-        data, frame = self._data, group_reader.FRAME
+        data, frame = self._data, coordinator_reader.FRAME
         while not self._is_done and len(data) >= frame.size:
             kind, size = frame.unpack_from(data)
             end = frame.size + size
@@ -320,11 +325,11 @@ class _Reader:
                 return
             body = bytes(data[frame.size : end])
             del data[:end]
-            if kind == group_reader.PAIRS:
-                self._replay.take(marshal.loads(body))
-            elif kind == group_reader.FAILED:
+            if kind == coordinator_reader.PAIRS:
+                self._take(*marshal.loads(body))
+            elif kind == coordinator_reader.FAILED:
                 self._end(KafkaStorageError(body.decode(errors="replace")))
-            elif kind == group_reader.END:
+            elif kind == coordinator_reader.END:
                 self._end(None)
 
     def _end(self, error: HoldfastError | None) -> None:

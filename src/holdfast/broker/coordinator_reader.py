@@ -1,16 +1,17 @@
-"""The process that reads a large partition of ``__consumer_offsets`` in place of its broker.
+"""The process that reads a large partition of a coordinator's topic in place of its broker.
 
-    python -m holdfast.broker.group_reader
+    python -m holdfast.broker.coordinator_reader
 
 Owns nothing: it holds no socket, no lock and no file that is written to. What it does for millions of records would
 hold the broker's interpreter; what is left of them, the newest record of each key, comes back in pieces. A disk that
 hangs hangs this process, and the broker ends it. It is polite (nice), its memory is limited, and it ends with the
 thread that started it.
 
-Standard input: one JSON object, ``files`` ([path, published bytes] of each segment), ``start_offset`` and ``parent``.
+Standard input: one JSON object, ``kind`` (which table of newest records), ``files`` ([path, published bytes] of each
+segment), ``start_offset`` and ``parent``.
 Standard output: frames of a kind (one letter), a size (u32, big-endian) and so many bytes:
 
-    p  some pairs: a dict of bytes, by ``marshal`` (both ends are the same interpreter)
+    p  some pairs and some of open transactions: two dicts, by ``marshal`` (both ends are the same interpreter)
     .  nothing yet, but it goes on
     e  that was all
     f  it failed: why, in UTF-8
@@ -30,12 +31,14 @@ from itertools import islice
 from struct import Struct
 from typing import Final
 
-from holdfast.groups.newest import Newest
+from holdfast.coordinators.newest import Newest
+from holdfast.coordinators.tenant import Reader
+from holdfast.groups.newest import NewestOfGroups
 from holdfast.model.errors import HoldfastError
 from holdfast.storage.files import FileSystem, OsFiles
 from holdfast.storage.published import PublishedFile, PublishedReader
 
-MODULE: Final = "holdfast.broker.group_reader"
+MODULE: Final = "holdfast.broker.coordinator_reader"
 FRAME: Final = Struct(">cI")
 PAIRS, ALIVE, END, FAILED = b"p", b".", b"e", b"f"
 
@@ -47,19 +50,21 @@ MEMORY_BYTES: Final = 2 << 30
 _NICE: Final = 5
 _PR_SET_PDEATHSIG: Final = 1
 
+KINDS: Final[dict[Reader, type[Newest]]] = {"groups": NewestOfGroups, "plain": Newest}
+
 Send = Callable[[bytes, bytes], None]
 
 
-def order_for(files: Sequence[PublishedFile], start_offset: int, parent: int) -> bytes:
+def order_for(kind: Reader, files: Sequence[PublishedFile], start_offset: int, parent: int) -> bytes:
     """What the process is told."""
-    return json.dumps({"files": files, "start_offset": start_offset, "parent": parent}).encode()
+    return json.dumps({"kind": kind, "files": files, "start_offset": start_offset, "parent": parent}).encode()
 
 
 def read_newest(files: FileSystem, order: bytes, send: Send) -> None:
     """Do what the order says."""
     told = json.loads(order)
     reader = PublishedReader(files, [PublishedFile(*each) for each in told["files"]], told["start_offset"])
-    newest = Newest()
+    newest = KINDS[told["kind"]]()
     pieces = 0
     while data := reader.read(PIECE_BYTES):
         reader.took(newest.feed(data), data)
@@ -68,7 +73,10 @@ def read_newest(files: FileSystem, order: bytes, send: Send) -> None:
             send(ALIVE, b"")
     each = iter(newest.pairs.items())
     while some := dict(islice(each, PAIRS_PER_FRAME)):
-        send(PAIRS, marshal.dumps(some))
+        send(PAIRS, marshal.dumps((some, {})))
+    each_open = iter(newest.open.items())
+    while some_open := dict(islice(each_open, PAIRS_PER_FRAME)):
+        send(PAIRS, marshal.dumps(({}, some_open)))
     send(END, b"")
 
 

@@ -1,4 +1,4 @@
-"""Which partition of ``__consumer_offsets`` keeps a group: Kafka's hash, so that its logs can be taken over."""
+"""Which partition of a coordinator's topic keeps a name: Kafka's hash, so that its logs can be taken over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def java_hash(text: str) -> int:
     return value - (_MASK + 1) if value & _SIGN else value
 
 
-def partition_for(group_id: str, partition_count: int) -> int:
-    """The partition that keeps ``group_id``; the hash without a positive counterpart counts as 0."""
-    value = java_hash(group_id)
+def partition_for(name: str, partition_count: int) -> int:
+    """The partition that keeps ``name``, of a group or a transaction; the hash without a positive counterpart is 0."""
+    value = java_hash(name)
     return 0 if value == -_SIGN else abs(value) % partition_count

@@ -1,0 +1,225 @@
+"""Transactions: the wire side of transactions/coordinator.py.
+
+AddPartitionsToTxn (24) 0-5, AddOffsetsToTxn (25) 0-4, EndTxn (26) 0-5, DescribeTransactions (65) 0, ListTransactions
+(66) 0-2. InitProducerId is in producer_ids.py.
+
+AddPartitionsToTxn to version 3 is a client's, of one transaction; from 4 on it is of brokers (KIP-890), of many, which
+add for clients of transaction version 2 or only ask. EndTxn from version 5 on is of transaction version 2. Clients that
+do not know PRODUCER_FENCED are told INVALID_PRODUCER_EPOCH, as by Kafka. A transaction that is still being ended holds
+up the next one of the same id for a moment: what is added then is tried again here, for PATIENCE_S, before the client
+is told CONCURRENT_TRANSACTIONS and loses its back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.coordinators.partitioning import partition_for
+from holdfast.groups.coordinator import OFFSETS_TOPIC
+from holdfast.model.errors import (
+    ConcurrentTransactionsError,
+    HoldfastError,
+    InvalidProducerEpochError,
+    OperationNotAttemptedError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.model.types import TopicPartition
+from holdfast.transactions.coordinator import TRANSACTIONS_TOPIC
+from holdfast.transactions.types import (
+    BUMPING,
+    AddReply,
+    AddRequest,
+    DescribedTransaction,
+    EndRequest,
+    Producer,
+    ProducerReply,
+    Verified,
+)
+
+if TYPE_CHECKING:
+    from holdfast.transactions.coordinator import TransactionCoordinator
+
+PATIENCE_S: Final = 0.1
+RETRY_S: Final = 0.005
+_NONE: Final = -1
+_BATCHED: Final = 4
+_FENCED_VERSION: Final = 2
+_BUMPING_END: Final = 5
+_EPOCH: Final = datetime.datetime.fromtimestamp(0, datetime.UTC)
+
+
+def coordinator_of(ctx: RequestContext) -> TransactionCoordinator:
+    """This broker's, which knows how many partitions its topic has."""
+    coordinator = ctx.broker.transactions
+    partitions = ctx.broker.metadata.topics.get(TRANSACTIONS_TOPIC)
+    if partitions:
+        coordinator.partition_count = len(partitions)
+    return coordinator
+
+
+def as_known(error: HoldfastError | None, knows_fenced: bool) -> HoldfastError | None:
+    """The error in words that the client knows."""
+    if isinstance(error, ProducerFencedError) and not knows_fenced:
+        return InvalidProducerEpochError(error.message)
+    return error
+
+
+# -- adding ------------------------------------------------------------------------------------------------------
+
+
+async def handle_add_partitions_to_txn(ctx: RequestContext, request: Any) -> Any:
+    """One answer per partition."""
+    if ctx.version >= _BATCHED:
+        told = await asyncio.gather(*(_one_of_many(ctx, transaction) for transaction in request.transactions))
+        results = [
+            {"transactional_id": transaction.transactional_id, "topic_results": _by_topic(each)}
+            for transaction, each in zip(request.transactions, told, strict=True)
+        ]
+        return respond(ctx, results_by_transaction=results)
+    asked = AddRequest(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer=Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+        partitions=_partitions(request.v3_and_below_topics),
+    )
+    return respond(ctx, results_by_topic_v3_and_below=_by_topic(await _add_partitions(ctx, asked)))
+
+
+async def _one_of_many(ctx: RequestContext, transaction: Any) -> Verified:
+    asked = AddRequest(
+        transactional_id=transaction.transactional_id,
+        producer=Producer(transaction.producer_id, transaction.producer_epoch),
+        partitions=_partitions(transaction.topics),
+        version=BUMPING,
+    )
+    if transaction.verify_only:
+        return coordinator_of(ctx).verify(asked, ctx.now_ms)
+    return await _add_partitions(ctx, asked)
+
+
+async def _add_partitions(ctx: RequestContext, asked: AddRequest) -> Verified:
+    """All of them or none: where one does not exist, nothing is done about the others."""
+    missing = [tp for tp in asked.partitions if ctx.broker.metadata.partition(tp) is None]
+    if missing:
+        told: dict[TopicPartition, HoldfastError | None] = dict.fromkeys(
+            asked.partitions, OperationNotAttemptedError("another partition of the request does not exist")
+        )
+        return told | {tp: UnknownTopicOrPartitionError(f"{tp} does not exist") for tp in missing}
+    error = as_known(await _add(ctx, asked), ctx.version >= _FENCED_VERSION)
+    return dict.fromkeys(asked.partitions, error)
+
+
+async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + PATIENCE_S
+
+    def ask(reply: AddReply) -> None:
+        coordinator_of(ctx).add_partitions(asked, ctx.now_ms, reply)
+
+    while True:
+        told: HoldfastError | None = await answered(ask)
+        if not isinstance(told, ConcurrentTransactionsError) or loop.time() >= until_s:
+            return told
+        await asyncio.sleep(RETRY_S)
+
+
+def _partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _by_topic(told: Verified) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for tp in sorted(told):
+        topics.setdefault(tp.topic, []).append({"partition_index": tp.partition, "partition_error_code": told[tp]})
+    return [{"name": name, "results_by_partition": results} for name, results in topics.items()]
+
+
+async def handle_add_offsets_to_txn(ctx: RequestContext, request: Any) -> Any:
+    """The partition of ``__consumer_offsets`` that keeps the group is in the transaction."""
+    partition = partition_for(request.group_id, ctx.broker.groups.partition_count)
+    asked = AddRequest(
+        transactional_id=request.transactional_id,
+        producer=Producer(request.producer_id, request.producer_epoch),
+        partitions=frozenset((TopicPartition(OFFSETS_TOPIC, partition),)),
+    )
+    return respond(ctx, error_code=as_known(await _add(ctx, asked), ctx.version >= _FENCED_VERSION))
+
+
+# -- ending ------------------------------------------------------------------------------------------------------
+
+
+async def handle_end_txn(ctx: RequestContext, request: Any) -> Any:
+    """Answered when the decision is durable; the markers follow."""
+    asked = EndRequest(
+        transactional_id=request.transactional_id,
+        producer=Producer(request.producer_id, request.producer_epoch),
+        commit=request.committed,
+        version=BUMPING if ctx.version >= _BUMPING_END else 0,
+    )
+
+    def ask(reply: ProducerReply) -> None:
+        coordinator_of(ctx).end(asked, ctx.now_ms, reply)
+
+    told: Producer | HoldfastError = await answered(ask)
+    if isinstance(told, HoldfastError):
+        error = as_known(told, ctx.version >= _FENCED_VERSION)
+        return respond(ctx, error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+    return respond(ctx, producer_id=told.id, producer_epoch=told.epoch)
+
+
+# -- administration ----------------------------------------------------------------------------------------------
+
+
+async def handle_describe_transactions(ctx: RequestContext, request: Any) -> Any:
+    """State, timeout, start, producer and partitions of each id that this broker coordinates."""
+    coordinator = coordinator_of(ctx)
+    return respond(
+        ctx,
+        transaction_states=[
+            _described(name, coordinator.describe(name, ctx.now_ms)) for name in request.transactional_ids
+        ],
+    )
+
+
+def _described(name: str, found: DescribedTransaction) -> dict[str, Any]:
+    answer: dict[str, Any] = {"error_code": found.error, "transactional_id": name, "transaction_start_time": _EPOCH}
+    t = found.transaction
+    if t is None:
+        return answer
+    topics: dict[str, list[int]] = {}
+    for tp in sorted(t.partitions):
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    start_ms = _NONE if t.start_ms is None else t.start_ms
+    return answer | {
+        "transaction_state": t.state.value,
+        "transaction_timeout": t.timeout_ms,
+        "transaction_start_time": _EPOCH + datetime.timedelta(milliseconds=start_ms),
+        "producer_id": t.producer_id,
+        "producer_epoch": t.epoch,
+        "topics": [{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()],
+    }
+
+
+async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
+    """Those that this broker coordinates; names of states that do not exist are told."""
+    longer_ms = getattr(request, "duration_filter", _NONE)
+    found = coordinator_of(ctx).list_transactions(
+        ctx.now_ms,
+        states=request.state_filters,
+        producer_ids=frozenset(request.producer_id_filters),
+        longer_than_ms=None if longer_ms < 0 else longer_ms,
+        pattern=getattr(request, "transactional_id_pattern", None),
+    )
+    return respond(
+        ctx,
+        error_code=found.error,
+        unknown_state_filters=found.unknown_states,
+        transaction_states=[
+            {"transactional_id": name, "producer_id": producer_id, "transaction_state": state}
+            for name, producer_id, state in found.transactions
+        ],
+    )
