@@ -8,8 +8,7 @@ the log up to there.
 * A tombstone stays until the delete horizon of its batch: set when a cleaning first keeps it, to then and
   delete.retention.ms; it stands in the place of the base timestamp, and attribute bit 6 says so.
 * Batches of aborted transactions go; markers: aborted.py.
-* The header of a producer's last batch stays, for its sequence; and of the last batch that is written to a file, for
-  the offset at which the next file begins.
+* The header of a producer's last batch stays, for its sequence (``emptied``).
 * A batch of which all stays is copied as it is. Else its offsets, sequence and codec stay as they were.
 """
 
@@ -102,12 +101,10 @@ class BatchFilter:
         """Records that were judged."""
         self.kept = 0
 
-    def filter(self, data: bytes, at: int, header: BatchHeader, *, is_last: bool) -> bytes | None:
-        """What stays of the batch at ``at``: WHOLE, other bytes, or None. ``is_last``: at least its header.
-        CorruptRecordError."""
+    def filter(self, data: bytes, at: int, header: BatchHeader) -> bytes | None:
+        """What stays of the batch at ``at``: WHOLE, other bytes, or None. CorruptRecordError."""
         _check(data, at, header)
         self.read += header.record_count
-        keep_header = is_last or self._is_last_of_producer(header)
         if header.is_control:
             found = self._filter_marker(data, at, header)
         elif self._transactions.is_aborted(header):
@@ -116,8 +113,8 @@ class BatchFilter:
             found = WHOLE
         else:
             found = self._filter_records(data, at, header)
-        if found is None:
-            return _emptied(header) if keep_header else None
+        if found is None and self._is_last_of_producer(header):
+            return emptied(header)
         return found
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
@@ -210,7 +207,7 @@ def _marker(data: bytes, at: int, header: BatchHeader) -> EndMarker | None:
     return decode_marker(memoryview(data)[at : at + header.size], header)
 
 
-def _emptied(header: BatchHeader) -> bytes:
+def emptied(header: BatchHeader) -> bytes:
     """The header alone, as Kafka keeps it: offsets, sequence, producer and newest time, no records."""
     out = bytearray(HEADER_SIZE)
     changed = header._replace(

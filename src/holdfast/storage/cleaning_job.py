@@ -5,7 +5,7 @@ segment never change, they are renamed and removed at most. So it runs anywhere:
 (broker/cleaner_process.py), or in the background lane of the directory where there is none. What it has written takes
 the place of what it was made of by ``cleaned_log.py``, group by group.
 
-    dirty segments --> keys --> all segments up to the last key --> groups --> one ``.cleaned`` segment each
+    dirty segments --> keys --> all segments up to the last key --> ``.cleaned`` segments, each of as many as fit
 """
 
 import json
@@ -17,8 +17,8 @@ from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, parse_header
 from holdfast.storage.aborted import Transactions
-from holdfast.storage.cleaning_filter import WHOLE, BatchFilter, Keys, LastOfProducer
-from holdfast.storage.cleaning_rules import Source, grouped
+from holdfast.storage.cleaning_filter import WHOLE, BatchFilter, Keys, LastOfProducer, emptied
+from holdfast.storage.cleaning_rules import Made, Source, fits
 from holdfast.storage.files import FileHandle, FileSystem
 from holdfast.storage.segment import Placed, Segment
 from holdfast.storage.segment_names import CLEANED, DELETED, INDEX, LOG, TIME_INDEX, TXN_INDEX, segment_name
@@ -107,28 +107,43 @@ def clean(files: FileSystem, order: CleaningOrder, made: Callable[[CleanedSegmen
     CorruptRecordError, InvalidRecordError."""
     keys = Keys(order.first_dirty, order.most_keys, Transactions(order.aborted))
     end = _remember(files, order, keys, pace)
-    sources = [Source(base, size, _index_bytes(files, order.path, base)) for base, size in order.sources if base < end]
-    following = [base for base, _ in order.sources if base >= end]
-    groups = grouped(sources, following[0] if following else order.end, order.segment_bytes, order.segment_index_bytes)
-    producers = {pid: LastOfProducer(*last) for pid, last in order.producers.items()}
     transactions = Transactions(order.aborted)
+    producers = {pid: LastOfProducer(*last) for pid, last in order.producers.items()}
     judge = BatchFilter(keys, transactions, producers, order.now_ms, order.delete_retention_ms)
     read = written = 0
-    for group in groups:
-        one = _write(files, order, group, judge, transactions, pace)
-        read += sum(each.size for each in group)
-        written += one.size
-        made(one)
+    out: _Out | None = None
+    for number, (base, size) in enumerate(order.sources):
+        if base >= end:
+            break
+        each = Source(base, size, _index_bytes(files, order.path, base))
+        if out is not None and not fits(
+            out.made, each, _following(order, number), order.segment_bytes, order.segment_index_bytes
+        ):
+            written += out.finish(transactions.take_kept(), made)
+            out = None
+        if out is None:
+            out = _Out(files, order, base, pace)
+        for data, at, header in _batches(files, order, base, size, pace):
+            out.take(judge.filter(data, at, header), data, at, header)
+        out.sources.append(base)
+        read += size
+    if out is not None:
+        written += out.finish(transactions.take_kept(), made)
     return CleaningStats(end, read, written, judge.read, judge.kept, len(keys.latest))
+
+
+def _following(order: CleaningOrder, number: int) -> Offset:
+    """Where the segment after this one begins."""
+    return order.sources[number + 1][0] if number + 1 < len(order.sources) else order.end
 
 
 def _remember(files: FileSystem, order: CleaningOrder, keys: Keys, pace: Pace) -> Offset:
     """Fill the keys from the dirty segments; the offset up to which that went."""
     for number, (base, size) in enumerate(order.sources):
-        following = order.sources[number + 1][0] if number + 1 < len(order.sources) else order.end
+        following = _following(order, number)
         if following <= order.first_dirty:
             continue
-        for data, at, header, _ in _batches(files, order, base, size, pace):
+        for data, at, header in _batches(files, order, base, size, pace):
             if not keys.take(data, at, header):
                 return keys.latest_offset + 1
         keys.latest_offset = max(keys.latest_offset, following - 1)
@@ -137,9 +152,8 @@ def _remember(files: FileSystem, order: CleaningOrder, keys: Keys, pace: Pace) -
 
 def _batches(
     files: FileSystem, order: CleaningOrder, base_offset: Offset, size: int, pace: Pace
-) -> Iterator[tuple[bytes, int, BatchHeader, bool]]:
-    """Each batch of a segment: bytes, its position in them, its header, whether it is the last. CorruptRecordError if
-    one is torn."""
+) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Each batch of a segment: bytes, its position in them, its header. CorruptRecordError if one is torn."""
     path = f"{order.path}/{segment_name(base_offset)}{LOG}"
     handle = files.open(path, readonly=True)
     try:
@@ -155,7 +169,7 @@ def _batches(
                 header = parse_header(data, at)
                 if at + header.size > end:
                     break
-                yield data, at, header, position + at + header.size >= size
+                yield data, at, header
                 at += header.size
             wanted = order.read_bytes
             if not at:
@@ -167,76 +181,87 @@ def _batches(
         handle.close()
 
 
-def _write(
-    files: FileSystem,
-    order: CleaningOrder,
-    group: Sequence[Source],
-    judge: BatchFilter,
-    transactions: Transactions,
-    pace: Pace,
-) -> CleanedSegment:
-    """The segment that a group becomes, on the device."""
-    base = group[0].base_offset
-    discard(files, order.path, base)
-    out = _CleanedFile.create(files, order.path, base, now_ms=order.now_ms)
-    waiting, placed = bytearray(), list[Placed]()
-    is_same = len(group) == 1
-    last_one = max((each.base_offset for each in group if each.size), default=base)
+class _Out:
+    """The segment that is being written. ``sources``: base offsets of those that it is made of.
 
-    def write() -> None:
-        if placed:
-            out.append(bytes(waiting), placed, order.index_interval_bytes)
-            pace(len(waiting))
-        waiting.clear()
-        placed.clear()
+    The last batch of its last source keeps at least its header: the next segment begins where this one ends, and a hole
+    between two is taken for a loss (recovery.py).
+    """
 
-    for each in group:
-        for data, at, header, ends in _batches(files, order, each.base_offset, each.size, pace):
-            found = judge.filter(data, at, header, is_last=ends and each.base_offset == last_one)
-            if found is None:
-                is_same = False
-                continue
-            size, newest = header.size, header.max_timestamp
-            start = len(waiting)
-            if found is WHOLE:
-                waiting += data[at : at + size]
-            else:
-                is_same, size, newest = False, len(found), parse_header(found).max_timestamp
-                waiting += found
-            placed.append(Placed(start, size, header.base_offset, header.last_offset, newest))
-            if len(waiting) >= WRITE_BYTES:
-                write()
-    write()
-    kept = transactions.take_kept()
-    return _finish(files, order, group, out, kept, is_same=is_same)
+    def __init__(self, files: FileSystem, order: CleaningOrder, base_offset: Offset, pace: Pace) -> None:
+        discard(files, order.path, base_offset)
+        self.sources: list[Offset] = []
+        self._files = files
+        self._order = order
+        self._pace = pace
+        self._segment = _CleanedFile.create(files, order.path, base_offset, now_ms=order.now_ms)
+        self._waiting = bytearray()
+        self._placed: list[Placed] = []
+        self._dropped: BatchHeader | None = None
+        """The last batch, if nothing of it stays."""
+        self._is_same = True
 
+    @property
+    def made(self) -> Made:
+        """How large it is, and what is not written yet."""
+        segment = self._segment
+        assert segment.offsets is not None and segment.times is not None
+        entries = max(len(segment.offsets) * segment.offsets.ENTRY_SIZE, len(segment.times) * segment.times.ENTRY_SIZE)
+        return Made(segment.base_offset, segment.size + len(self._waiting), entries)
 
-def _finish(
-    files: FileSystem,
-    order: CleaningOrder,
-    group: Sequence[Source],
-    out: Segment,
-    kept: Sequence[AbortedTxn],
-    *,
-    is_same: bool,
-) -> CleanedSegment:
-    bases = [each.base_offset for each in group]
-    newest = out.largest_timestamp(), out.max_timestamp_offset
-    if is_same:
-        discard(files, order.path, out.base_offset)
-        return CleanedSegment(out.base_offset, out.size, *newest, bases, [], True)
-    out.flush()
-    out.become_inactive()
-    suffixes = list(SUFFIXES)
-    if kept:
-        index = TxnIndex()
-        for txn in kept:
-            index.append(txn)
-        _put(files.open(out.path(TXN_INDEX), create=True), index.encode())
-    else:
-        suffixes.remove(TXN_INDEX)
-    files.fsync_dir(order.path)
-    return CleanedSegment(out.base_offset, out.size, *newest, bases, suffixes, False)
+    def take(self, found: bytes | None, data: bytes, at: int, header: BatchHeader) -> None:
+        """What stays of a batch."""
+        if found is None:
+            self._is_same, self._dropped = False, header
+            return
+        self._dropped = None
+        if found is WHOLE:
+            self._put(memoryview(data)[at : at + header.size], header)
+        else:
+            self._is_same = False
+            self._put(found, parse_header(found))
+
+    def _put(self, batch: bytes | memoryview, header: BatchHeader) -> None:
+        waiting = self._waiting
+        self._placed.append(
+            Placed(len(waiting), len(batch), header.base_offset, header.last_offset, header.max_timestamp)
+        )
+        waiting += batch
+        if len(waiting) >= WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if self._placed:
+            self._segment.append(bytes(self._waiting), self._placed, self._order.index_interval_bytes)
+            self._pace(len(self._waiting))
+        self._waiting.clear()
+        self._placed.clear()
+
+    def finish(self, kept: Sequence[AbortedTxn], made: Callable[[CleanedSegment], None]) -> int:
+        """All is in it; tell, once it is on the device. Its bytes."""
+        if self._dropped is not None:
+            header = emptied(self._dropped)
+            self._put(header, parse_header(header))
+        self._write()
+        files, order, segment = self._files, self._order, self._segment
+        is_same = self._is_same and len(self.sources) == 1
+        suffixes: list[str] = []
+        newest = segment.largest_timestamp(), segment.max_timestamp_offset
+        if is_same:
+            segment.release()
+            discard(files, order.path, segment.base_offset)
+        else:
+            segment.flush()
+            segment.become_inactive()
+            suffixes = [suffix for suffix in SUFFIXES if kept or suffix != TXN_INDEX]
+            if kept:
+                index = TxnIndex()
+                for txn in kept:
+                    index.append(txn)
+                _put(files.open(segment.path(TXN_INDEX), create=True), index.encode())
+            files.fsync_dir(order.path)
+        made(CleanedSegment(segment.base_offset, segment.size, *newest, self.sources, suffixes, is_same))
+        return segment.size
 
 
 def _put(handle: FileHandle, data: bytes) -> None:

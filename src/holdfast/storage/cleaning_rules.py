@@ -98,22 +98,20 @@ class Source(NamedTuple):
     index_bytes: int = 0
 
 
-def grouped(sources: Sequence[Source], end: Offset, segment_bytes: int, index_bytes: int) -> list[list[Source]]:
-    """Which segments become one, so that they do not get smaller and smaller: as many as fit in segment.bytes as they
-    are, in segment.index.bytes, and in the offsets that an index can name. ``end``: where the next segment begins."""
-    groups: list[list[Source]] = []
-    size = indexed = 0
-    for number, each in enumerate(sources):
-        following = sources[number + 1].base_offset if number + 1 < len(sources) else end
-        if (
-            groups
-            and size + each.size <= segment_bytes
-            and indexed + each.index_bytes <= index_bytes
-            and following - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET
-        ):
-            groups[-1].append(each)
-            size, indexed = size + each.size, indexed + each.index_bytes
-        else:
-            groups.append([each])
-            size, indexed = each.size, each.index_bytes
-    return groups
+class Made(NamedTuple):
+    """A segment that is being written: where it begins, its bytes, and the index entries of the larger index."""
+
+    base_offset: Offset
+    size: int
+    index_bytes: int
+
+
+def fits(made: Made, each: Source, following: Offset, segment_bytes: int, index_bytes: int) -> bool:
+    """Whether another segment can be cleaned into it, so that they do not get smaller and smaller: if all of it stayed
+    it has to have room by segment.bytes, by segment.index.bytes, and by the offsets that an index can name.
+    ``following``: where the segment after ``each`` begins."""
+    return (
+        made.size + each.size <= segment_bytes
+        and made.index_bytes + each.index_bytes <= index_bytes
+        and following - 1 - made.base_offset <= MAX_RELATIVE_OFFSET
+    )

@@ -112,8 +112,8 @@ def look(source: Log, at: Offset, max_bytes: int, max_batches: int | None = PIEC
         found = source.read(begin, max_bytes, view.end_offset, blocking=True)
         if found is not None:
             data = found.read()
-            if restart is not None:  # the batch with the first offset may begin before it
-                first = parse_header(data).base_offset
+            if restart is not None:  # the batch with the first offset may begin before it; after it, in a cleaned log
+                first = min(parse_header(data).base_offset, view.start_offset)
                 restart = None if first == at else first
             if max_batches is not None:
                 data = _first_of(data, max_batches)

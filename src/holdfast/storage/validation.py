@@ -23,6 +23,7 @@ from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartitio
 from holdfast.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
+    HEADER_SIZE,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -33,9 +34,10 @@ from holdfast.records.batch import (
     stamp_crc,
     stamp_log_append_time,
 )
-from holdfast.records.compression import DEFAULT_LIMIT, Codec
+from holdfast.records.compression import DEFAULT_LIMIT, Codec, decompress
+from holdfast.records.latest_keys import keyless
 from holdfast.records.markers import EndMarker, decode_marker
-from holdfast.records.record import iter_batch, recompress
+from holdfast.records.record import recompress
 from holdfast.storage.files import Buffer
 from holdfast.storage.segment import NO_TIMESTAMP, Placed
 
@@ -80,13 +82,13 @@ def check_batches(
             raise CorruptRecordError(
                 f"batch at position {position} of {header.size} bytes: the CRC is not {header.crc:#010x}"
             )
+        if config.compact and not trusted:
+            _check_keys(buf, position, header, tp)
         if config.message_timestamp_type == "LogAppendTime":
             stamp_log_append_time(buf, position, now_ms)
             rewritten = True
         elif not trusted:
             _check_times(header, config, now_ms)
-            if config.compact:
-                _check_keys(buf, position, header, tp)
             if header.attributes & TIMESTAMP_TYPE_BIT:  # a client cannot say that it was the broker's clock
                 buf[position + _ATTRIBUTES_LOW_BYTE] &= ~TIMESTAMP_TYPE_BIT & 0xFF
                 stamp_crc(buf, position)
@@ -123,17 +125,13 @@ def _recompressed(
 
 
 def _check_keys(buf: Writable, position: int, header: BatchHeader, tp: TopicPartition) -> None:
-    records = iter_batch(memoryview(buf)[position : position + header.size])
-    why = f"record without a key in compacted topic partition {tp}"
-    keyless = 0
-    told: list[tuple[int, str]] = []
-    for i, record in enumerate(records):
-        if record.key is None:
-            keyless += 1
-            if len(told) < _MAX_TOLD:
-                told.append((i, why))
-    if keyless:
-        raise RejectedRecordsError(f"{keyless} of {header.record_count} records are without a key: {tp}", told)
+    packed = memoryview(buf)[position + HEADER_SIZE : position + header.size]
+    records = bytes(decompress(Codec.numbered(header.compression), packed))
+    count, numbers = keyless(records, header.record_count, _MAX_TOLD)
+    if count:
+        why = f"record without a key in compacted topic partition {tp}"
+        told = [(number, why) for number in numbers]
+        raise RejectedRecordsError(f"{count} of {header.record_count} records are without a key: {tp}", told)
 
 
 def _check_header(header: BatchHeader, config: LogConfig, count: int, *, trusted: bool) -> None:

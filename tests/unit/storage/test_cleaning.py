@@ -11,7 +11,7 @@ from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.records.record import Record, encode_batch
 from holdfast.storage.cleaning_job import CleaningOrder
 from holdfast.storage.cleaning_plan import CleanerSettings, look, plan
-from holdfast.storage.cleaning_rules import Cleanable, Source, first_dirty_of, grouped
+from holdfast.storage.cleaning_rules import Cleanable, Made, Source, first_dirty_of, fits
 from tests.unit.storage.cleaning import batches, clean_log, pairs
 from tests.unit.storage.conftest import NOW_MS
 from tests.unit.storage.test_golden_disk import files_of, open_recorded, recording, written_files
@@ -245,18 +245,16 @@ def test_an_order_survives_its_way():
 
 
 class TestRules:
-    def test_groups_are_no_larger_than_a_segment(self):
-        sources = [Source(0, 40), Source(10, 40), Source(20, 40), Source(30, 100), Source(40, 0)]
-        assert [[s.base_offset for s in g] for g in grouped(sources, 50, 100, 100)] == [[0, 10], [20], [30, 40]]
+    def test_segments_become_one_as_long_as_there_is_room(self):
+        def joined(made, each, following=50):
+            return fits(made, each, following, 100, 80)
 
-    def test_groups_have_room_in_their_indexes(self):
-        sources = [Source(0, 1, 60), Source(10, 1, 60)]
-        assert len(grouped(sources, 20, 100, 100)) == 2
-
-    def test_groups_span_what_an_index_can_name(self):
-        sources = [Source(0, 1), Source(10, 1)]
-        assert len(grouped(sources, 2**31, 100, 100)) == 1
-        assert len(grouped(sources, 2**31 + 1, 100, 100)) == 2
+        assert joined(Made(0, 60, 0), Source(10, 40))
+        assert not joined(Made(0, 61, 0), Source(10, 40))
+        assert joined(Made(0, 1, 40), Source(10, 1, 40))
+        assert not joined(Made(0, 1, 41), Source(10, 1, 40))
+        assert joined(Made(0, 1, 0), Source(10, 1), 2**31)
+        assert not joined(Made(0, 1, 0), Source(10, 1), 2**31 + 1)
 
     def test_a_checkpoint_that_is_wrong_counts_for_nothing(self):
         assert [first_dirty_of(c, 5, 20) for c in (None, 4, 5, 20, 21)] == [5, 5, 5, 20, 5]
