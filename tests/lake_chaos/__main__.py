@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument(
-        "--kafka", action="store_true", help="brokers of Apache Kafka from Maven, and producers that abort transactions"
+        "--kafka", action="store_true", help="brokers of Apache Kafka from Maven, and only producers with transactions"
     )
     parser.add_argument("--dir", type=Path, help="where failed runs are kept (default: a temporary directory)")
     args = parser.parse_args()

@@ -82,7 +82,9 @@ def cells() -> list[Cell]:
 
 
 def plans(seed: int, kills: int, *, each: int = 12, transactions: bool = False) -> list[Plan]:
-    """Runs with ``kills`` blows in all, ``each`` to a run at most; every cell comes once before one comes twice."""
+    """Runs with ``kills`` blows in all, ``each`` to a run at most; every cell comes once before one comes twice.
+
+    The first run of each table is of transactions, and every second one after it; with ``transactions`` all are."""
     chance = random.Random(seed)
     tables = list(product(FORMATS, VALUES))
     chance.shuffle(tables)
@@ -106,7 +108,7 @@ def plans(seed: int, kills: int, *, each: int = 12, transactions: bool = False) 
                 records=chance.choice((400, 2_000)),
                 partitions=chance.choice((1, 3)),
                 bad_share=chance.choice((0.0, 0.1)) if not any("side" in blow.step for blow in blows) else 0.1,
-                transactions=transactions,
+                transactions=transactions or number // len(tables) % 2 == 0,
                 drives=tuple(_drives(blows, chance)),
             )
         )
