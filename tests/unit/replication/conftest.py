@@ -27,6 +27,8 @@ from holdfast.records.record import Record, decode_batches, encode_batch
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.local_replicas import FollowerSession, LocalReplicas
 from holdfast.replication.types import (
+    OF_CLIENT,
+    AppendTerms,
     FetchedPartition,
     FetchPartitionQuery,
     FetchPlan,
@@ -208,6 +210,7 @@ class Node:
         tp: TopicPartition = TP,
         timeout_ms: int = 30_000,
         data: bytearray | None = None,
+        terms: AppendTerms = OF_CLIENT,
     ) -> list[ProduceResult]:
         """Append; the list gets the result when it is there."""
         results: list[ProduceResult] = []
@@ -218,6 +221,7 @@ class Node:
             timeout_ms=timeout_ms,
             now_ms=self.cluster.now_ms,
             done=results.append,
+            terms=terms,
         )
         return results
 
@@ -232,12 +236,13 @@ class Node:
         current_leader_epoch: int | None = None,
         last_fetched_epoch: int | None = None,
         replica: tuple[int, int | None] | None = None,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> tuple[list[list[FetchResult]], Any]:
         """One fetch of one partition: where its answer comes, and the wait."""
         answers: list[list[FetchResult]] = []
         query = FetchPartitionQuery(tp, offset, max_bytes, current_leader_epoch, last_fetched_epoch)
         wait = self.replicas.fetch(
-            FetchQuery(replica, max_wait_ms, min_bytes, max_bytes, Isolation.READ_UNCOMMITTED, [query]),
+            FetchQuery(replica, max_wait_ms, min_bytes, max_bytes, isolation, [query]),
             self.cluster.now_ms,
             answers.append,
         )
