@@ -27,6 +27,9 @@ COMMANDS: Final = {
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
     "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
+    "transactions": Place(
+        "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
+    ),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Forget a broker that was stopped."),
