@@ -172,6 +172,8 @@ def table(done: list[Outcome], wall_s: float) -> Table:
         ("cluster-hours per hour of CPU", f"{virtual_h / cpu_h if cpu_h else 0:.0f}"),
         ("faults", f"{sum(o.faults for o in done):,}"),
         ("records acknowledged", f"{sum(o.acked for o in done):,}"),
+        ("transactions committed, aborted", f"{sum(o.committed for o in done):,}, {sum(o.aborted for o in done):,}"),
+        ("logs seen cleaned", f"{sum(o.cleanings for o in done):,}"),
         ("callbacks", f"{sum(o.steps for o in done):,}"),
         ("wall clock", f"{wall_s:.0f} s"),
     ):
