@@ -196,24 +196,6 @@ def test_C_8_what_nobody_has_set_is_empty(cluster: Cluster, topic: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_B5_a_topic_that_only_compacts_is_warned_of(cluster: Cluster, topic: str) -> None:
-    create(cluster, topic, [[1]], cleanup_policy="compact")
-    line = f"topic {topic} has cleanup.policy=compact alone: there is no log compaction"
-    logs = [cluster.data_dir / f"broker-{broker}.log" for broker in (1, 2, 3)]
-    wait_for(lambda: any(line in log.read_text() for log in logs), "the warning", timeout_s=TIMEOUT_S)
-
-
-@pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_B5_who_creates_a_topic_that_only_compacts_is_told(cluster: Cluster, topic: str, policy: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli.main", "topics", "create", topic, "--config", f"cleanup.policy={policy}",
-         "--bootstrap-server", cluster.bootstrap],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.endswith(f"Created topic {topic}.\n")
-    assert ("there is no log compaction in Holdfast" in done.stderr) == (policy == "compact")
-
-
 def test_max_connections_may_change_while_the_broker_runs(cluster: Cluster) -> None:
     set_for_broker(cluster, 2, "max.connections", "40")
     opened = [socket.create_connection(cluster.addresses()[1], timeout=5) for _ in range(60)]

@@ -39,12 +39,16 @@ LOGS_PER_PIECE: Final = 100
 """Looked at in one piece of work of the background lane."""
 WATCH_S: Final = 0.5
 """How often is looked whether the logs that are being cleaned are still here."""
+CHECKPOINT_S: Final = 0.2
+"""After a cleaning: several that end together are written down together."""
 _UNREADABLE: Final = (OSError, HoldfastError, ValueError, ArithmeticError, LookupError, struct.error)
 """What looking at a file may end with that is being renamed or removed."""
 
 
 class Marks(Protocol):
     """Where the high watermarks are."""
+
+    def high_watermarks(self) -> dict[TopicPartition, Offset]: ...
 
     def high_watermark(self, tp: TopicPartition) -> Offset | None: ...
 
@@ -94,7 +98,7 @@ class LogCleaner:
         self._found: list[tuple[Log, Cleanable]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
-        self._is_closed = self._is_woken = False
+        self._is_closed = self._is_woken = self._checkpoint_is_due = False
         self._reading = CleanerReading()
         self.cleanings = 0
         """That went well since the start."""
@@ -225,6 +229,9 @@ class LogCleaner:
             self._failed(cleaning, failure)
         elif stats is not None:
             self.cleanings += 1
+            if not self._checkpoint_is_due and not self._is_closed:
+                self._checkpoint_is_due = True
+                self._broker.loop.call_later(CHECKPOINT_S, self._checkpoint)
             took_s = (self._broker.now_ms() - cleaning.began_ms) / 1000
             log.info(
                 "%s is clean up to %d: %d bytes became %d, %d of %d records stay, in %.1f s",
@@ -237,6 +244,12 @@ class LogCleaner:
             )
         if not self._is_closed and not self._looking:
             self._next_turn(0.0)
+
+    def _checkpoint(self) -> None:
+        """How far logs are clean is written down, so that a crash does not cost the same again."""
+        self._checkpoint_is_due = False
+        if not self._is_closed:
+            self._broker.logs.checkpoints.write_all(self._broker.replicas.high_watermarks())
 
     def _failed(self, cleaning: Cleaning, failure: CleaningFailure) -> None:
         each = cleaning.log

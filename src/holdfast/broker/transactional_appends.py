@@ -89,6 +89,8 @@ class TxnBatch(NamedTuple):
     acks: int
     timeout_ms: int
     done: Callable[[ProduceResult], None]
+    is_ours: bool = False
+    """The broker made it for a client, so it has no sequences of the producer's: offsets of a group."""
 
 
 class _Pending:
@@ -139,7 +141,7 @@ class TransactionalAppends:
             self._submit(batch, _IF_OPEN)
             return
         if not _adds(batch) and not self._broker.config.bool(VERIFIES):
-            self._submit(batch, OF_CLIENT)
+            self._submit(batch, _terms(batch))
             return
         gap = self._gap_before(batch)
         if gap is not None:
@@ -198,6 +200,8 @@ class TransactionalAppends:
                 self._filled(batch)
             batch.done(result)
 
+        if batch.is_ours:
+            terms = terms._replace(trusted=True)
         self._broker.replicas.append(
             tp, batch.records, acks=batch.acks, timeout_ms=batch.timeout_ms, now_ms=self._broker.now_ms(), done=done,
             terms=terms,

@@ -9,7 +9,6 @@ from holdfast.client.views import ConfigValue, PartitionView, TopicView
 from holdfast.model.types import BrokerId
 
 MIN_ISR = "min.insync.replicas"
-CLEANUP_POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +24,6 @@ class Filter:
     @property
     def of_partitions(self) -> bool:
         return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
-
-
-def compaction_line(topic: str, configs: Mapping[str, str]) -> str | None:
-    """That a broker of Holdfast does not compact, for who makes a topic with that setting; None without it (B5)."""
-    policy = [word.strip() for word in configs.get(CLEANUP_POLICY, "").split(",")]
-    if "compact" not in policy:
-        return None
-    left = "old segments are deleted by retention only" if "delete" in policy else "nothing of it is ever deleted"
-    setting = f"{CLEANUP_POLICY}={configs[CLEANUP_POLICY]}"
-    return f"WARNING: {setting} of {topic}: there is no log compaction in Holdfast, {left}"
 
 
 def describe_lines(

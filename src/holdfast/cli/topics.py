@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.topic_lines import Filter, compaction_line, describe_lines
+from holdfast.cli.topic_lines import Filter, describe_lines
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
 from holdfast.model.errors import (
@@ -110,9 +110,6 @@ def create(
                 return
             raise
         click.echo(f"Created topic {topic}.")
-        warning = compaction_line(topic, new.configs or {})
-        if warning is not None:
-            click.echo(warning, err=True)
 
     run(bootstrap, work)
 

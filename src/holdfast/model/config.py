@@ -26,7 +26,6 @@ __all__ = [
     "ALL_DIRS",
     "CORDONED_LOG_DIRS",
     "KEYS",
-    "NO_COMPACTION_WARNING",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigKey",
@@ -45,7 +44,6 @@ __all__ = [
 ]
 
 CORDONED_LOG_DIRS: Final = "cordoned.log.dirs"
-NO_COMPACTION_WARNING: Final = "compact alone: there is no log compaction here, so nothing of it is ever deleted"
 ALL_DIRS: Final = "*"
 """As the only entry of cordoned.log.dirs: every log directory, those to come included."""
 

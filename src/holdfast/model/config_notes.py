@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterator
 
-from holdfast.model.config import NO_COMPACTION_WARNING, STORE_EMBEDDED, BrokerConfig, LogConfig
+from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
 from holdfast.model.config_keys import KEYS
 from holdfast.model.config_protocol import PROTOCOL_VERSION
@@ -32,8 +32,6 @@ def ineffective(config: BrokerConfig) -> list[str]:
     lines += [
         f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
     ]
-    if not LogConfig.of(config, {}).delete:
-        lines.append(f"log.cleanup.policy: {NO_COMPACTION_WARNING}")
     return lines
 
 

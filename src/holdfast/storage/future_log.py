@@ -145,6 +145,8 @@ def agrees(source: Log, tail: Tail) -> Offset:
     view = source.view
     if tail.topic_id is None or tail.topic_id != source.topic_id:
         return NOWHERE
+    if source.config.compact:  # cleaned since, it may have lost a tombstone of what the copy has still
+        return NOWHERE
     if tail.start_offset > view.start_offset:  # a crash took the log's start back
         return NOWHERE
     if tail.base_offset < view.start_offset or tail.end_offset > view.end_offset:

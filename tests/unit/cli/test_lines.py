@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
 from holdfast.cli.groups import delete_lines
-from holdfast.cli.topic_lines import Filter, base64_id, compaction_line, describe_lines
+from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
 from holdfast.client.views import (
     BrokerNode,
     CommittedOffset,
@@ -216,15 +216,3 @@ def test_deletions_are_told_as_kafka_tells_them() -> None:
     assert printed(delete_lines(["cg"], {"cg": NonEmptyGroupError()})) == active
     assert printed(delete_lines(["nogroup"], {"nogroup": GroupIdNotFoundError()})) == missing
     assert printed(delete_lines(["cg"], {})) == done
-
-
-def test_B5_who_makes_a_topic_that_is_to_be_compacted_is_told() -> None:
-    assert compaction_line("t", {}) is None
-    assert compaction_line("t", {"cleanup.policy": "delete"}) is None
-    assert compaction_line("t", {"cleanup.policy": "compact"}) == (
-        "WARNING: cleanup.policy=compact of t: there is no log compaction in Holdfast, nothing of it is ever deleted"
-    )
-    both = compaction_line("t", {"cleanup.policy": "delete, compact"})
-    assert both is not None and both.endswith(
-        "no log compaction in Holdfast, old segments are deleted by retention only"
-    )

@@ -15,7 +15,6 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.config_operations import given, override
 from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
-from holdfast.broker.handlers.topics import warn_of_compaction
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
 from holdfast.model.config import KEYS, ConfigType, UpdateMode
@@ -165,10 +164,6 @@ async def _alter(
     reply = await ctx.submit(events.AlterConfigs(changes=tuple(changes), validate_only=request.validate_only))
     results |= {(r.resource_type, r.resource_name): r.error for r in reply.resources}
     if ctx.broker.controller is not None and not request.validate_only:
-        for change in changes:
-            if change.resource_type == TOPIC and results.get((TOPIC, change.resource_name)) is None:
-                overrides = {key: value for key, value in change.values if value is not None}
-                warn_of_compaction(ctx, change.resource_name, overrides)
         await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
     return respond(
         ctx,

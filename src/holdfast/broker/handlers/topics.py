@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
-from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.controller import events
-from holdfast.model.config import NO_COMPACTION_WARNING, LogConfig
 from holdfast.model.config_entries import describe_topic
 from holdfast.model.errors import HoldfastError, InvalidRequestError, TopicDeletionDisabledError
 
@@ -56,18 +53,8 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
         )
     )
     if not request.validate_only:
-        for created in reply.topics:
-            if created.error is None:
-                warn_of_compaction(ctx, created.name, dict(created.configs))
         await tell(ctx, milliseconds(request.timeout))
     return respond(ctx, topics=[_created(ctx, r) for r in reply.topics])
-
-
-def warn_of_compaction(ctx: RequestContext, topic: str, overrides: Mapping[str, str]) -> None:
-    """A topic that nothing is ever deleted of: whoever runs the cluster shall know."""
-    internal = topic in INTERNAL_TOPICS
-    if not internal and "cleanup.policy" in overrides and not LogConfig.of(ctx.broker.config, overrides).delete:
-        log.warning("topic %s has cleanup.policy=%s", topic, NO_COMPACTION_WARNING)
 
 
 def _created(ctx: RequestContext, result: Any) -> dict[str, Any]:
