@@ -1,6 +1,6 @@
 """What is committed of a compacted partition, and whether a replica's log, cleaned or not, still says it.
 
-    truth    every committed batch as its leader had it before any cleaning: the newest of each key, ends of transactions
+    truth    every committed batch as its leader had it before any cleaning: the newest of each key, transactions
     check    one replica as a reader of committed records sees it, against that
 
 What must be so: nothing is read that is not committed, or that was aborted; the newest record of each key is there, or,

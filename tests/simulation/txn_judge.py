@@ -169,7 +169,9 @@ class TxnJudge:
                 raise Violation(f"{mine[floor].name} committed {mine[floor].group_offset}, the group has no offset")
             return
         if not any(t.group_offset == offset and t.outcome is not Outcome.ABORTED for t in mine[max(floor, 0) :]):
-            newest = f"{mine[floor].name} committed {mine[floor].group_offset}" if floor >= 0 else "nothing is committed"
+            newest = (
+                f"{mine[floor].name} committed {mine[floor].group_offset}" if floor >= 0 else "nothing is committed"
+            )
             raise Violation(f"the group is at {offset} for {producer}, {newest}")
 
 

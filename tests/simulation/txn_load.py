@@ -368,6 +368,7 @@ class _Instance:
             if producer.version == 1:
                 await producer.init(goes_on=True)
         elif producer.version == 1 and rng.random() < LATE_SHARE:
+            await producer.end(commit=commit)  # answered again when the markers are written
             await self._too_late(rng.choice(tps))
             await producer.init(goes_on=True)
         return True

@@ -42,7 +42,7 @@ PRODUCE_VERSION = {1: 11, 2: 12}
 _TRANSACTION = 1
 
 
-class GivenUp(Exception):  # noqa: N818
+class GivenUp(Exception):
     """The run ends, or the producer shall vanish: nobody knows what becomes of what was asked."""
 
 

@@ -288,7 +288,9 @@ class Watch:
                 while j < len(truth.committed) and truth.committed[j].base_offset < copy.marks[at].base_offset:
                     j += 1
             theirs = truth.committed[j] if j < len(truth.committed) else None
-            is_same = theirs == copy.marks[at] or (config.compact and theirs is not None and theirs[:3] == copy.marks[at][:3])
+            is_same = theirs == copy.marks[at] or (
+                config.compact and theirs is not None and theirs[:3] == copy.marks[at][:3]
+            )
             if not is_same and not truth.unclean:
                 raise Violation(
                     f"{truth.name}: broker {broker_id} has {copy.marks[at]} below its high watermark, "
@@ -390,7 +392,6 @@ class Watch:
             logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
             if len({tuple(marks) for marks in logs.values()}) > 1:
                 raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")
-
 
     def _check_keys_of(self, truth: Truth, key: Key, nodes: Iterable[Node]) -> None:
         for node in nodes:
