@@ -63,7 +63,7 @@ def write(bootstrap: str) -> None:
     plain = Producer({**common, "enable.idempotence": False})
     first = Producer({**common, "transactional.id": "ended", "transaction.timeout.ms": 60_000})
     last = Producer({**common, "transactional.id": "unfinished", "transaction.timeout.ms": 60_000})
-    consumer = Consumer({**common, "group.id": GROUP, "auto.offset.reset": "earliest"})
+    consumer = Consumer({**common, "group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.subscribe([TOPIC])
     for key in (b"k1", b"k2", b"k3"):
         put(plain, key, b"v1")
