@@ -3,8 +3,9 @@
     python -m tests.compat.record_directories          needs mvn and java
 
 One broker of that release is written to by a stock client: a compacted topic of small segments with a transaction that
-was committed, one that was aborted and one that stays open, offsets of groups within them, a tombstone. Kafka's cleaner
-runs over it, then the broker is stopped. Each log becomes a file of JSON, of the form of the recordings beside it.
+was committed, one that was aborted and one that stays open, offsets of groups within them, a tombstone. Its batches and
+``.txnindex`` files are copied, Kafka's cleaner runs over it, and the broker is stopped. Each log becomes a file of JSON,
+of the form of the recordings beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks.peers import kafka
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 OUT = Path(__file__).parents[1] / "golden/disk/4.3.0-open"
 PORT = 23191
@@ -89,16 +90,18 @@ def write(bootstrap: str) -> None:
     consumer.close()
 
 
+def described(path: Path) -> dict[str, Any]:
+    data = path.read_bytes()
+    is_text = path.name in ("partition.metadata", "leader-epoch-checkpoint")
+    return {"size": len(data), **({"text": data.decode()} if is_text else {"hex": data.hex()})}
+
+
 def recorded(folder: Path, jars: Path, decoder: list[str]) -> dict[str, Any]:
     """The files of one log, and what DumpLogSegments says of them."""
     files: dict[str, Any] = {}
     dumps: dict[str, Any] = {}
     for path in sorted(folder.iterdir()):
-        data = path.read_bytes()
-        is_text = path.name in ("partition.metadata", "leader-epoch-checkpoint")
-        files[f"{folder.name}/{path.name}"] = {
-            "size": len(data), **({"text": data.decode()} if is_text else {"hex": data.hex()})
-        }  # fmt: skip
+        files[f"{folder.name}/{path.name}"] = described(path)
         if path.suffix in (".log", ".snapshot", ".txnindex"):
             arguments = ["--print-data-log", "--deep-iteration", *decoder] if path.suffix == ".log" else []
             command = ["java", "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments", *arguments]
@@ -118,13 +121,21 @@ def main() -> None:
         peer.format()
         peer.start_missing()
         peer.wait_ready()
-        config = {
-            "cleanup.policy": "compact", "segment.ms": str(SEGMENT_MS), "min.cleanable.dirty.ratio": "0.01",
-        }  # fmt: skip
+        config = {"segment.ms": str(SEGMENT_MS), "min.cleanable.dirty.ratio": "0.01"}
         admin = AdminClient({"bootstrap.servers": peer.bootstrap})
         for made in admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)]).values():
             made.result(30)
         write(peer.bootstrap)
+        before = {
+            f"{TOPIC}-0/{path.name}": described(path)
+            for path in sorted((folder / f"{TOPIC}-0").iterdir())
+            if path.suffix in (".log", ".txnindex") and path.stat().st_size
+        }
+        compact = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        for changed in admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=[compact])]
+        ).values():
+            changed.result(30)
         checkpoint = folder / "cleaner-offset-checkpoint"
         until(lambda: checkpoint.exists() and f"{TOPIC} 0" in checkpoint.read_text())
         time.sleep(3)  # the cleaner goes on to the last stable offset, replaced files are removed
@@ -132,7 +143,10 @@ def main() -> None:
         peer.stop()
     OUT.mkdir(parents=True, exist_ok=True)
     for name, decoder in LOGS.items():
-        text = json.dumps(recorded(folder / name, tools, decoder), indent=1)
+        found = recorded(folder / name, tools, decoder)
+        if name == f"{TOPIC}-0":
+            found["files_before_cleaning"] = before
+        text = json.dumps(found, indent=1)
         (OUT / f"{name}.json").write_text(text + "\n")
     print((folder / "cleaner-offset-checkpoint").read_text())
     shutil.rmtree(scratch)
