@@ -150,8 +150,9 @@ def test_another_leader_goes_on_with_the_transaction(cluster: Cluster) -> None:
     made.abort_transaction(30)
     made.begin_transaction()
     values = write(made, "t", 100)
-    view = cluster.describe(["t"])
-    cluster.kill(view.topics["t"].partitions[0].leader)
+    leader = cluster.describe(["t"]).partitions["t", 0].leader
+    assert leader is not None
+    cluster.kill(leader)
     values += write(made, "t", 200)
     made.commit_transaction(60)
     check_all(cluster, "t", values)
