@@ -224,6 +224,8 @@ class Replay:
             return self.transaction_coordinator % len(self.addresses) + 1
         if case["api"] in transactional.OF_COORDINATOR:
             return self.transaction_coordinator
+        if case["name"] == "transactional produce to a partition not added (v9)":
+            return transactional.leader(self._answer, "auto2")
         return self.coordinator or 1 if case["api"] in transactional.OF_GROUP else 1
 
     def _fill_sequences(self) -> None:
