@@ -28,6 +28,7 @@ from holdfast.model.errors import (
     InvalidTxnStateError,
     NetworkError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     TransactionAbortableError,
 )
@@ -89,8 +90,9 @@ class TxnBatch(NamedTuple):
     acks: int
     timeout_ms: int
     done: Callable[[ProduceResult], None]
-    is_ours: bool = False
-    """The broker made it for a client, so it has no sequences of the producer's: offsets of a group."""
+    coordinated_in: LeaderEpoch | None = None
+    """A coordinator made it for a client while this broker led in that epoch: it has no sequences of the producer's,
+    and is worth nothing to the coordinator of a later epoch."""
 
 
 class _Pending:
@@ -204,8 +206,11 @@ class TransactionalAppends:
                 self._filled(batch)
             batch.done(result)
 
-        if batch.is_ours:
+        if batch.coordinated_in is not None:
             terms = terms._replace(trusted=True)
+            if self._broker.replicas.leader_epoch(tp) != batch.coordinated_in:
+                done(ProduceResult(NotLeaderOrFollowerError(f"{tp}: leader epoch {batch.coordinated_in} is over")))
+                return
         self._broker.replicas.append(
             tp, batch.records, acks=batch.acks, timeout_ms=batch.timeout_ms, now_ms=self._broker.now_ms(), done=done,
             terms=terms,
