@@ -109,7 +109,7 @@ class Run:
         return key, encode_offset(CommittedOffset(self.rng.randrange(1000), 0, "", self.now_ms))
 
     def clean(self) -> None:
-        if self.now_ms - self.read_ms >= 2 * HOUR:  # who is away for longer than delete.retention.ms may miss a deletion
+        if self.now_ms - self.read_ms >= 2 * HOUR:  # who is away for longer may miss a deletion
             self.read_on()
         mark = self.rng.randrange(self.cleaned_log.view.end_offset + 1)
         settings = CleanerSettings(160 * self.rng.choice((1, 3, 100)), 1.0, self.rng.choice((64, 1 << 16)))
