@@ -2,12 +2,14 @@
 
 A run appends commits, deletions, transactional ones that are committed or aborted, and other records, in segments of a
 few batches; now and then the log is cleaned up to some offset. In the end both logs, the cleaned one and one that never
-was, say the same: to a reader of committed records the newest value of each key, to a coordinator its groups.
+was, say the same: to a reader of committed records the newest value of each key, also to one that reads now
+and then what has come since, to a coordinator its groups. What is planted is found.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -17,10 +19,13 @@ from holdfast.groups.replay import Replay
 from holdfast.groups.types import CommittedOffset
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
-from holdfast.records.batch import iter_headers
+from holdfast.records.batch import BatchHeader, iter_headers
 from holdfast.records.compression import Codec
 from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.records.record import Record, decode_batch, encode_batch
+from holdfast.storage import cleaning_filter
+from holdfast.storage.aborted import Transactions
+from holdfast.storage.cleaning_filter import BatchFilter
 from holdfast.storage.cleaning_plan import CleanerSettings
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
@@ -48,21 +53,22 @@ class Run:
         self.now_ms = NOW_MS
         self.sequences: dict[int, int] = {}
         self.open_now: set[int] = set()
+        self.read_to, self.read_ms = 0, NOW_MS
+        self.state: dict[bytes | None, bytes | None] = {}
+        """Of a reader that goes on from where it was."""
 
     def open(self, name: str, cleaned: int | None = None) -> Log:
         directory = LogDir(f"/data/{name}", self.disk.mount(name), InlineQueue())
         directory.open(node_id=1, cluster_id="c", new_id=lambda: UUID(int=1), now_ms=NOW_MS)
         tp = TopicPartition("__consumer_offsets", 0)
-        return Log.open(
-            directory, tp, UUID(int=7), CONFIG, clean_shutdown=False, now_ms=NOW_MS, cleaned_offset=cleaned
-        )
+        return Log.open(directory, tp, UUID(int=7), CONFIG, clean_shutdown=False, now_ms=NOW_MS, cleaned_offset=cleaned)
 
     def append(self, batch: bytearray) -> None:
         for log in (self.cleaned_log, self.whole_log):
             log.append_as_leader(bytearray(batch), 0, self.now_ms, trusted=True)
 
     def step(self) -> None:
-        self.now_ms += self.rng.randrange(HOUR)
+        self.now_ms += self.rng.randrange(HOUR // 6)
         match self.rng.randrange(10):
             case 0:
                 self.clean()
@@ -103,9 +109,17 @@ class Run:
         return key, encode_offset(CommittedOffset(self.rng.randrange(1000), 0, "", self.now_ms))
 
     def clean(self) -> None:
+        if self.now_ms - self.read_ms >= 2 * HOUR:  # who is away for longer may miss a deletion
+            self.read_on()
         mark = self.rng.randrange(self.cleaned_log.view.end_offset + 1)
         settings = CleanerSettings(160 * self.rng.choice((1, 3, 100)), 1.0, self.rng.choice((64, 1 << 16)))
         clean_log(self.cleaned_log, self.now_ms, mark, settings)
+
+    def read_on(self) -> None:
+        log = self.cleaned_log
+        self.state |= committed(log, self.read_to)
+        self.read_to, self.read_ms = max(self.read_to, log.view.last_stable(log.view.end_offset)), self.now_ms
+        assert {key: value for key, value in self.state.items() if value is not None} == newest(self.whole_log)
 
     def restart(self) -> None:
         self.disk.kill("cleaned")
@@ -114,8 +128,13 @@ class Run:
 
 def newest(log: Log) -> dict[bytes | None, bytes | None]:
     """As a reader of committed records finds it who reads to the last stable offset."""
+    return {key: value for key, value in committed(log).items() if value is not None}
+
+
+def committed(log: Log, start: int = 0) -> dict[bytes | None, bytes | None]:
+    """The newest of each key from an offset on, tombstones too."""
     view = log.view
-    data = contents(log, limit=view.last_stable(view.end_offset))
+    data = contents(log, start, view.last_stable(view.end_offset))
     aborted = log.aborted_before(view.end_offset)
     found: dict[bytes | None, bytes | None] = {}
     for at, header in iter_headers(data):
@@ -124,8 +143,9 @@ def newest(log: Log) -> dict[bytes | None, bytes | None]:
             for t in aborted
         )
         if not header.is_control and not (header.is_transactional and gone):
-            found |= {record.key: record.value for record in decode_batch(data[at : at + header.size])}
-    return {key: value for key, value in found.items() if value is not None}
+            records = decode_batch(data[at : at + header.size])
+            found |= {record.key: record.value for record in records if record.offset >= start}
+    return found
 
 
 def groups(log: Log) -> dict[str, object]:
@@ -137,11 +157,46 @@ def groups(log: Log) -> dict[str, object]:
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_a_cleaned_log_says_what_the_whole_one_says(seed: int) -> None:
+    check(seed)
+
+
+def a_tombstone_goes_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning_filter, "_horizon_of", lambda header: 0)
+
+
+def a_marker_goes_with_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self: BatchFilter, data: bytes, at: int, header: BatchHeader) -> None:
+        return None
+
+    monkeypatch.setattr(BatchFilter, "_filter_marker", at_once)
+
+
+def aborted_records_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transactions, "is_aborted", lambda self, header: False)
+
+
+def headers_of_producers_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchFilter, "_is_last_of_producer", lambda self, header: False)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [a_tombstone_goes_early, a_marker_goes_with_its_transaction, aborted_records_are_kept, headers_of_producers_go],
+)
+def test_what_is_planted_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(RUNS):
+            check(seed)
+
+
+def check(seed: int) -> None:
     run = Run(seed)
     for _ in range(STEPS):
         run.step()
     cleaned, whole = run.cleaned_log, run.whole_log
     assert newest(cleaned) == newest(whole)
+    run.read_on()
     assert {k: v for k, v in groups(cleaned).items() if v != ({}, {})} == {
         k: v for k, v in groups(whole).items() if v != ({}, {})
     }
