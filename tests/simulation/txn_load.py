@@ -54,11 +54,13 @@ SERVED_S: Final = 60.0
 GROUP = "txn-readers"
 ENDED = (InvalidProducerEpochError, ProducerFencedError, InvalidTxnStateError, TransactionAbortableError)
 """What a producer hears whose transaction was ended over its head."""
-TXN = NewTopic(name="txn", partitions=3, replication_factor=3, configs={"min.insync.replicas": "2"})
+ANY_TIME, NO_LIMIT = "message.timestamp.after.max.ms", str(2**63 - 1)
+"""Clocks of brokers jump."""
+TXN = NewTopic(name="txn", partitions=3, replication_factor=3, configs={"min.insync.replicas": "2", ANY_TIME: NO_LIMIT})
 KEYED = NewTopic(
     name="keyed", partitions=2, replication_factor=3,
     configs={
-        "min.insync.replicas": "2", "cleanup.policy": "compact", "segment.ms": "3000",
+        "min.insync.replicas": "2", "cleanup.policy": "compact", "segment.ms": "3000", ANY_TIME: NO_LIMIT,
         "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": str(RETENTION_MS),
     },
 )  # fmt: skip

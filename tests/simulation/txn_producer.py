@@ -1,6 +1,6 @@
 """A transactional producer of the simulation: the requests of one transactional id, in both protocols.
 
-    version 1    AddPartitionsToTxn first, Produce 11, EndTxn 4: the epoch stays the same from one transaction to the next
+    version 1    AddPartitionsToTxn first, Produce 11, EndTxn 3: all transactions have the same epoch
     version 2    straight Produce 12, EndTxn 5: every end raises the epoch (KIP-890)
 
 Each call is one thing that is asked until it is answered; what passes is tried again with the same bytes and the same
@@ -71,8 +71,8 @@ class TxnProducer:
         self.tries = 0
         """Of the last call."""
         self.was_retried = self.init_was_retried = False
-        """What was asked twice may arrive once more at any time: InitProducerId, and with version 1 all but Produce, mean
-        something new then."""
+        """What was asked twice may arrive once more at any time: InitProducerId, and with version 1 all but Produce,
+        mean something new then."""
 
     def close(self) -> None:
         self._client.close()
@@ -88,8 +88,10 @@ class TxnProducer:
             producer_epoch=i16(self.epoch if goes_on else -1),
         )
         self.was_retried = False
-        answer = await self._coordinated(request, lambda answer: answer.error_code.value)
-        self.init_was_retried = self.init_was_retried or self.was_retried
+        try:
+            answer = await self._coordinated(request, lambda answer: answer.error_code.value)
+        finally:
+            self.init_was_retried = self.init_was_retried or self.was_retried
         self.was_retried = False
         self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
         self._sequences.clear()

@@ -111,8 +111,8 @@ class TxnSide:
         stands_s = now_s - max(before[1], self._well_s)
         if stands_s > TIMEOUT_MS / 1000 + GRACE_S + LOOK_S:
             raise Violation(
-                f"{tp}: the last stable offset has stood at {stable} of {partition.high_watermark} for {stands_s:.2f} s "
-                f"while all was well: transactions have {TIMEOUT_MS / 1000:g} s"
+                f"{tp}: the last stable offset has stood at {stable} of {partition.high_watermark} for {stands_s:.2f} "
+                f"s while all was well: transactions have {TIMEOUT_MS / 1000:g} s"
             )
 
     def _is_well(self, now_s: float) -> bool:
