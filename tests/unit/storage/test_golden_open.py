@@ -25,6 +25,7 @@ LOGS = [
     for version, names in {
         "4.3.0-open": ("open-0", "__consumer_offsets-0", "__transaction_state-0"),
         "4.3.0": ("compacted-0", "txn-0", "idem-0", "__consumer_offsets-0", "__transaction_state-0"),
+        "3.9.1": ("compacted-0", "txn-0", "__consumer_offsets-0", "__transaction_state-0"),
     }.items()
     for name in names
 ]
