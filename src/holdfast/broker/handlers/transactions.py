@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.transactions.coordinator import TransactionCoordinator
 
 PATIENCE_S: Final = 0.1
+RETRY_S: Final = 0.005
 _NONE: Final = -1
 _BATCHED: Final = 4
 _FENCED_VERSION: Final = 2
@@ -123,6 +124,7 @@ async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
     def wait(wake: Callable[[None], None]) -> None:
         coordinator_of(ctx).when_settled(asked.transactional_id, ctx.now_ms, lambda: wake(None))
 
+    pause_s = 0.0
     while True:
         told: HoldfastError | None = await answered(ask)
         if not isinstance(told, ConcurrentTransactionsError) or loop.time() >= until_s:
@@ -130,7 +132,8 @@ async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until_s):
                 await answered(wait)
-        await asyncio.sleep(0)  # whoever answers at once that nothing is under way does not hold the loop
+        await asyncio.sleep(pause_s)  # too many wait already, or another was quicker
+        pause_s = RETRY_S
 
 
 def _partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
