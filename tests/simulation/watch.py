@@ -76,6 +76,9 @@ class Truth:
     end: int = 0
     leaders: dict[int, int] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
+    cleaned: int = 0
+    """Before this offset a cleaning may have left out batches, or records of them: segments that are not active on some
+    broker, of a compacted topic."""
     unclean: bool = False
     """An unclean election was allowed: committed records may go."""
 
@@ -178,6 +181,8 @@ class Watch:
         if copy is None:
             copy = truth.copies[node.broker_id] = Copy()
         view = partition.log.view
+        if partition.log.config.compact:
+            truth.cleaned = max(truth.cleaned, view.segments[-1].base_offset)
         if copy.view is not view:
             self._reread(node, truth, copy, partition, view)
         if partition.role is Role.LEADER and partition.epoch_start is not None:
@@ -231,14 +236,19 @@ class Watch:
                 self._check_members(truth, topic.partitions[partition.topic_partition.partition])
 
     def _agree(self, node: Node, truth: Truth, copy: Copy, limit: int) -> None:
-        """Below its high watermark the replica has what is committed."""
+        """Below its high watermark the replica has what is committed, as far as no cleaning has left it out."""
         at = copy.agreed
         if at >= len(copy.marks) or copy.marks[at].next_offset > limit:
             return
         j = _first_at(truth.committed, copy.marks[at].base_offset)
         while at < len(copy.marks) and copy.marks[at].next_offset <= limit:
+            mine = copy.marks[at]
+            while j < len(truth.committed) and truth.committed[j].next_offset <= min(truth.cleaned, mine.base_offset):
+                j += 1
             theirs = truth.committed[j] if j < len(truth.committed) else None
-            if theirs != copy.marks[at] and not truth.unclean:
+            if theirs is not None and mine.next_offset <= truth.cleaned:
+                mine = mine._replace(crc=theirs.crc)
+            if theirs != mine and not truth.unclean:
                 raise Violation(
                     f"{truth.name}: broker {node.broker_id} has {copy.marks[at]} below its high watermark, "
                     f"but {theirs} is committed"
@@ -330,10 +340,14 @@ class Watch:
         return () if name is None else self._image.topics[name].partitions[key[1]].replicas
 
     def logs_are_equal(self, nodes: Iterable[Node]) -> None:
-        """At rest every replica has the same log."""
+        """At rest every replica has the same log, but for what each has cleaned by itself."""
         for key, truth in self.truths.items():
             alive = {n.broker_id for n in nodes if n.alive}.intersection(self._replicas(key))
-            logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
+            logs = {
+                b: [mark for mark in c.marks if mark.next_offset > truth.cleaned]
+                for b, c in truth.copies.items()
+                if b in alive and c.view is not None
+            }
             if len({tuple(marks) for marks in logs.values()}) > 1:
                 raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")
 
