@@ -1,4 +1,4 @@
-"""Makes the pictures of state machines in docs/replication.md from the tables that the code goes by.
+"""Makes the pictures of state machines in docs/ from the tables that the code goes by.
 
 Usage: state_pictures.py [--check]. With --check nothing is written; exit 1 says that a picture is not up to date.
 A picture stands between <!-- picture: NAME --> and <!-- end -->; what is between them is replaced.
@@ -17,8 +17,12 @@ from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
 from holdfast.storage.dir_state import DIRECTORY
 from holdfast.storage.move_state import MOVE
 from holdfast.storage.standings import STANDING
+from holdfast.transactions.states import TRANSACTION
 
-PAGE = Path(__file__).parent.parent / "docs/replication.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "replication.md"
+ELSEWHERE: dict[str, dict[str, Transitions[Any, Any]]] = {"transactions.md": {"transaction": TRANSACTION}}
+"""Pages that have pictures of their own."""
 TABLES: dict[str, Transitions[Any, Any]] = {
     "replica": REPLICA,
     "proposal": PROPOSAL,
@@ -53,21 +57,22 @@ def picture(table: Transitions[Any, Any]) -> str:
     return "\n".join(["```mermaid", *lines, "```", ""])
 
 
-def page(text: str) -> str:
+def page(text: str, tables: dict[str, Transitions[Any, Any]] = TABLES) -> str:
     """The page with its pictures as the tables have them now."""
     shown = [name for _, name, _ in PLACE.findall(text)]
-    if sorted(shown) != sorted(TABLES):
-        raise SystemExit(f"{PAGE}: pictures {shown}, expected each of {sorted(TABLES)} once")
-    return PLACE.sub(lambda place: place[1] + picture(TABLES[place[2]]) + place[3], text)
+    if sorted(shown) != sorted(tables):
+        raise SystemExit(f"pictures {shown}, expected each of {sorted(tables)} once")
+    return PLACE.sub(lambda place: place[1] + picture(tables[place[2]]) + place[3], text)
 
 
 def main() -> int:
-    text = PAGE.read_text()
-    made = page(text)
+    pages = {PAGE: TABLES} | {DOCS / name: tables for name, tables in ELSEWHERE.items()}
+    made = {path: page(path.read_text(), tables) for path, tables in pages.items()}
     if "--check" in sys.argv[1:]:
-        return int(text != made)
-    PAGE.write_text(made)
-    print(f"wrote the pictures in {PAGE}")
+        return int(any(path.read_text() != text for path, text in made.items()))
+    for path, text in made.items():
+        path.write_text(text)
+        print(f"wrote the pictures in {path}")
     return 0
 
 

@@ -33,6 +33,7 @@ from holdfast.protocol.framing import (
 )
 from holdfast.records.batch import HEADER_SIZE, crc_ok, iter_headers, stamp_crc
 from holdfast.testing import Cluster
+from tests.compat import transactional
 
 GOLDEN = Path(__file__).parents[1] / "golden/wire/4.3.0"
 RECORDED_AT_MS = 1795228307616
@@ -41,6 +42,7 @@ ANSWER_TIMEOUT_S = 8.0
 SETTINGS = {
     "default.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 _TIMES = struct.Struct(">qq")
@@ -59,10 +61,12 @@ BROKER_OF = {
     "list_offsets: same from a follower": 3,
     "groups: heartbeat at a broker that is not the coordinator": 2,
     "groups: DescribeGroups at another broker": 2,
-    "transactions: at a broker that is not the coordinator": 2,
 }
 """Where a case was sent, if not to broker 1."""
-PATIENT = ("metadata: auto creation, 1 s later", "groups: FindCoordinator v0 group, now there")
+PATIENT = (
+    "metadata: auto creation, 1 s later", "groups: FindCoordinator v0 group, now there", "transactions: and then",
+    "transactions: after commit: OffsetFetch require_stable",
+)  # fmt: skip
 """What may take a moment."""
 ELSEWHERE = frozenset({
     "produce: compression gzip but plain bytes", "produce: count larger than records",
@@ -149,6 +153,7 @@ class Replay:
         """Of fetch sessions, which are random there and here."""
         self.coordinator: int | None = None
         """The broker that stands for the recording's coordinator, which was broker 1."""
+        self.transaction_coordinator: int | None = None
         self.differences: Differences = {}
         self.unspoken: dict[str, set[str]] = {}
         """APIs without an answer of ours -> the outcomes of their cases."""
@@ -182,6 +187,8 @@ class Replay:
         broker = BROKER_OF.get(name, 1)
         if case["file"] == "groups" and self.coordinator is not None:
             broker = self.coordinator if broker == 1 else self.coordinator % len(self.addresses) + 1
+        if case["file"] == "transactions":
+            broker = self._transaction_broker(case)
         frame = self._ask(case, broker, (T1, TWIN) if name in ELSEWHERE else None)
         deadline = time.monotonic() + 10
         while name in PATIENT and time.monotonic() < deadline and any(self._compared(case, frame)):
@@ -209,6 +216,17 @@ class Replay:
         if renamed is not None and isinstance(frame, bytes):
             frame = frame.replace(renamed[1], renamed[0])
         return frame
+
+    def _transaction_broker(self, case: Case) -> int:
+        if self.transaction_coordinator is None:
+            self.transaction_coordinator = transactional.coordinator(self._answer)
+        if case["name"] == "at a broker that is not the coordinator":
+            return self.transaction_coordinator % len(self.addresses) + 1
+        if case["api"] in transactional.OF_COORDINATOR:
+            return self.transaction_coordinator
+        if case["name"] == "transactional produce to a partition not added (v9)":
+            return transactional.leader(self._answer, "auto2")
+        return self.coordinator or 1 if case["api"] in transactional.OF_GROUP else 1
 
     def _fill_sequences(self) -> None:
         """Sequences 2 to 8, which stand in the recording only as a note."""
@@ -259,6 +277,8 @@ class Replay:
             for stamp in _values(case["request"], "timestamp"):
                 if stamp > 1_000_000_000_000:
                     raw = raw.replace(struct.pack(">q", stamp), struct.pack(">q", stamp + self.shift_ms))
+        if case["file"] == "transactions" and case["api"] in API_NAMES - {"produce", "fetch"}:
+            return transactional.with_producer_ids(bytes(raw), self.producer_ids)
         if self.strings and case["file"] == "groups":
             return self._with_our_strings(bytes(raw), case, self.strings)
         if case["api"] == "alter_replica_log_dirs":
@@ -411,13 +431,10 @@ def _shifted(value: Any, by_ms: int) -> Any:
 
 
 def wanted(case: Case) -> bool:
-    """False for what needs transactions, and for what was asked of a listener of controllers."""
-    if case["file"] == "transactions":
-        return case["api"] == "init_producer_id" or case["api"] not in API_NAMES
+    """False for what was asked of a listener of controllers."""
     if case["file"] == "cluster_security":
-        return case["api"] in ("describe_quorum", "describe_acls", "update_features") or case["name"].endswith(
-            "wrong cluster id"
-        )
+        spoken = ("describe_quorum", "describe_acls", "update_features")
+        return case["api"] in spoken or case["name"].endswith("wrong cluster id")
     return not case["name"].endswith("on the controller listener")
 
 
@@ -447,14 +464,16 @@ IGNORED = frozenset({
 """Fields whose values say nothing: times, ids, addresses."""
 PRESENCE = frozenset({
     "error_message", "batch_index_error_message", "topic_id", "log_append_time", "member_id", "leader", "log_dir",
-    "session_id", "partition_size", "total_bytes", "usable_bytes", "producer_id",
+    "session_id", "partition_size", "total_bytes", "usable_bytes", "producer_id", "last_timestamp",
+    "transaction_start_time",
 })  # fmt: skip
 """Fields of which only counts whether they have a value."""
 TEXTS = ("error_message", "batch_index_error_message")
 SETS = {"configs": "name", "api_keys": "api_key"}
 """Lists of which only what we have is compared, and what identifies their elements."""
 _IDENTITIES = ("name", "topic", "topic_name", "partition_index", "partition", "index", "node_id", "api_key", "group_id",
-               "broker_id", "resource_name", "log_dir", "member_id")  # fmt: skip
+               "broker_id", "resource_name", "log_dir", "member_id", "producer_epoch", "last_sequence",
+               "current_txn_start_offset")  # fmt: skip
 
 
 def settled(value: Any, key: str = "") -> Any:

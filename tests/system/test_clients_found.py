@@ -74,28 +74,9 @@ def test_C_4_the_quorum_tells_offsets_times_and_endpoints(cluster: Cluster, topi
         assert all(abs(time.time() * 1000 - t) < 60_000 for t in times), times
 
 
-def test_C_6_a_transactional_producer_ends_at_once(cluster: Cluster) -> None:
-    fatal: list[Any] = []
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", "error_cb": fatal.append, **QUIET}
-    )
-    began = time.monotonic()
-    with pytest.raises(confluent_kafka.KafkaException) as refused:
-        producer.init_transactions(30)
-    assert time.monotonic() - began < 5
-    error = refused.value.args[0]
-    assert error.fatal() and not error.retriable()
-    assert "transactions are not supported by this cluster" in error.str()
-
-
-def test_C_6_init_producer_id_with_a_transactional_id_says_the_same(cluster: Cluster) -> None:
-    import datetime
-
-    answer = ask(
-        cluster, 1, "init_producer_id", 4, "InitProducerId", transactional_id="t",
-        transaction_timeout=datetime.timedelta(seconds=10), producer_id=-1, producer_epoch=-1,
-    )  # fmt: skip
-    assert int(answer.error_code) == 53
+def test_C_6_a_transactional_producer_begins(cluster: Cluster) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t", **QUIET})
+    producer.init_transactions(TIMEOUT_S)
 
 
 def test_C_7_a_topics_configuration_is_copied_key_by_key(cluster: Cluster, topic: str) -> None:

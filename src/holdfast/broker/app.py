@@ -369,6 +369,7 @@ class Broker:
 
     def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
         """The marker of a transaction with offsets of groups is committed in a partition of theirs."""
+        self.groups_shell.complete_transaction(partition, producer_id, is_commit)
 
     def suspect(self, broker_id: int | None) -> None:
         """A connection to this broker ended by itself: it may have died, and the controller will say so soon."""

@@ -20,10 +20,10 @@ from holdfast.cli.produce import INTERRUPTED, unescape
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.group_member import ConsumerGroupMember
 from holdfast.client.reader import PartitionReader
-from holdfast.client.views import FetchedRecords, OffsetSpec, TopicView
+from holdfast.client.views import FetchedRecords, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, RequestError
 from holdfast.model.types import Offset, TopicPartition
-from holdfast.records.record import decode_batches
+from holdfast.records.markers import decode_committed
 
 COMMIT_EVERY_S = 1.0
 POLL_S = 0.5
@@ -40,6 +40,7 @@ class Wanted:
     max_messages: int | None
     timeout_ms: int | None
     separator: bytes | None
+    isolation: IsolationLevel
 
 
 @click.command()
@@ -52,6 +53,8 @@ class Wanted:
 @click.option("--from-beginning", is_flag=True, help="Begin at the earliest record instead of the next one.")
 @click.option("--max-messages", type=click.IntRange(0), help="End after so many.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record comes for so long.")
+@click.option("--isolation-level", type=click.Choice(("read_committed", "read_uncommitted")), show_default=True,
+              default="read_uncommitted", help="Whether transactions count before their commit.")  # fmt: skip
 @click.option("--key-separator", help=r"Write KEY, this, VALUE (\t is a tab). Without it only values.")
 def consume(
     bootstrap: str,
@@ -63,6 +66,7 @@ def consume(
     from_beginning: bool,
     max_messages: int | None,
     timeout_ms: int | None,
+    isolation_level: str,
     key_separator: str | None,
 ) -> None:
     """Write the records of topic NAME to standard output, one line each."""
@@ -81,6 +85,7 @@ def consume(
         max_messages=max_messages,
         timeout_ms=timeout_ms,
         separator=None if key_separator is None else unescape(key_separator),
+        isolation=IsolationLevel[isolation_level.upper()],
     )
     logging.basicConfig(level=logging.WARNING, format="holdfast consume: %(message)s", stream=sys.stderr)
     consumer = Consumer(bootstrap, wanted)
@@ -178,14 +183,15 @@ class Consumer:
         positions = dict(committed)
         unknown = [tp for tp in tps if tp not in committed]
         if isinstance(start, OffsetSpec):
-            listed = await client.list_offsets(dict.fromkeys(unknown, start)) if unknown else {}
+            isolation = self._wanted.isolation
+            listed = await client.list_offsets(dict.fromkeys(unknown, start), isolation=isolation) if unknown else {}
             positions |= {tp: at.offset or 0 for tp, at in listed.items()}
         else:
             positions |= dict.fromkeys(unknown, start)
         # A group keeps where it begins, too: what is written while nobody reads is not to be passed over.
         self._written = {tp: positions[tp] for tp in unknown if tp in positions}
         reset = start if isinstance(start, OffsetSpec) else OffsetSpec.LATEST
-        return PartitionReader(client, positions, reset=reset)
+        return PartitionReader(client, positions, reset=reset, isolation=self._wanted.isolation)
 
     async def _drain(self, reader: PartitionReader, output: Output, over: Callable[[], bool]) -> None:
         """Until there is enough, nothing more comes, or ``over``."""
@@ -216,7 +222,7 @@ class Consumer:
         out = bytearray()
         following = asked
         separator = self._wanted.separator
-        for record in decode_batches(answer.records):
+        for record in decode_committed(answer.records, answer.aborted):
             if record.offset < asked:
                 continue
             if self._enough():

@@ -27,12 +27,16 @@ COMMANDS: Final = {
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
     "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
+    "transactions": Place(
+        "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
+    ),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Forget a broker that was stopped."),
     "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
+    "features": Place("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),

@@ -1,8 +1,9 @@
 """Reads several partitions side by side: one long poll per leader, positions that move.
 
-Owns positions and the fetches in flight. Never commits, never decodes, never chooses where to start. A leader that
-moves or dies is looked up again; an offset that the log no longer has goes to ``reset``. Brokers that are all away are
-waited for: the caller knows for how long.
+Owns positions and the fetches in flight. With READ_COMMITTED an answer has records of aborted transactions, too, and
+says which these are (records/markers.py leaves them out). Never commits, never decodes, never chooses where to start. A
+leader that moves or dies is looked up again; an offset that the log no longer has goes to ``reset``. Brokers that are
+all away are waited for: the caller knows for how long.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from holdfast.client.cluster import KafkaClient
-from holdfast.client.views import FetchedRecords, OffsetSpec
+from holdfast.client.views import FetchedRecords, IsolationLevel, OffsetSpec
 from holdfast.model.errors import BrokerUnavailableError, HoldfastError, OffsetOutOfRangeError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 from holdfast.records.batch import iter_headers
@@ -33,6 +34,7 @@ class PartitionReader:
         max_wait_ms: int = 500,
         max_bytes: int = 16 << 20,
         partition_max_bytes: int = 1 << 20,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
         self.positions = dict(positions)
         self._client = client
@@ -40,6 +42,7 @@ class PartitionReader:
         self._max_wait_ms = max_wait_ms
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
+        self._isolation = isolation
         self._fetches: dict[BrokerId, asyncio.Task[dict[TopicPartition, FetchedRecords]]] = {}
         self._busy: dict[BrokerId, frozenset[TopicPartition]] = {}
         self._failed = False
@@ -98,6 +101,7 @@ class PartitionReader:
                     max_wait_ms=self._max_wait_ms,
                     max_bytes=self._max_bytes,
                     partition_max_bytes=self._partition_max_bytes,
+                    isolation=self._isolation,
                 )
             )
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
 from holdfast.model.types import TimestampMs
+from holdfast.records.batch import NO_PRODUCER_ID
 from holdfast.records.record import Record, encode_batch
 
 _RECORD_OVERHEAD = 32
@@ -42,13 +43,14 @@ class Written(NamedTuple):
 
 
 Done: TypeAlias = Callable[[Written], None]
+Append: TypeAlias = Callable[[Sequence[Entry], Callable[[e.HoldfastError | None], None]], None]
 
 
 class Journal:
     """See the module's docstring. ``noun``: what is coordinated, for errors. ``too_large``: what a client is told whose
     record the topic does not take. ``base_sequence``: of the batches."""
 
-    __slots__ = ("_base_sequence", "_log", "_max_batch_bytes", "_noun", "_partition", "_too_large", "is_open")
+    __slots__ = ("_base_sequence", "_log", "_max_batch_bytes", "_noun", "_too_large", "is_open", "partition")
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class Journal:
         base_sequence: int = 0,
     ) -> None:
         self._log = log
-        self._partition = partition
+        self.partition = partition
         self._max_batch_bytes = max_batch_bytes
         self._noun = noun
         self._too_large = too_large
@@ -74,6 +76,14 @@ class Journal:
 
     def write(self, entries: Sequence[Entry], now_ms: TimestampMs, done: Done) -> None:
         """Append the entries, in batches that every log takes; ``done`` when the last one is answered."""
+
+        def append(piece: Sequence[Entry], one: Callable[[e.HoldfastError | None], None]) -> None:
+            self._log.append(self.partition, encode_entries(piece, now_ms, base_sequence=self._base_sequence), one)
+
+        self.write_pieces(entries, append, done)
+
+    def write_pieces(self, entries: Sequence[Entry], append: Append, done: Done) -> None:
+        """The same by ``append``, which gets what goes into one batch."""
         pieces = self._pieces(entries)
         left = len(pieces)
         worst: Written | None = None
@@ -88,7 +98,7 @@ class Journal:
                 done(worst)
 
         for piece in pieces:
-            self._log.append(self._partition, _batch(piece, now_ms, self._base_sequence), one)
+            append(piece, one)
 
     def _pieces(self, entries: Sequence[Entry]) -> list[list[Entry]]:
         pieces: list[list[Entry]] = [[]]
@@ -121,12 +131,31 @@ class Journal:
                 return Written(g.NotCoordinatorError(str(error)), False)
             case e.MessageTooLargeError() | e.RecordListTooLargeError():
                 return Written(self._too_large(str(error)), False)
+            case (
+                e.InvalidProducerEpochError()
+                | e.InvalidTxnStateError()
+                | e.TransactionAbortableError()
+                | e.ConcurrentTransactionsError()
+                | e.InvalidProducerIdMappingError()
+            ):
+                return Written(error, False)
         return Written(e.UnknownServerError(str(error)), False)
 
 
-def _batch(entries: Sequence[Entry], now_ms: TimestampMs, base_sequence: int) -> bytearray:
-    """A batch as Kafka's coordinators write it: uncompressed, no producer; groups' have a first sequence of 0."""
+def encode_entries(
+    entries: Sequence[Entry],
+    now_ms: TimestampMs,
+    *,
+    base_sequence: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+) -> bytearray:
+    """A batch as Kafka's coordinators write it: uncompressed; groups' have a first sequence of 0, those with a producer
+    are of its transaction."""
     return encode_batch(
         [Record(offset=i, timestamp=now_ms, key=k, value=v, headers=()) for i, (k, v) in enumerate(entries)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        transactional=producer_id != NO_PRODUCER_ID,
     )

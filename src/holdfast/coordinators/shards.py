@@ -127,6 +127,11 @@ class Shards(Generic[S]):
         led = self._by_partition.get(partition)
         return None if led is None or led.state is ShardState.LOADING else led.shard
 
+    def led(self, partition: int) -> S | None:
+        """The shard of the partition, also while it is read."""
+        led = self._by_partition.get(partition)
+        return None if led is None else led.shard
+
     def route(self, name: str) -> S | HoldfastError:
         """The shard that keeps ``name``. NotCoordinatorError, CoordinatorLoadInProgressError, as values."""
         led = self._by_partition.get(partition_for(name, self.partition_count))

@@ -1,7 +1,7 @@
 """The group coordinator: every group whose partition of ``__consumer_offsets`` this broker leads.
 
 Sends each request to the partition of its group; the first tenant of the coordinator host (coordinators/tenant.py).
-Knows no wire, no clock and no disk: time comes in with every call, records go out through ``CoordinatorLog``, answers
+Knows no wire, no clock and no disk: time comes in with every call, records go out through ``GroupLog``, answers
 go out through ``reply`` (called once, at once or later).
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from holdfast.coordinators.deadlines import Deadlines
-from holdfast.coordinators.journal import CoordinatorLog
 from holdfast.coordinators.shards import Shards
 from holdfast.groups.group import Group
+from holdfast.groups.group_journal import GroupLog
 from holdfast.groups.offset_records import MAX_TEXT
 from holdfast.groups.replay import Replay
 from holdfast.groups.settings import GroupSettings
@@ -61,7 +61,7 @@ class GroupCoordinator:
     topic: Final = OFFSETS_TOPIC
     reader: Final = "groups"
 
-    def __init__(self, settings: GroupSettings, log: CoordinatorLog, *, new_member_suffix: Callable[[], str]) -> None:
+    def __init__(self, settings: GroupSettings, log: GroupLog, *, new_member_suffix: Callable[[], str]) -> None:
         self._deadlines = Deadlines()
 
         def make(partition: int, _leader_epoch: LeaderEpoch) -> Shard:
@@ -182,14 +182,34 @@ class GroupCoordinator:
         else:
             found.offsets.commit(request, now_ms, reply)
 
+    def commit_within(self, request: CommitRequest, now_ms: TimestampMs, reply: CommitReply) -> None:
+        """TxnOffsetCommit; ``request`` has a transaction."""
+        found = self._route(request.group_id, now_ms)
+        if isinstance(found, HoldfastError):
+            reply(dict.fromkeys((o.tp for o in request.offsets), found))
+        else:
+            found.offsets.commit(request, now_ms, reply)
+
+    def complete_transaction(self, partition: int, producer_id: int, committed: bool) -> None:
+        """The marker of a producer's transaction is committed in the partition: its offsets count, or do not. To be
+        called in the order of the markers, before anything that the producer writes after them is answered."""
+        shard = self._shards.led(partition)
+        if shard is not None:
+            shard.complete_transaction(producer_id, committed)
+
     def fetch_offsets(
-        self, group_id: GroupId, partitions: Iterable[TopicPartition] | None, now_ms: TimestampMs
+        self,
+        group_id: GroupId,
+        partitions: Iterable[TopicPartition] | None,
+        now_ms: TimestampMs,
+        *,
+        require_stable: bool = False,
     ) -> FetchedOffsets:
-        """OffsetFetch of one group; all partitions with None."""
+        """OffsetFetch of one group; all partitions with None. ``require_stable``: tell which may still change."""
         found = self._route(group_id, now_ms, named=False)
         if isinstance(found, HoldfastError):
             return FetchedOffsets(error=found, offsets={})
-        return found.offsets.fetch(group_id, partitions)
+        return found.offsets.fetch(group_id, partitions, require_stable=require_stable)
 
     def delete_offsets(
         self,

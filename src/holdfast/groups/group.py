@@ -137,6 +137,7 @@ class Group:
         "state_ms",
         "static_members",
         "subscriptions",
+        "transactional_writes",
     )
 
     def __init__(self, group_id: GroupId, now_ms: TimestampMs | None = None) -> None:
@@ -163,8 +164,10 @@ class Group:
         """Topics of all members, None when one of them cannot be read."""
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.in_transactions: dict[TopicPartition, dict[int, CommittedOffset | None]] = {}
-        """Offsets whose transaction has no marker yet, by producer id, in the order of the log. None: it will count for
-        nothing, since a newer offset is committed; or it is not in the log yet."""
+        """Offsets in the log whose transaction has no marker yet, by producer id, in the order of the log. None: it
+        will count for nothing, since a newer offset is committed."""
+        self.transactional_writes: Counter[TopicPartition] = Counter()
+        """Those that are being written; they are among ``pending_commits``, too."""
         self.pending_commits: Counter[TopicPartition] = Counter()
         """Commits that are being written, by partition."""
         self.pending_records = 0
@@ -184,6 +187,10 @@ class Group:
     def is_in(self, *states: GroupState) -> bool:
         """Whether it is in one of these."""
         return self.state in states
+
+    def is_unstable(self, tp: TopicPartition) -> bool:
+        """Whether a transaction that has not ended may change the offset."""
+        return tp in self.in_transactions or tp in self.transactional_writes
 
     @property
     def is_unused(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from holdfast.coordinators.journal import Entry, Written
 from holdfast.groups.group import Group
 from holdfast.groups.offset_records import encode_group_key, encode_offset, encode_offset_key
+from holdfast.groups.pending_offsets import PendingOffsets, overtake
 from holdfast.groups.rebalance import Rebalance
 from holdfast.groups.states import GroupState
 from holdfast.groups.surroundings import Surroundings
@@ -23,6 +24,7 @@ from holdfast.groups.types import (
     FetchedOffsets,
     GroupId,
     OffsetDeleteResult,
+    OffsetsTransaction,
     OffsetToCommit,
 )
 from holdfast.model.errors import HoldfastError
@@ -42,11 +44,12 @@ from holdfast.model.types import TimestampMs, TopicPartition
 class Offsets:
     """See the module's docstring."""
 
-    __slots__ = ("_around", "_rebalance")
+    __slots__ = ("_around", "_rebalance", "pending")
 
     def __init__(self, around: Surroundings, rebalance: Rebalance) -> None:
         self._around = around
         self._rebalance = rebalance
+        self.pending = PendingOffsets(around.groups)
 
     # -- commit ----------------------------------------------------------------------------------------------
 
@@ -63,14 +66,18 @@ class Offsets:
             result[one.tp] = self._too_large(one)
             if result[one.tp] is None:
                 accepted.append((one.tp, _committed(one, request.retention_ms, now_ms)))
-        if group is not None and request.member_id is not None and request.member_id in group.members:
+        is_member = group is not None and request.member_id in group.members and request.transaction is None
+        if group is not None and request.member_id is not None and is_member:
             self._rebalance.heard_of(group, group.members[request.member_id], now_ms)
         if not accepted:
             reply(result)
             return
         if group is None:
             group = self._around.groups[request.group_id] = Group(request.group_id, now_ms)
-        self._write(group, accepted, result, now_ms, reply)
+        if request.transaction is None:
+            self._write(group, accepted, result, now_ms, reply)
+        else:
+            self._write_within(request.transaction, group, accepted, result, now_ms, reply)
 
     def _write(
         self,
@@ -88,14 +95,39 @@ class Offsets:
                 result[tp] = outcome.error
                 if outcome.is_in_log:
                     group.offsets[tp] = committed
+                    overtake(group, tp)
             reply(result)
             self._around.forget_if_unused(group)
 
-        entries = [Entry(encode_offset_key(group.group_id, tp), encode_offset(c)) for tp, c in accepted]
-        self._around.journal.write(entries, now_ms, written)
+        self._around.journal.write(_entries(group, accepted), now_ms, written)
+
+    def _write_within(
+        self,
+        transaction: OffsetsTransaction,
+        group: Group,
+        accepted: list[tuple[TopicPartition, CommittedOffset]],
+        result: CommitResult,
+        now_ms: TimestampMs,
+        reply: CommitReply,
+    ) -> None:
+        writes = Counter(tp for tp, _ in accepted)
+        group.pending_commits += writes
+        group.transactional_writes += writes
+
+        def written(outcome: Written) -> None:
+            group.pending_commits -= writes
+            group.transactional_writes -= writes
+            for tp, committed in accepted:
+                result[tp] = outcome.error
+                if outcome.is_in_log:
+                    self.pending.written(group, tp, transaction.producer_id, committed)
+            reply(result)
+            self._around.forget_if_unused(group)
+
+        self._around.journal.write_within(transaction, _entries(group, accepted), now_ms, written)
 
     def _refusal(self, group: Group | None, request: CommitRequest) -> HoldfastError | None:
-        generation = request.generation
+        generation, is_plain = request.generation, request.transaction is None
         if group is None:
             if generation is None:
                 return None  # a consumer outside any group: one is made for its offsets
@@ -106,6 +138,8 @@ class Offsets:
         if generation is None and group.is_in(GroupState.EMPTY):
             return None
         if generation is None and request.member_id is None and request.instance_id is None:
+            if not is_plain:  # clients before version 3 do not say who they are: their producer is fenced
+                return None
             return UnknownMemberIdError(f"group {group.group_id} has members: only they may commit")
         error = group.refusal(request.member_id or "", request.instance_id)
         if error is not None:
@@ -114,7 +148,7 @@ class Offsets:
             return IllegalGenerationError(
                 f"group {group.group_id} is at generation {group.generation}, not {generation}"
             )
-        if group.is_in(GroupState.COMPLETING_REBALANCE):
+        if is_plain and group.is_in(GroupState.COMPLETING_REBALANCE):
             return RebalanceInProgressError(f"group {group.group_id}: the new assignment is not known yet")
         return None
 
@@ -128,13 +162,19 @@ class Offsets:
 
     # -- fetch -----------------------------------------------------------------------------------------------
 
-    def fetch(self, group_id: GroupId, partitions: Iterable[TopicPartition] | None) -> FetchedOffsets:
+    def fetch(
+        self, group_id: GroupId, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
+    ) -> FetchedOffsets:
         """What is committed for these partitions, or for all."""
         group = self._around.groups.get(group_id)
-        known = {} if group is None else group.offsets
-        if partitions is None:
-            return FetchedOffsets(offsets=dict(sorted(known.items())))
-        return FetchedOffsets(offsets={tp: known.get(tp) for tp in partitions})
+        if group is None:
+            return FetchedOffsets(offsets=dict.fromkeys(partitions or ()))
+        known = group.offsets
+        asked = sorted(known) if partitions is None else partitions
+        found = {tp: known.get(tp) for tp in asked}
+        if not require_stable or not (group.in_transactions or group.transactional_writes):
+            return FetchedOffsets(offsets=found)
+        return FetchedOffsets(offsets=found, unstable=frozenset(tp for tp in found if group.is_unstable(tp)))
 
     # -- delete ----------------------------------------------------------------------------------------------
 
@@ -183,6 +223,7 @@ class Offsets:
             if outcome.is_in_log:
                 for tp in partitions:
                     group.offsets.pop(tp, None)
+                    group.in_transactions.pop(tp, None)
             then(outcome)
 
         entries = [Entry(encode_offset_key(group.group_id, tp), None) for tp in partitions]
@@ -224,8 +265,12 @@ class Offsets:
     def expire(self, now_ms: TimestampMs) -> None:
         """Drop offsets past their retention, and empty groups that have none left."""
         for group in list(self._around.groups.values()):
-            expired = [tp for tp, c in group.offsets.items() if self._has_expired(group, tp, c, now_ms)]
-            last = len(expired) == len(group.offsets)
+            expired = [
+                tp
+                for tp, c in group.offsets.items()
+                if not group.is_unstable(tp) and self._has_expired(group, tp, c, now_ms)
+            ]
+            last = len(expired) == len(group.offsets) and not group.in_transactions
             if last and group.is_in(GroupState.EMPTY) and not group.pending_commits and not group.pending_members:
                 self._bury(group, now_ms, lambda _error: None)
             elif expired and not group.pending_commits:
@@ -256,7 +301,11 @@ class Offsets:
 
 def _known(group: Group) -> set[TopicPartition]:
     """Partitions that the log has or will have an offset for: what is being written precedes any tombstone."""
-    return group.offsets.keys() | group.pending_commits.keys()
+    return group.offsets.keys() | group.pending_commits.keys() | group.in_transactions.keys()
+
+
+def _entries(group: Group, accepted: list[tuple[TopicPartition, CommittedOffset]]) -> list[Entry]:
+    return [Entry(encode_offset_key(group.group_id, tp), encode_offset(c)) for tp, c in accepted]
 
 
 def _committed(one: OffsetToCommit, retention_ms: int | None, now_ms: TimestampMs) -> CommittedOffset:

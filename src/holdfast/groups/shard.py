@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.coordinators.deadlines import Deadlines
-from holdfast.coordinators.journal import CoordinatorLog, Journal
 from holdfast.groups.group import Group
+from holdfast.groups.group_journal import GroupJournal, GroupLog
 from holdfast.groups.membership import Membership
 from holdfast.groups.offsets import Offsets
 from holdfast.groups.settings import GroupSettings
@@ -20,14 +20,14 @@ from holdfast.model.types import TimestampMs
 class Shard:
     """See the module's docstring. One leadership has one shard; the next leadership has another."""
 
-    __slots__ = ("around", "members", "offsets")
+    __slots__ = ("_ended", "around", "members", "offsets")
 
     def __init__(
         self,
         partition: int,
         *,
         settings: GroupSettings,
-        log: CoordinatorLog,
+        log: GroupLog,
         deadlines: Deadlines,
         new_member_suffix: Callable[[], str],
         clock: Callable[[], TimestampMs],
@@ -35,7 +35,7 @@ class Shard:
         self.around = Surroundings(
             partition=partition,
             settings=settings,
-            journal=Journal(log, partition, settings.max_batch_bytes),
+            journal=GroupJournal(log, partition, settings.max_batch_bytes),
             deadlines=deadlines,
             new_member_suffix=new_member_suffix,
             clock=clock,
@@ -43,6 +43,9 @@ class Shard:
         )
         self.members = Membership(self.around)
         self.offsets = Offsets(self.around, self.members.rebalance)
+
+        self._ended: dict[int, bool] | None = {}
+        """Transactions whose markers came while it was read, which may not have seen them; None: all was read."""
 
     @property
     def groups(self) -> dict[GroupId, Group]:
@@ -52,16 +55,28 @@ class Shard:
     def add(self, groups: dict[GroupId, Group], now_ms: TimestampMs) -> None:
         """Some of the groups that were read. Their members get a whole session: they could not reach us until now."""
         self.around.groups.update(groups)
+        self.offsets.pending.adopt(groups.values())
         for group in groups.values():
             for member in group.members.values():
                 self.members.rebalance.heard_of(group, member, now_ms)
 
     def open(self, now_ms: TimestampMs) -> None:
         """All groups are there: serve them."""
+        ended, self._ended = self._ended or {}, None
+        for producer_id, committed in ended.items():
+            self.complete_transaction(producer_id, committed)
         for group in self.groups.values():
             if len(group.members) > self.around.settings.max_size:
                 self.members.rebalance.start(group, now_ms)
         self._check_offsets_later(now_ms)
+
+    def complete_transaction(self, producer_id: int, committed: bool) -> None:
+        """The marker of the producer's transaction is in the log."""
+        if self._ended is not None:
+            self._ended[producer_id] = committed
+            return
+        for group in self.offsets.pending.complete(producer_id, committed):
+            self.around.forget_if_unused(group)
 
     def close(self, now_ms: TimestampMs) -> None:
         """Another broker coordinates now: everybody who waits is told so."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.coordinators.deadlines import Deadlines
-from holdfast.coordinators.journal import Journal
 from holdfast.groups.group import Group
+from holdfast.groups.group_journal import GroupJournal
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.types import GroupId
 from holdfast.model.types import TimestampMs
@@ -19,7 +19,7 @@ class Surroundings:
 
     partition: int
     settings: GroupSettings
-    journal: Journal
+    journal: GroupJournal
     deadlines: Deadlines
     new_member_suffix: Callable[[], str]
     clock: Callable[[], TimestampMs]

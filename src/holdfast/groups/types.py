@@ -161,9 +161,20 @@ class OffsetToCommit(NamedTuple):
     topic_id: TopicId | None = None
 
 
+class OffsetsTransaction(NamedTuple):
+    """Of which offsets shall be a part. ``version``: that of its client's TxnOffsetCommit, which says what the client
+    leaves to the broker and which errors it knows."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """Offsets to keep. A consumer outside any group brings neither member id nor generation."""
+    """Offsets to keep. A consumer outside any group brings neither member id nor generation. With a ``transaction``
+    they count when it is committed."""
 
     group_id: GroupId
     member_id: MemberId | None = None
@@ -171,6 +182,7 @@ class CommitRequest:
     generation: Generation | None = None
     retention_ms: int | None = None
     offsets: tuple[OffsetToCommit, ...]
+    transaction: OffsetsTransaction | None = None
     knows_group_not_found: bool = True
     """From v9 on a generation of an unknown group is GROUP_ID_NOT_FOUND; older clients know it as
     ILLEGAL_GENERATION."""
@@ -182,10 +194,12 @@ CommitReply: TypeAlias = Callable[[CommitResult], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
-    """Committed offsets; None where there is none."""
+    """Committed offsets; None where there is none. ``unstable``: those that an open transaction may still change, where
+    it was asked for."""
 
     error: HoldfastError | None = None
     offsets: dict[TopicPartition, CommittedOffset | None]
+    unstable: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode, make_ke
 
 _I: Final = ConfigType.INT
 
+_IN_PIECES: Final = "logs of coordinators are read in pieces of 64 KiB, or by another process"
+
 TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
     make_key(
         "transactional.id.expiration.ms",
@@ -23,14 +25,15 @@ TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
         "transaction.state.log.load.buffer.size",
         _I,
         5_242_880,
-        "Bytes that a new coordinator reads of __transaction_state at a time.",
+        f"No effect: {_IN_PIECES}.",
         1,
+        inert=_IN_PIECES,
     ),
     make_key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _I,
         10_000,
-        "How often transactions are looked for that are past their timeout, to abort them.",
+        "How long after an abort at a timeout could not be written it is tried again; the first comes at the timeout.",
         1,
     ),
     make_key(

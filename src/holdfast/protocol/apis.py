@@ -44,6 +44,7 @@ class ApiKey(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -114,6 +115,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
     ApiKey.END_TXN: VersionRange(0, 5),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
     ApiKey.DESCRIBE_ACLS: VersionRange(1, 3),
     ApiKey.CREATE_ACLS: VersionRange(1, 3),
     ApiKey.DELETE_ACLS: VersionRange(1, 3),
@@ -192,6 +194,7 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: 3,
     ApiKey.END_TXN: 3,
     ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.ALTER_CONFIGS: 2,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 2,

@@ -440,8 +440,12 @@ def _visible(chunk: Chunk, start: Offset, end: Offset, aborted: Sequence[Aborted
     wanted = (last >= start) & (attributes & CONTROL_BIT == 0) & (table[:, k.COUNT] > 0)
     for each in aborted:
         mine = table[:, k.PRODUCER_ID] == each.producer_id
-        markers = np.flatnonzero(mine & (attributes & CONTROL_BIT != 0) & (last >= each.first_offset))
-        stop = next((at for at in markers if _is_abort_marker(chunk.buffer, int(table[at, k.POSITION]))), len(table))
+        # One without a record is left by compaction, and says nothing.
+        markers = mine & (attributes & CONTROL_BIT != 0) & (table[:, k.COUNT] > 0) & (last >= each.first_offset)
+        stop = next(
+            (at for at in np.flatnonzero(markers) if _is_abort_marker(chunk.buffer, int(table[at, k.POSITION]))),
+            len(table),
+        )
         dead = mine & (attributes & TRANSACTIONAL_BIT != 0) & (last >= each.first_offset)
         dead[stop:] = False
         wanted &= ~dead

@@ -7,11 +7,13 @@ The producer's id and epoch stand in the batch's header, with no sequence. A cle
 without a record: its transaction is gone, and it says nothing (KIP-98).
 """
 
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.types import TimestampMs
+from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import (
     CONTROL_BIT,
     HEADER,
@@ -22,9 +24,10 @@ from holdfast.records.batch import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
+    iter_headers,
     stamp_crc,
 )
-from holdfast.records.record import iter_batch
+from holdfast.records.record import Record, iter_batch
 
 _RECORD = Struct(">5bhhbhib")
 """Size, attributes, two deltas and the key's size; the key; the value's size; the value; no headers."""
@@ -72,6 +75,24 @@ def decode_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
     if key is None or value is None or len(key) < _KEY.size or len(value) < _VALUE.size:
         return None
     return _marker(_KEY.unpack_from(key)[1], _VALUE.unpack_from(value)[1])
+
+
+def decode_committed(buf: Buffer, aborted: Iterable[tuple[int, Offset]]) -> Iterator[Record]:
+    """The records of all whole batches but those of aborted transactions, given as (producer id, first offset) by the
+    broker that was asked for committed records. A transaction that is aborted goes on to its abort marker."""
+    waiting = sorted(aborted, key=itemgetter(1), reverse=True)
+    dropped: set[int] = set()
+    view = memoryview(buf)
+    for at, header in iter_headers(view):
+        batch = view[at : at + header.size]
+        while waiting and waiting[-1][1] <= header.last_offset:
+            dropped.add(waiting.pop()[0])
+        if header.is_control:
+            marker = decode_marker(batch, header)
+            if marker is not None and not marker.is_commit:
+                dropped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in dropped):
+            yield from iter_batch(batch)
 
 
 def _marker(kind: int, coordinator_epoch: int) -> EndMarker | None:

@@ -3,7 +3,8 @@
 Owns one request. A reader of committed records stops at the last stable offset, and what lies beyond does not count as
 bytes that are there; a commit wakes it, as its marker raises the high watermark. One of a fetch session
 (consumer_session.py) has those partitions alone that have news; others ``join`` when they have some, too. Each
-partition is read at most once per piece of news of it; what was read for the others is kept. Answers when min_bytes are there, when any partition fails or diverges, or when its time has passed.
+partition is read at most once per piece of news of it; what was read for the others is kept. Answers when min_bytes are
+there, when any partition fails or diverges, or when its time has passed.
 """
 
 from __future__ import annotations

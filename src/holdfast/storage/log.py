@@ -29,6 +29,7 @@ from holdfast.storage.recovery import load_parts, new_parts
 from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import is_old
+from holdfast.storage.txn_index import NO_ABORTS
 from holdfast.storage.validation import base_of_first, place_fetched
 
 __all__ = ["AppendInfo", "ColdRead", "FileSlice", "Log", "LogView"]
@@ -297,7 +298,11 @@ class Log(GrowingLog):
         older_size = sum(s.size for s in segments.all[:-1])
         # Readers see the new end first, then the bytes go.
         self.view = view._replace(
-            end_offset=end_offset, end_position=position, segments=segments.all, size=older_size + position
+            end_offset=end_offset,
+            end_position=position,
+            segments=segments.all,
+            size=older_size + position,
+            aborting=[s for s in segments.all if s.aborts is not NO_ABORTS],
         )
         self._lower_recovery_point(end_offset)
         # Durably, and names before bytes: what is cut off must not turn up between what is appended next.

@@ -36,7 +36,7 @@ class _Log:
 def _make() -> Run:
     """Every request is answered, in bytes, or refused by a typed error, at the latest when all times are over; and the
     log that was written, read again, says what the coordinator says."""
-    from holdfast.broker.handlers import groups as handlers
+    from holdfast.broker.handlers import group_offsets, groups
     from holdfast.broker.handlers.base import RequestContext
     from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
     from holdfast.groups.coordinator import GroupCoordinator
@@ -48,7 +48,8 @@ def _make() -> Run:
 
     logging.getLogger("holdfast.groups").setLevel(logging.CRITICAL)
     table = _table()
-    handle = {key: getattr(handlers, f"handle_{ApiKey(key).name.lower()}") for key in _APIS}
+    both = {**vars(groups), **vars(group_offsets)}
+    handle = {key: both[f"handle_{ApiKey(key).name.lower()}"] for key in _APIS}
     settings = GroupSettings(offsets_partitions=1)
     info = PartitionInfo(leader=1, leader_epoch=0, isr=(1,), replicas=(1,), offline=())
     metadata = MetadataCache()

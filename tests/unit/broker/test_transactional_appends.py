@@ -230,6 +230,22 @@ def test_a_marker_between_question_and_append_has_it_asked_again(tmp_path: Path)
     run(tmp_path, check)
 
 
+def test_another_leader_may_have_ended_it_meanwhile(tmp_path: Path) -> None:
+    async def check(place: Place) -> None:
+        place.coordinator.holds = True
+        place.coordinator.codes = [0, 48]
+        place.produce(0)
+        await until(lambda: place.asked == 1)
+        place.cluster.change(leader_epoch=7)
+        place.cluster.broadcast()
+        place.cluster.settle()
+        place.coordinator.say()
+        await until(lambda: place.results)
+        assert (place.said, place.asked) == ([(0, 48)], 2)
+
+    run(tmp_path, check)
+
+
 def test_while_markers_are_written_adding_is_tried_again(tmp_path: Path) -> None:
     async def check(place: Place) -> None:
         place.coordinator.codes = [51, 0]

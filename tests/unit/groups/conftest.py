@@ -27,6 +27,8 @@ from holdfast.groups.types import (
 )
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
+from holdfast.records.batch import parse_header
+from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.records.record import Record, decode_batch
 
 START_MS = 1_700_000_000_000
@@ -74,6 +76,16 @@ class MemoryLog:
         else:
             self._held.append((partition, bytes(batch), done))
 
+    def append_within(
+        self, transaction: Any, partition: int, batch: bytearray, done: Callable[[HoldfastError | None], None]
+    ) -> None:
+        assert is_transactional_of(transaction, batch)
+        self.append(partition, batch, done)
+
+    def mark(self, partition: int, producer_id: int, epoch: int = 0, *, commit: bool) -> None:
+        """The marker of a transaction, which its coordinator appends."""
+        self.batches.append((partition, bytes(encode_marker(producer_id, epoch, EndMarker(commit, 0), START_MS))))
+
     def hold(self) -> None:
         if self._held is None:
             self._held = deque()
@@ -102,6 +114,12 @@ class MemoryLog:
 
     def records(self) -> list[Record]:
         return [record for _, batch in self.batches for record in decode_batch(batch)]
+
+
+def is_transactional_of(transaction: Any, batch: bytearray) -> bool:
+    header = parse_header(batch)
+    producer = (transaction.producer_id, transaction.producer_epoch)
+    return header.is_transactional and (header.producer_id, header.producer_epoch) == producer
 
 
 class World:

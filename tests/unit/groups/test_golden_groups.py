@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from holdfast.broker.handlers import group_offsets
 from holdfast.broker.handlers import groups as handlers
 from holdfast.broker.handlers.base import RequestContext
 from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
@@ -22,8 +23,8 @@ from holdfast.protocol.framing import (
 
 CASES = json.loads((Path(__file__).parents[2] / "golden/wire/4.3.0/groups.json").read_text())
 HANDLERS = {
-    8: handlers.handle_offset_commit,
-    9: handlers.handle_offset_fetch,
+    8: group_offsets.handle_offset_commit,
+    9: group_offsets.handle_offset_fetch,
     11: handlers.handle_join_group,
     12: handlers.handle_heartbeat,
     13: handlers.handle_leave_group,
@@ -31,7 +32,7 @@ HANDLERS = {
     15: handlers.handle_describe_groups,
     16: handlers.handle_list_groups,
     42: handlers.handle_delete_groups,
-    47: handlers.handle_offset_delete,
+    47: group_offsets.handle_offset_delete,
 }
 OF_ANOTHER_BROKER = {"heartbeat at a broker that is not the coordinator", "DescribeGroups at another broker"}
 """Names of cases that went to a broker which does not coordinate."""

@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from holdfast.broker.entity import build
-from holdfast.broker.handlers import groups as handlers
+from holdfast.broker.handlers import group_offsets, groups, txn_offsets
 from holdfast.broker.handlers.base import RequestContext
 from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
 from holdfast.model.errors import NotEnoughReplicasError
@@ -53,9 +53,10 @@ class Wire:
         names = {
             COMMIT: "offset_commit", FETCH: "offset_fetch", JOIN: "join_group", BEAT: "heartbeat",
             LEAVE: "leave_group", SYNC: "sync_group", DESCRIBE: "describe_groups", LIST: "list_groups",
-            DELETE: "delete_groups", OFFSET_DELETE: "offset_delete",
+            DELETE: "delete_groups", OFFSET_DELETE: "offset_delete", 28: "txn_offset_commit",
         }  # fmt: skip
-        handler = getattr(handlers, f"handle_{names[key]}")
+        name = f"handle_{names[key]}"
+        handler = next(getattr(m, name) for m in (groups, group_offsets, txn_offsets) if hasattr(m, name))
         response = await handler(ctx, decode_request(key, version, body))
         return decode_response(key, version, encode_body(response))
 

@@ -429,9 +429,9 @@ TABLE_MODULES = {
 
 READ_SOON = {
     name for name in KEYS
-    if name.startswith(("transaction.", "transactional.", "log.cleaner.")) and "lag" not in name
+    if name.startswith("log.cleaner.") and "lag" not in name
 }  # fmt: skip
-"""What the cleaner and the coordinator of transactions go by; this is taken out once both are there."""
+"""What the cleaner goes by; this is taken out once it is there."""
 
 
 def names_in_the_code() -> set[str]:

@@ -1,5 +1,6 @@
 """Transactions in a log: who may write in one, where readers of committed records stop, and what they are told."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,16 @@ from holdfast.model.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTxnStateError,
+    LogAppendError,
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
 from holdfast.records.batch import parse_header
 from holdfast.records.markers import EndMarker, decode_marker, encode_marker
 from holdfast.records.record import Record, encode_batch
+from holdfast.storage.files import OsFiles
+from holdfast.storage.future_log import NOWHERE, FutureLog, Once, last_look, look
+from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.producer_state import ENDED_KEPT, ProducerStates
 from holdfast.storage.segment import ColdRead
 from holdfast.storage.txn_index import AbortedTxn, TxnIndex, read
@@ -87,6 +92,14 @@ def test_deleted_records_do_not_hold_readers_up(open_log, batch):
     write(log, batch, 9, 0, transactional=False)
     log.delete_records_before(1)
     assert (stable(log), log.view.start_offset) == (1, 1)
+
+
+def test_a_transaction_that_nobody_ends_is_late(open_log, batch):
+    log = open_log()
+    write(log, batch, 1, 0)
+    assert (log.producers.is_late(NOW_MS), log.producers.is_late(NOW_MS + 1)) == (False, True)
+    end(log, 1, False)
+    assert not log.producers.is_late(NOW_MS + 1)
 
 
 def test_the_epoch_is_looked_at_first(open_log, batch):
@@ -275,3 +288,46 @@ def test_a_search_ends_where_nothing_later_can_be_aborted():
     assert TxnIndex.decode(index.encode(), 0, 22) is not None
     assert TxnIndex.decode(index.encode(), 0, 21) is None, "a marker beyond the segment"
     assert list(index.cut(21)) == list(index)[:2]
+
+
+@pytest.mark.parametrize("start", [0, 41])
+def test_a_log_that_moves_takes_its_transactions_along(rolled, batch, tmp_path, start):
+    """Piece by piece, while a transaction is open, from a start within one."""
+    write(rolled, batch, 4, 0, b"open")
+    rolled.delete_records_before(start)
+    expected = [found for found in aborted(rolled, start) if found[1] >= start]  # else only the marker is left
+    home = tmp_path / "other"
+    home.mkdir()
+    copy = FutureLog.make(
+        LogDir(str(home), OsFiles(), InlineQueue()), rolled.topic_partition, "0" * 32, rolled.topic_id, rolled.config,
+        NOW_MS,
+    )  # fmt: skip
+    at = NOWHERE
+    while at != rolled.view.end_offset:
+        at = copy.apply(look(rolled, at, 300), NOW_MS).end_offset
+    end(rolled, 1, True)  # of none
+    write(rolled, batch, 9, 0, transactional=False)
+    copy.seal(None, lambda: None)
+    assert copy.commit(last_look(rolled, at, 1 << 20), Once(), NOW_MS, lambda: None)
+    assert stable(copy) == stable(rolled) == 60
+    assert copy.producers.entries == rolled.producers.entries
+    assert copy.producers.entries is not rolled.producers.entries
+    assert [found for found in aborted(copy, start) if found[1] >= start] == expected
+    end(copy, 4, False)
+    assert stable(copy) == copy.view.end_offset
+    assert aborted(copy, 60) == [(4, 60)]
+
+
+def test_a_full_disk_leaves_no_transaction_open(open_log, batch, files):
+    """What was not written is not known."""
+    log = open_log()
+    write(log, batch, 1, 0)
+    files.fail("pwritev", ".log", errno.ENOSPC)
+    with pytest.raises(LogAppendError):
+        write(log, batch, 2, 0)
+    with pytest.raises(LogAppendError):
+        end(log, 1, True)
+    files.rules.clear()
+    assert (log.producers.first_open_transaction(), list(log.producers.entries)) == (0, [1])
+    end(log, 1, False)
+    assert aborted(log, 0) == [(1, 0)]

@@ -1,4 +1,4 @@
-"""DescribeProducers (61) 0: the producers of partitions that this broker leads, and where their open transactions begin."""
+"""DescribeProducers (61) 0: the producers of partitions led here, and where their open transactions begin."""
 
 from __future__ import annotations
 
