@@ -422,6 +422,9 @@ OF_TRANSACTIONS = frozenset(("abort-markers-by-key", "double-bump", "marker-retr
 WEIGHTS: dict[str, dict[Kind, int]] = {
     "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
     "D2": {Kind.HANG: 10, Kind.NEW_TOPIC: 8, Kind.KILL: 2, Kind.ISOLATE: 4, Kind.NEW_TOPIC_KILL: 4, Kind.STOP: 3},
+    "abort-markers-by-key": {Kind.KILL: 4, Kind.RESTART: 4, Kind.ELECT: 4},
+    "double-bump": {Kind.KILL: 1, Kind.RESTART: 2, Kind.ELECT: 4},
+    "marker-retry": {Kind.KILL: 8, Kind.RESET: 8, Kind.CUT: 4, Kind.RESTART: 4},
     "H-06": {
         Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
         Kind.STOP: 3,

@@ -48,6 +48,8 @@ TIMEOUT_MS: Final = 6_000
 """transaction.timeout.ms"""
 GRACE_S: Final = 1.0
 """By how much a last stable offset may stand longer than that, while all is well."""
+LATE_MS: Final = 15_000
+"""How late a request may come that was given up."""
 RETENTION_MS: Final = 20_000
 SERVED_S: Final = 60.0
 """Virtual seconds after which every producer gets a transaction through, when all is whole again."""
@@ -450,7 +452,9 @@ class _Instance:
         if txn.outcome is Outcome.OPEN:
             self._judge.over(txn, Outcome.ABORTED)
         producer = self._producer
-        is_doubtful = producer.init_was_retried or (producer.was_retried and producer.version == 1)
+        is_doubtful = producer.was_retried and producer.version == 1
+        if producer.init_retried_ms is not None:
+            is_doubtful = is_doubtful or self._load.now_ms() - producer.init_retried_ms < LATE_MS
         if not is_doubtful and not self._load.may_have_been_ended(self._began_s):
             raise Violation(f"{txn.name} was ended by nobody, and hears {type(error).__name__}: {error}") from error
         if self._rng.random() < 0.5:

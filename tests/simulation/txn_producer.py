@@ -70,9 +70,10 @@ class TxnProducer:
         """By the name of what is coordinated."""
         self.tries = 0
         """Of the last call."""
-        self.was_retried = self.init_was_retried = False
-        """What was asked twice may arrive once more at any time: InitProducerId, and with version 1 all but Produce,
-        mean something new then."""
+        self.was_retried = False
+        self.init_retried_ms: int | None = None
+        """When an InitProducerId was asked twice. What was may arrive once more later: this one, and with version 1 all
+        but Produce, mean something new then."""
 
     def close(self) -> None:
         self._client.close()
@@ -91,7 +92,8 @@ class TxnProducer:
         try:
             answer = await self._coordinated(request, lambda answer: answer.error_code.value)
         finally:
-            self.init_was_retried = self.init_was_retried or self.was_retried
+            if self.was_retried:
+                self.init_retried_ms = self._now_ms()
         self.was_retried = False
         self.producer_id, self.epoch = int(answer.producer_id), int(answer.producer_epoch)
         self._sequences.clear()
@@ -254,9 +256,9 @@ class TxnProducer:
             except ConcurrentTransactionsError:
                 pass  # it was heard and refused: nothing of it comes again
             except HoldfastError as e:
-                self.was_retried = True
                 if not (e.retriable or isinstance(e, (ConnectionLost, BrokerUnavailableError, RequestTimedOutError))):
                     raise
+                self.was_retried = True
             if self._gives_up():
                 raise GivenUp
             await asyncio.sleep(RETRY_S)
