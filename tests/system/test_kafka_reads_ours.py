@@ -81,7 +81,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         compacted.init_transactions(TIMEOUT_S)
         for number in range(ROUNDS):
             compacted.begin_transaction()
-            dead = [(b"dead", None)] if number == 5 else [(b"dead", b"x")] if number < 5 else []
+            dead = [(b"dead", None)] if number == 6 else [(b"dead", b"x")] if number < 6 else []
             send(compacted, "c", [*((b"k%d" % key, b"%d" % number + PAD) for key in range(KEYS)), *dead])
             compacted.abort_transaction(TIMEOUT_S) if number % 4 == 1 else compacted.commit_transaction(TIMEOUT_S)
         folder = cluster.folder_of(1, "c", 0)
