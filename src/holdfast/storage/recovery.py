@@ -10,6 +10,7 @@ Runs on the dir's queue, inside a guard.
 """
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.model.config import LogConfig
@@ -286,14 +287,20 @@ def _fit_epochs(
     not synced with every change; after a loss of power it may be an older one, or empty."""
     written = epochs.entries()
     epochs.forget_from(first_base)
-    for header in seen.headers:
-        epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+    _assign(epochs, seen.headers, first_base)
     entries = epochs.entries()
     if end_offset > start_offset and (not entries or (not clean and entries[0][1] > start_offset)):
         epochs.forget_from(0)
-        for _, _, header in batches_from(segments, start_offset):
-            epochs.assign_in_memory(header.partition_leader_epoch, header.base_offset)
+        _assign(epochs, (header for _, _, header in batches_from(segments, start_offset)), start_offset)
     epochs.forget_from(end_offset)
     epochs.forget_before(start_offset)
     if epochs.entries() != written:
         epochs.rewrite()
+
+
+def _assign(epochs: LeaderEpochs, headers: Iterable[BatchHeader], start: Offset) -> None:
+    """The epochs of these batches, of a log or a part of one that begins at ``start``: an epoch begins where the batch
+    before it ends."""
+    for header in headers:
+        epochs.assign_in_memory(header.partition_leader_epoch, min(start, header.base_offset))
+        start = header.next_offset
