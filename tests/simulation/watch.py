@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Key = tuple[UUID, int]
 MIN_ISR = "min.insync.replicas"
+JUMPS_S = 20_000.0
+"""No clock jumps by more in a run."""
 
 
 class Violation(AssertionError):
@@ -250,7 +252,9 @@ class Watch:
                 raise Violation(f"{truth.name}: broker {node.broker_id} has no batch at {begin} of {view}")
             copy.marks.extend(m for m in marks if m.next_offset > begin)
         if truth.keyed is not None:
-            kept_s = 1.0 if self.clocks_jumped else partition.log.config.delete_retention_ms / 1000
+            kept_s = partition.log.config.delete_retention_ms / 1000
+            if self.clocks_jumped:
+                kept_s = max(1.0, kept_s - JUMPS_S)
             truth.keyed.followed(copy.reached, self.now_s(), kept_s)
         copy.reached = copy.end, self.now_s()
 
