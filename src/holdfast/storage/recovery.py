@@ -10,7 +10,6 @@ Runs on the dir's queue, inside a guard.
 """
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.model.config import LogConfig
@@ -19,8 +18,9 @@ from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage import leader_epochs
 from holdfast.storage.files import FileSystem
+from holdfast.storage.epoch_recovery import fit_epochs
 from holdfast.storage.leader_epochs import LeaderEpochs
-from holdfast.storage.producer_replay import SeenBatches, batches_from, load_producers, rebuild_aborts
+from holdfast.storage.producer_replay import SeenBatches, load_producers, rebuild_aborts
 from holdfast.storage.producer_state import ProducerStates
 from holdfast.storage.segment import Segment
 from holdfast.storage.segment_names import (
@@ -112,7 +112,7 @@ def load_parts(
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
         files.fsync_dir(path)
         end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, SeenBatches()
-    _fit_epochs(epochs, segments, seen, first_base, start_offset, end_offset, clean=clean)
+    fit_epochs(epochs, segments, seen.headers, first_base, start_offset, end_offset, clean=clean)
     producers, snapshot = load_producers(files, path, names, segments, end_offset, first_base, seen)
     active = segments[-1]
     if active.aborts is None:  # appends count on it
@@ -271,36 +271,3 @@ def _following(data: bytes, at: int, end_offset: Offset, available: int) -> Batc
     if at + header.size > available or header.base_offset < end_offset or header.last_offset_delta < 0:
         return None
     return header
-
-
-def _fit_epochs(
-    epochs: LeaderEpochs,
-    segments: list[Segment],
-    seen: SeenBatches,
-    first_base: Offset,
-    start_offset: Offset,
-    end_offset: Offset,
-    *,
-    clean: bool,
-) -> None:
-    """Make the epochs agree with the data: from ``first_base`` on the batches count, which were ``seen``. The file is
-    not synced with every change; after a loss of power it may be an older one, or empty."""
-    written = epochs.entries()
-    epochs.forget_from(first_base)
-    _assign(epochs, seen.headers, first_base)
-    entries = epochs.entries()
-    if end_offset > start_offset and (not entries or (not clean and entries[0][1] > start_offset)):
-        epochs.forget_from(0)
-        _assign(epochs, (header for _, _, header in batches_from(segments, start_offset)), start_offset)
-    epochs.forget_from(end_offset)
-    epochs.forget_before(start_offset)
-    if epochs.entries() != written:
-        epochs.rewrite()
-
-
-def _assign(epochs: LeaderEpochs, headers: Iterable[BatchHeader], start: Offset) -> None:
-    """The epochs of these batches, of a log or a part of one that begins at ``start``: an epoch begins where the batch
-    before it ends."""
-    for header in headers:
-        epochs.assign_in_memory(header.partition_leader_epoch, min(start, header.base_offset))
-        start = header.next_offset

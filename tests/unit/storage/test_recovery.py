@@ -182,8 +182,6 @@ def test_an_epoch_that_begins_in_a_gap_begins_where_the_gap_does(open_log, batch
     assert log.epoch_end_offset(4) == (4, 6)
     log.close(clean=False)
     assert open_log().epochs.entries() == expected
-    (Path(log.path) / "leader-epoch-checkpoint").write_text("torn")
-    assert open_log().epochs.entries() == expected
 
 
 def test_epochs_are_found_again_in_the_batches(open_log, batch):
