@@ -111,7 +111,9 @@ class TxnLoad:
         """Until the topics are there and the feature is in force."""
         client = AdminClient(self._bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
         update = features.FeatureUpdateKey(
-            feature="transaction.version", max_version_level=i16(self.version), upgrade_type=i8(1)
+            feature="transaction.version",
+            max_version_level=i16(self.version),
+            upgrade_type=i8(2 if self.version == 1 else 1),
         )
         request = features.UpdateFeaturesRequest(
             timeout=milliseconds(5_000), feature_updates=(update,), validate_only=False
