@@ -167,7 +167,9 @@ class Simulation:
             self.group = GroupLoad(self.workload.bootstrap, ("safe", "bare"), of_group, self.loop.time)
         self.txn: TxnSide | None = None
         if with_txn:
-            load = TxnLoad(self.workload.bootstrap, of_txn, self.loop.time, lambda: self.watch.clocks_jumped)
+            load = TxnLoad(
+                self.workload.bootstrap, of_txn, self.loop.time, lambda: self.watch.clocks_jumped, self.watch.had_late
+            )
             self.txn = TxnSide(self, load, of_txn.randint(1, 3))
         self._failure: BaseException | None = None
         self.healing = False

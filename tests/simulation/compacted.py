@@ -10,7 +10,9 @@ has its marker. Independent of the code that cleans.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from holdfast.model.types import Offset
@@ -48,6 +50,11 @@ class KeyTruth:
     newest: dict[bytes, Newest] = field(default_factory=dict)
     ended: dict[int, list[Ended]] = field(default_factory=dict)
     """By producer id, in order."""
+    known: list[tuple[Offset, float]] = field(default_factory=list)
+    """Ends, and since when all before them is committed."""
+    had_late: bool = False
+    """A replica was behind for as long as tombstones and markers stay: it may have what they were to take away, and
+    may have given it to others (as in Kafka; operators hear of it as of any replica that is out of the ISR)."""
     _open: dict[int, tuple[Offset, list[Record]]] = field(default_factory=dict)
 
     def take(self, data: bytes, now_s: float) -> None:
@@ -88,6 +95,16 @@ class KeyTruth:
             known = self.newest.get(key)
             if known is None or known.offset < record.offset:
                 self.newest[key] = Newest(record.offset, value, now_s)
+
+    def note(self, now_s: float) -> None:
+        """All before ``end`` is committed by now."""
+        self.known.append((self.end, now_s))
+
+    def followed(self, before: tuple[Offset, float], now_s: float, kept_s: float) -> None:
+        """A replica that had all before ``before[0]`` then has more now."""
+        at = bisect_right(self.known, before[0], key=itemgetter(0))
+        if at < len(self.known) and now_s - max(before[1], self.known[at][1]) >= kept_s:
+            self.had_late = True
 
     def stable(self) -> Offset:
         """Where the oldest transaction begins that is open."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.broker.coordinator_loading import CoordinatorLoad
-from holdfast.broker.transactional_appends import TransactionalAppends
+from holdfast.broker.transactional_appends import ADDS_VERSION, TransactionalAppends
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
@@ -339,8 +339,17 @@ def refused_marker_retry() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_verification() -> Iterator[None]:
-    """KAFKA-14402: a batch of a transaction is appended without a question, so also one that comes after its end."""
-    with _replaced(TransactionalAppends, "append", lambda self, batch: self._submit(batch, OF_CLIENT)):
+    """KAFKA-14402: a batch of a client that has added its partition is believed, so also one that comes after the end
+    of its transaction."""
+    before = TransactionalAppends.append
+
+    def append(self: Any, batch: Any) -> None:
+        if batch.version < ADDS_VERSION:
+            self._submit(batch, OF_CLIENT)
+        else:
+            before(self, batch)
+
+    with _replaced(TransactionalAppends, "append", append):
         yield
 
 

@@ -25,6 +25,7 @@ class Story(Simulation):
 
     has_bare = False
     group_share = 0.0
+    txn_share = 0.0
 
     def __init__(self, tell: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
         super().__init__(1, duration_s=20.0, faults=[])

@@ -77,7 +77,7 @@ ZOMBIE_SHARE, LATE_SHARE, VANISH_SHARE, ABORT_SHARE, OFFSETS_SHARE, GOES_ON_SHAR
 
 class TxnLoad:
     """See the module's docstring. ``version``: transaction.version of the cluster. ``clocks_jumped``: coordinators may
-    end transactions early, or late."""
+    end transactions early, or late. ``had_late``: a replica may have brought back what was deleted (compacted.py)."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class TxnLoad:
         rng: random.Random,
         clock: Callable[[], float],
         clocks_jumped: Callable[[], bool],
+        had_late: Callable[[TopicPartition], bool],
     ) -> None:
         self.judge = TxnJudge()
         self.version = rng.choice((1, 2, 2))
@@ -94,6 +95,7 @@ class TxnLoad:
         self._rng = rng
         self._clock = clock
         self.clocks_jumped = clocks_jumped
+        self._had_late = had_late
         self._served: dict[str, float] = {}
         """When each producer last got a transaction through."""
         self._numbers: dict[str, int] = {}
@@ -109,7 +111,9 @@ class TxnLoad:
         """Until the topics are there and the feature is in force."""
         client = AdminClient(self._bootstrap, client_id="admin", timeout_s=3.0, connect_timeout_s=1.0)
         update = features.FeatureUpdateKey(
-            feature="transaction.version", max_version_level=i16(self.version), upgrade_type=i8(1)
+            feature="transaction.version",
+            max_version_level=i16(self.version),
+            upgrade_type=i8(2 if self.version == 1 else 1),
         )
         request = features.UpdateFeaturesRequest(
             timeout=milliseconds(5_000), feature_updates=(update,), validate_only=False
@@ -229,15 +233,20 @@ class TxnLoad:
         began_s, leader = self._clock(), await client.leader(tp)
         floors = self.judge.floors(tp, None if final else end)
         state: dict[str, str | None] = {}
+        seen: list[tuple[Offset, str]] = []
         position = 0
         while position < end:
             found, position = await self._read(client, tp, position, 100)
             for record in found:
                 state[(record.key or b"").decode()] = None if record.value is None else record.value.decode()
                 if record.value is not None:
-                    self.judge.saw(tp, record.offset, record.value.decode())
+                    seen.append((record.offset, record.value.decode()))
             if await client.leader(tp) != leader or self._clock() - began_s > RETENTION_MS / 2000:
                 return
+        if self._had_late(tp):
+            return
+        for offset, value in seen:
+            self.judge.saw(tp, offset, value)
         self.judge.scanned(tp, floors, state)
 
     # -- the end -----------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Key = tuple[UUID, int]
 MIN_ISR = "min.insync.replicas"
+JUMPS_S = 20_000.0
+"""No clock jumps by more in a run."""
 
 
 class Violation(AssertionError):
@@ -58,6 +60,8 @@ class Copy:
     agreed: int = 0
     """Marks that are known to be the committed ones."""
     lost_power: bool = False
+    reached: tuple[int, float] = (0, 0.0)
+    """The end that was seen last, and when."""
 
     @property
     def end(self) -> int:
@@ -214,7 +218,7 @@ class Watch:
     def _check_keys(self, node: Node, truth: Truth, partition: Any) -> None:
         """What a reader of committed records sees of this replica of a compacted log."""
         log, keyed = partition.log, truth.keyed
-        if keyed is None or keyed.is_lost or log is None or truth.unclean:
+        if keyed is None or keyed.is_lost or keyed.had_late or log is None or truth.unclean:
             return
         retention_s = None if self.clocks_jumped else log.config.delete_retention_ms / 1000
         try:
@@ -247,6 +251,12 @@ class Watch:
             if not marks:
                 raise Violation(f"{truth.name}: broker {node.broker_id} has no batch at {begin} of {view}")
             copy.marks.extend(m for m in marks if m.next_offset > begin)
+        if truth.keyed is not None:
+            kept_s = partition.log.config.delete_retention_ms / 1000
+            if self.clocks_jumped:
+                kept_s = max(1.0, kept_s - JUMPS_S)
+            truth.keyed.followed(copy.reached, self.now_s(), kept_s)
+        copy.reached = copy.end, self.now_s()
 
     def _commit(self, node: Node, truth: Truth, copy: Copy, partition: Any) -> None:
         """A leader's high watermark rose: what is below it is committed for ever."""
@@ -274,6 +284,7 @@ class Watch:
                         keyed.take(piece.read(), self.now_s())
                     if keyed.end == before:
                         raise Violation(f"{truth.name}: broker {node.broker_id} has nothing to read at {before}")
+            keyed.note(self.now_s())
         except KafkaStorageError:  # its directory has failed in this very moment: nobody knows what it had
             keyed.is_lost = True
 
@@ -371,6 +382,10 @@ class Watch:
                 if any(truth.copies[b].lost_power for b in partition.replicas if b in truth.copies):
                     return False
         return True
+
+    def had_late(self, tp: TopicPartition) -> bool:
+        """Whether a replica of a compacted partition may have brought back what was deleted."""
+        return any(t.keyed is not None and t.keyed.had_late for t in self.truths.values() if t.name == str(tp))
 
     def end_of(self, node: Node, tp: TopicPartition) -> int:
         """Where a replica's log ended when it was last seen; 0 when it never was."""

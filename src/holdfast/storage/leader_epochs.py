@@ -6,6 +6,11 @@ where an epoch ends. Invariant: epochs and start offsets grow strictly from entr
 The file is replaced as a whole on every change but not synced: what it says of the batches past the recovery
 point is in the batches too, and recovery puts it back from them. ``flush`` syncs it before the recovery point
 moves.
+
+Who copies a log that has been cleaned finds gaps, and cannot know where in a gap an epoch began. It begins, then, where
+the batch before the gap ends: a follower with something else in the gap, which was never committed, would keep that if
+it were told a later end. What it cuts off too much it fetches again; a follower that is in sync is past the gap, which
+was committed when it was made. (Kafka takes the first batch that is left.)
 """
 
 import logging

@@ -200,7 +200,8 @@ class OfProducer(NamedTuple):
 
 @dataclass(slots=True)
 class Fetched:
-    """Batches from a leader, checked. ``epochs``: the leader epochs that begin in them, with their offsets."""
+    """Batches from a leader, checked. ``epochs``: the leader epochs that begin in them, with the offsets up to which
+    those before them go (leader_epochs.py)."""
 
     placed: list[Placed] = field(default_factory=list)
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
@@ -244,7 +245,7 @@ def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch |
             raise CorruptRecordError(f"{tp}: fetched batch at offset {base_offset}: the CRC is not {header.crc:#010x}")
         if epoch is None or batch_epoch > epoch:
             epoch = batch_epoch
-            fetched.epochs.append((batch_epoch, base_offset))
+            fetched.epochs.append((batch_epoch, offset))
         if producer_id >= 0:
             marker = decode_marker(memoryview(batches)[position:], header) if header.is_control else None
             fetched.producers.append(OfProducer(header, base_offset, marker))

@@ -172,6 +172,18 @@ def test_a_lying_mark_of_a_clean_stop_does_not_hurt(open_log, batch, read_all):
     assert log.view.end_offset == 9
 
 
+def test_an_epoch_that_begins_in_a_gap_begins_where_the_gap_does(open_log, batch):
+    """A copy of a cleaned log: a follower that has something else in the gap cuts it off (found by simulation)."""
+    log = open_log()
+    for base, epoch in ((0, 3), (5, 4), (49, 5), (50, 8)):
+        log.append_as_follower(batch(b"x", base_offset=base, leader_epoch=epoch), NOW_MS)
+    expected = [(3, 0), (4, 1), (5, 6), (8, 50)]
+    assert log.epochs.entries() == expected
+    assert log.epoch_end_offset(4) == (4, 6)
+    log.close(clean=False)
+    assert open_log().epochs.entries() == expected
+
+
 def test_epochs_are_found_again_in_the_batches(open_log, batch):
     log = open_log()
     for epoch in (0, 2, 5):
