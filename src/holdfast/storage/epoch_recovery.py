@@ -1,9 +1,9 @@
 """The leader epochs of a log after a start: what its file says, as far as its batches do not say otherwise.
 
-The file is not synced with every change: after a loss of power it may be an older one, or empty, so batches count. But a
-cleaning may have taken all that an epoch wrote, or what it wrote first. There the file alone knows where the epoch
-began, and a follower that asks where the one before it ended has to be told just that: by a later offset it would
-keep what it alone has.
+The file is not synced with every change: after a loss of power it may be an older one, or empty, so batches count.
+But a cleaning may have taken all that an epoch wrote, or what it wrote first. There the file alone knows where the
+epoch began, and a follower that asks where the one before it ended has to be told just that: by a later offset it
+would keep what it alone has.
 """
 
 from collections.abc import Iterable, Sequence

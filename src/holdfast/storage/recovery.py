@@ -17,8 +17,8 @@ from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import Offset, TimestampMs
 from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.storage import leader_epochs
-from holdfast.storage.files import FileSystem
 from holdfast.storage.epoch_recovery import fit_epochs
+from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.producer_replay import SeenBatches, load_producers, rebuild_aborts
 from holdfast.storage.producer_state import ProducerStates
