@@ -66,7 +66,7 @@ BROKER_OF = {
 """Where a case was sent, if not to broker 1."""
 PATIENT = (
     "metadata: auto creation, 1 s later", "groups: FindCoordinator v0 group, now there", "transactions: and then",
-    "transactions: after commit: OffsetFetch require_stable",
+    "transactions: after commit: OffsetFetch require_stable", "transactions: read_committed with an aborted transaction in it",
 )  # fmt: skip
 """What may take a moment."""
 ELSEWHERE = frozenset({
@@ -225,6 +225,8 @@ class Replay:
             return self.transaction_coordinator % len(self.addresses) + 1
         if case["api"] in transactional.OF_COORDINATOR:
             return self.transaction_coordinator
+        if case["name"] == "transactional produce to a partition not added (v9)":
+            return transactional.leader(self._answer, "auto2")
         return self.coordinator or 1 if case["api"] in transactional.OF_GROUP else 1
 
     def _fill_sequences(self) -> None:

@@ -27,6 +27,7 @@ OF_COORDINATOR = frozenset({
 })  # fmt: skip
 OF_GROUP = frozenset({"txn_offset_commit", "offset_fetch"})
 _FIND, _FIND_VERSION = 10, 6
+_METADATA, _METADATA_VERSION = 3, 12
 _TRANSACTION = 1
 
 
@@ -43,6 +44,15 @@ def coordinator(ask: Any, name: str = "tx-1", timeout_s: float = 10.0) -> int:
             return int(found.node_id)
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
+
+
+def leader(ask: Any, topic: str) -> int:
+    """Who leads the first partition of ``topic``, which the controller has placed."""
+    asked = build(request_type(_METADATA, _METADATA_VERSION), {"topics": [{"name": topic}]})
+    frame = ask(encode_request(_METADATA, _METADATA_VERSION, 1, "golden", asked))
+    _, start = parse_response_header(_METADATA, _METADATA_VERSION, frame)
+    partitions = decode_response(_METADATA, _METADATA_VERSION, frame[start:]).topics[0].partitions
+    return next(int(p.leader_id) for p in partitions if p.partition_index == 0)
 
 
 def with_producer_ids(raw: bytes, ids: dict[int, int]) -> bytes:

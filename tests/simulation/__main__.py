@@ -4,6 +4,7 @@ python -m tests.simulation --seeds 1000            that many fresh ones, on all 
 python -m tests.simulation --seed 4711             the same run again, with its trace
 python -m tests.simulation --planted H-01          until the planted bug is found
 python -m tests.simulation --store zookeeper       with the metadata in a modelled ensemble
+python -m tests.simulation --transactions          with transactions and compaction in every run, not in half of them
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -27,7 +29,7 @@ from rich.table import Table
 from tests.simulation.cluster import Outcome, Simulation
 from tests.simulation.ensemble_cluster import EnsembleSimulation
 from tests.simulation.faults import Fault
-from tests.simulation.planted import ON_ENSEMBLE, PLANTED, WEIGHTS
+from tests.simulation.planted import OF_TRANSACTIONS, ON_ENSEMBLE, PLANTED, WEIGHTS
 from tests.simulation.shrink import shrink
 
 DURATION_S = 60.0
@@ -36,20 +38,37 @@ STORES: dict[str, type[Simulation]] = {"embedded": Simulation, "zookeeper": Ense
 """By metadata.store."""
 
 
-def run(seed: int, duration_s: float, planted: str | None, store: str, faults: list[Fault] | None = None) -> Outcome:
+class Job(NamedTuple):
+    """What is the same for all runs of a command."""
+
+    duration_s: float
+    planted: str | None
+    store: str
+    with_txn: bool | None
+    """None: as the seed says."""
+
+    def simulation(self, seed: int, faults: list[Fault] | None = None) -> Simulation:
+        """One run, not begun."""
+        weights = WEIGHTS.get(self.planted or "")
+        return STORES[self.store](
+            seed, duration_s=self.duration_s, faults=faults, weights=weights, with_txn=self.with_txn
+        )
+
+
+def run(seed: int, job: Job, faults: list[Fault] | None = None) -> Outcome:
     """One run in this process."""
     logging.disable(logging.ERROR)
     if not gc.get_freeze_count():  # once: what an earlier run left would never be collected
         gc.freeze()  # what is loaded need not be looked at after every run
-    with PLANTED[planted]() if planted else contextlib.nullcontext():
-        return STORES[store](seed, duration_s=duration_s, faults=faults, weights=WEIGHTS.get(planted or "")).run()
+    with PLANTED[job.planted]() if job.planted else contextlib.nullcontext():
+        return job.simulation(seed, faults).run()
 
 
-def outcomes(seeds: list[int], duration_s: float, planted: str | None, store: str, jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: list[int], job: Job, jobs: int) -> Iterator[Outcome]:
     """Runs of all the seeds, as they end."""
     if jobs == 1:
         for seed in seeds:
-            yield run(seed, duration_s, planted, store)
+            yield run(seed, job)
         return
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("fork")) as pool:
         waiting: set[concurrent.futures.Future[Outcome]] = set()
@@ -57,7 +76,7 @@ def outcomes(seeds: list[int], duration_s: float, planted: str | None, store: st
         try:
             while True:
                 for seed in left:
-                    waiting.add(pool.submit(run, seed, duration_s, planted, store))
+                    waiting.add(pool.submit(run, seed, job))
                     if len(waiting) >= 2 * jobs:
                         break
                 if not waiting:
@@ -69,16 +88,16 @@ def outcomes(seeds: list[int], duration_s: float, planted: str | None, store: st
             pool.shutdown(cancel_futures=True)
 
 
-def explain(console: Console, outcome: Outcome, duration_s: float, planted: str | None, store: str) -> None:
+def explain(console: Console, outcome: Outcome, job: Job) -> None:
     """The trace of a failing run, and a smaller one that fails too."""
     console.print(f"[red]seed {outcome.seed}: {outcome.violation}[/red]", highlight=False)
-    simulation = STORES[store](outcome.seed, duration_s=duration_s, weights=WEIGHTS.get(planted or ""))
+    simulation = job.simulation(outcome.seed)
     faults = simulation.faults
     simulation.close()
     last: list[Outcome] = [outcome]
 
     def fails(fewer: list[Fault]) -> bool:
-        again = run(outcome.seed, duration_s, planted, store, fewer)
+        again = run(outcome.seed, job, fewer)
         if not again.ok:
             last.append(again)
         return not again.ok
@@ -87,7 +106,12 @@ def explain(console: Console, outcome: Outcome, duration_s: float, planted: str 
     console.print(f"fails with {len(smallest)} of its {len(faults)} faults too; the end of that run:")
     for line in last[-1].trace[-TRACE_SHOWN:]:
         console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
-    options = {"PLANTED": planted, "STORE": None if store == "embedded" else store}
+    of_txn = job.with_txn and job.planted is None
+    options = {
+        "PLANTED": job.planted,
+        "STORE": None if job.store == "embedded" else job.store,
+        "ARGS": "--transactions" if of_txn else None,
+    }
     more = "".join(f" {name}={value}" for name, value in options.items() if value is not None)
     console.print(f"again: make sim SEED={outcome.seed}{more}")
 
@@ -104,30 +128,33 @@ def main() -> int:
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with this bug put back")
     parser.add_argument("--whole", action="store_true", help="do not look for fewer faults by which a run fails too")
     parser.add_argument("--store", choices=sorted(STORES), help="where the metadata is; embedded when not given")
+    parser.add_argument("--transactions", action="store_true", help="with transactions and compaction in every run")
     options = parser.parse_args()
     options.store = options.store or ("zookeeper" if options.planted in ON_ENSEMBLE else "embedded")
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a run
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
                   {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
     console = Console()
+    with_txn = options.transactions or options.planted in OF_TRANSACTIONS or None
+    job = Job(options.duration, options.planted, options.store, with_txn)
     if options.seed is not None:
-        return one(console, options)
-    return many(console, options)
+        return one(console, options, job)
+    return many(console, options, job)
 
 
-def one(console: Console, options: argparse.Namespace) -> int:
+def one(console: Console, options: argparse.Namespace, job: Job) -> int:
     """--seed"""
-    outcome = run(options.seed, options.duration, options.planted, options.store)
+    outcome = run(options.seed, job)
     for line in outcome.trace:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(table([outcome], 0.0))
     console.print(f"fingerprint {outcome.fingerprint:08x}", highlight=False)
     if not outcome.ok and not options.whole:
-        explain(console, outcome, options.duration, options.planted, options.store)
+        explain(console, outcome, job)
     return 0 if outcome.ok else 1
 
 
-def many(console: Console, options: argparse.Namespace) -> int:
+def many(console: Console, options: argparse.Namespace, job: Job) -> int:
     """--seeds"""
     first = options.first if options.first is not None else secrets.randbelow(1 << 31)
     console.print(f"seeds {first} to {first + options.seeds - 1}, {options.duration:g} virtual seconds of load each")
@@ -138,7 +165,7 @@ def many(console: Console, options: argparse.Namespace) -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("simulating", total=len(seeds))
-        todo = outcomes(seeds, options.duration, options.planted, options.store, options.jobs)
+        todo = outcomes(seeds, job, options.jobs)
         with contextlib.closing(todo) as runs:
             for outcome in runs:
                 done.append(outcome)
@@ -153,7 +180,7 @@ def many(console: Console, options: argparse.Namespace) -> int:
         if options.whole:
             console.print(f"[red]seed {outcome.seed}: {outcome.violation}[/red]", highlight=False)
         else:
-            explain(console, outcome, options.duration, options.planted, options.store)
+            explain(console, outcome, job)
     if options.planted:
         found = f"found after {len(done)} seeds" if failed else f"NOT found in {len(done)} seeds"
         console.print(f"planted {options.planted}: {found}")
@@ -172,6 +199,8 @@ def table(done: list[Outcome], wall_s: float) -> Table:
         ("cluster-hours per hour of CPU", f"{virtual_h / cpu_h if cpu_h else 0:.0f}"),
         ("faults", f"{sum(o.faults for o in done):,}"),
         ("records acknowledged", f"{sum(o.acked for o in done):,}"),
+        ("transactions committed, aborted", f"{sum(o.committed for o in done):,}, {sum(o.aborted for o in done):,}"),
+        ("logs seen cleaned", f"{sum(o.cleanings for o in done):,}"),
         ("callbacks", f"{sum(o.steps for o in done):,}"),
         ("wall clock", f"{wall_s:.0f} s"),
     ):

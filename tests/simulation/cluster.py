@@ -33,11 +33,14 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.network import OUTSIDE, Network
 from tests.simulation.node import Node, SimProcess
 from tests.simulation.store_faults import StoreFaults
+from tests.simulation.txn_load import PROPERTIES as TXN_PROPERTIES
+from tests.simulation.txn_load import TxnLoad
+from tests.simulation.txn_side import TxnSide
 from tests.simulation.watch import Violation, Watch, min_isr
 from tests.simulation.workload import Workload
 
 BROKERS = 3
-STREAMS = ("net", "node", "faults", "load", "disk", "group")
+STREAMS = ("net", "node", "faults", "load", "disk", "group", "txn")
 TRACE_LINES = 400
 METADATA_LOGS = ("/c/store/__cluster_metadata-0", "/c/store-2/__cluster_metadata-0")
 REST_S = 120.0
@@ -78,6 +81,10 @@ class Outcome:
     cpu_s: float
     acked: int
     read: int
+    committed: int
+    """Transactions."""
+    aborted: int
+    cleanings: int
     faults: int
     steps: int
     fingerprint: int
@@ -95,6 +102,8 @@ class Simulation:
     """With a topic that has no configuration of its own."""
     group_share = 0.4
     """How many runs have a consumer group."""
+    txn_share = 0.5
+    """How many runs have transactions and compacted topics."""
     usual: Mapping[Kind, int] = WEIGHTS
     """What befalls it."""
     properties: Mapping[str, str] = PROPERTIES
@@ -106,6 +115,7 @@ class Simulation:
         duration_s: float = 60.0,
         faults: Sequence[Fault] | None = None,
         weights: Mapping[Kind, int] | None = None,
+        with_txn: bool | None = None,
     ) -> None:
         self.seed = seed
         self.duration_s = duration_s
@@ -114,7 +124,7 @@ class Simulation:
         self._rng = {name: random.Random(streams.getrandbits(64)) for name in STREAMS}
         self.network = Network(self.loop, self._rng["net"])
         self.network.ghost_share = self._rng["net"].choice((0.0, 0.002, 0.02))
-        self.watch = Watch(lambda broker_id: self.nodes[broker_id - 1].was_bad)
+        self.watch = Watch(lambda broker_id: self.nodes[broker_id - 1].was_bad, self.loop.time)
         self.trace: deque[str] = deque(maxlen=TRACE_LINES)
         self._print = 0
         chance = self._rng["faults"]
@@ -132,9 +142,13 @@ class Simulation:
         self.store_disks = [
             SimDisk(self._rng["disk"], now_ms=lambda: int(self.loop.time() * 1000), device=100 + n) for n in range(3)
         ]
+        of_txn = self._rng["txn"]
+        if with_txn is None:
+            with_txn = usual_faults and of_txn.random() < self.txn_share
+        properties = {**self.properties, **(TXN_PROPERTIES if with_txn else {})}
         self.nodes = [
             Node(i + 1, self.loop, self.network, random.Random(self._rng["node"].getrandbits(64)), self.store_disks,
-                 dict(self.properties), self._node_changed, self._unexpected)
+                 properties, self._node_changed, self._unexpected)
             for i in range(BROKERS)
         ]  # fmt: skip
         self._newest_reign = 0
@@ -151,6 +165,10 @@ class Simulation:
         of_group = self._rng["group"]
         if (usual_faults or self.group_share == 1.0) and of_group.random() < self.group_share:
             self.group = GroupLoad(self.workload.bootstrap, ("safe", "bare"), of_group, self.loop.time)
+        self.txn: TxnSide | None = None
+        if with_txn:
+            load = TxnLoad(self.workload.bootstrap, of_txn, self.loop.time, lambda: self.watch.clocks_jumped)
+            self.txn = TxnSide(self, load, of_txn.randint(1, 3))
         self._failure: BaseException | None = None
         self.healing = False
         """Nothing befalls it any more."""
@@ -185,7 +203,9 @@ class Simulation:
         ledgers = self.workload.ledgers.values()
         outcome = Outcome(
             self.seed, violation, loop.time() - begun, time.process_time() - started,
-            sum(len(x.acked) for x in ledgers), sum(len(x.read) for x in ledgers), len(self.faults), loop.steps,
+            sum(len(x.acked) for x in ledgers), sum(len(x.read) for x in ledgers),
+            0 if self.txn is None else self.txn.load.judge.committed,
+            0 if self.txn is None else self.txn.load.judge.aborted, self.watch.cleanings, len(self.faults), loop.steps,
             zlib.crc32(f"{loop.steps} {loop.time()}".encode(), self._print), list(self.trace),
         )  # fmt: skip
         self.close()
@@ -209,6 +229,8 @@ class Simulation:
         if any(not topic.configs for topic in self.topics):
             await self._as_client(self.workload.reset_min_isr([None], {None: MIN_ISR}))
         await self._as_client(self.workload.create(self.topics))
+        if self.txn is not None:
+            await self.txn.begin()
         self.note("load begins")
         load = self._rng["load"]
         names = self.workload.names
@@ -224,6 +246,9 @@ class Simulation:
         await self._until_whole()
         self.disk_faults.mend_all()
         await self._until_whole()
+        if self.txn is not None:
+            await self.txn.until_served()
+            await self.txn.end()
         self.workload.stopping = True
         if self.group is not None:
             self.group.stopping = True
@@ -371,6 +396,7 @@ class Simulation:
                 later(fault.for_s, self.down, node, 0.2)
             case Kind.CLOCK:
                 node.clock_offset_s += (fault.for_s - 5) * 600
+                self.watch.clocks_jumped = True
             case Kind.ELECT:
                 pass
             case Kind.STORE_FLUSH:
@@ -415,7 +441,7 @@ class Simulation:
     def _reassign(self, fault: Fault) -> None:
         """Somebody moves the replicas of a partition, in another order on two or all brokers; or takes that back."""
         places = random.Random(f"{fault.at_s} {fault.for_s}")
-        tp = places.choice(self.workload.names)
+        tp = places.choice([*self.workload.names, *(() if self.txn is None else self.txn.partitions)])
         wanted = None if places.random() < 0.2 else places.sample(range(1, BROKERS + 1), places.choice((2, 3)))
         self.note(f"{tp} to {'where it was' if wanted is None else wanted}")
         self._as_client(self.workload.reassign(tp, wanted)).add_done_callback(self._client_done)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.broker.coordinator_loading import CoordinatorLoad
+from holdfast.broker.transactional_appends import TransactionalAppends
 from holdfast.broker.turns import TurnsToTell
 from holdfast.controller import broadcast
 from holdfast.controller import isr as controller_isr
@@ -22,13 +23,19 @@ from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode, _live
 from holdfast.coordination.zookeeper_client import Check, Operation, SessionState
 from holdfast.coordination.zookeeper_writer import Writer
 from holdfast.metadata import znode_paths
+from holdfast.model.errors import InvalidTxnStateError
 from holdfast.protocol.interbroker import TYPE_FULL
+from holdfast.records.markers import decode_marker
 from holdfast.replication import order_waits, orders
 from holdfast.replication import partition as partitions
 from holdfast.replication.local_replicas import LocalReplicas
+from holdfast.replication.types import OF_CLIENT
 from holdfast.storage import checkpoints
+from holdfast.storage.cleaning_filter import BatchFilter, Keys
 from holdfast.storage.new_replicas import NewReplicas
+from holdfast.storage.producer_state import ProducerStates
 from holdfast.storage.segment import Segment
+from holdfast.transactions import ending, initializing
 from tests.simulation.faults import Kind
 
 
@@ -315,6 +322,77 @@ def expired_session_resumed() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def refused_marker_retry() -> Iterator[None]:
+    """KAFKA-19999: a marker that comes again, with the epoch of the one that ended the transaction, is an error."""
+    before = ProducerStates.check_marker
+
+    def check_marker(self: Any, header: Any, marker: Any, txn_version: int) -> None:
+        before(self, header, marker, txn_version)
+        entry = self.entries.get(header.producer_id)
+        if entry is not None and entry.epoch == header.producer_epoch and entry.txn_first_offset is None:
+            raise InvalidTxnStateError("there is no transaction to end")
+
+    with _replaced(ProducerStates, "check_marker", check_marker):
+        yield
+
+
+@contextlib.contextmanager
+def no_verification() -> Iterator[None]:
+    """KAFKA-14402: a batch of a transaction is appended without a question, so also one that comes after its end."""
+    with _replaced(TransactionalAppends, "append", lambda self, batch: self._submit(batch, OF_CLIENT)):
+        yield
+
+
+@contextlib.contextmanager
+def abort_markers_by_key() -> Iterator[None]:
+    """Redpanda 16295: of the abort markers of a log, which all have the same key, compaction keeps the newest."""
+    take, judge = Keys.take, BatchFilter._filter_marker
+    newest: dict[int, int] = {}
+
+    def is_abort(data: bytes, at: int, header: Any) -> bool:
+        marker = decode_marker(memoryview(data)[at : at + header.size], header)
+        return marker is not None and not marker.is_commit
+
+    def noted(self: Any, data: bytes, at: int, header: Any) -> bool:
+        if header.is_control and is_abort(data, at, header):
+            newest[id(self)] = header.base_offset
+        return take(self, data, at, header)
+
+    def filter_marker(self: Any, data: bytes, at: int, header: Any) -> bytes | None:
+        found = judge(self, data, at, header)
+        last = newest.get(id(self._keys), -1)
+        return None if header.base_offset < last and is_abort(data, at, header) else found
+
+    with _replaced(Keys, "take", noted), _replaced(BatchFilter, "_filter_marker", filter_marker):
+        yield
+
+
+@contextlib.contextmanager
+def tombstones_at_once() -> Iterator[None]:
+    """A tombstone goes with the second cleaning, whatever delete.retention.ms says."""
+    before = BatchFilter.__init__
+
+    def init(self: Any, keys: Any, transactions: Any, producers: Any, now_ms: int, delete_retention_ms: int) -> None:
+        before(self, keys, transactions, producers, now_ms, 0)
+
+    with _replaced(BatchFilter, "__init__", init):
+        yield
+
+
+@contextlib.contextmanager
+def bumped_twice() -> Iterator[None]:
+    """KAFKA-19367: InitProducerId over an open transaction raises the epoch twice: its own producer is fenced."""
+    before = ending.abort_with_fence
+
+    def abort_with_fence(*args: Any) -> Any:
+        once = before(*args)
+        return dataclasses.replace(once, epoch=once.epoch + 1, last_epoch=once.epoch)
+
+    with _replaced(initializing, "abort_with_fence", abort_with_fence):
+        yield
+
+
 PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "D14": told_before_the_answer,
     "D2": limit_of_the_first_order,
@@ -325,18 +403,28 @@ PLANTED: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "H-20": new_replicas_forgotten,
     "H-28": flushes_again,
     "K1066-04": cordoned_by_fallback,
+    "abort-markers-by-key": abort_markers_by_key,
+    "double-bump": bumped_twice,
     "early-ack": ack_before_the_isr,
     "groups-forgotten": groups_not_loaded,
+    "marker-retry": refused_marker_retry,
     "metadata-behind": believes_what_is_behind,
+    "tombstone-early": tombstones_at_once,
+    "unverified": no_verification,
     "zk-epoch-check": commit_without_epoch_check,
     "zk-session-resumed": expired_session_resumed,
     "zk-stale-ephemeral": stale_node_taken_for_alive,
 }
 ON_ENSEMBLE = frozenset(("zk-epoch-check", "zk-session-resumed", "zk-stale-ephemeral"))
 """Bugs of the store on an ensemble."""
+OF_TRANSACTIONS = frozenset(("abort-markers-by-key", "double-bump", "marker-retry", "tombstone-early", "unverified"))
+"""Bugs that only transactions or compacted topics can bring out."""
 WEIGHTS: dict[str, dict[Kind, int]] = {
     "D14": {Kind.DISK_FULL: 6, Kind.DISK_CALL: 2, Kind.CUT: 4, Kind.ISOLATE: 4, Kind.RESET: 6, Kind.STOP: 2},
     "D2": {Kind.HANG: 10, Kind.NEW_TOPIC: 8, Kind.KILL: 2, Kind.ISOLATE: 4, Kind.NEW_TOPIC_KILL: 4, Kind.STOP: 3},
+    "abort-markers-by-key": {Kind.KILL: 4, Kind.RESTART: 4, Kind.ELECT: 4},
+    "double-bump": {Kind.KILL: 1, Kind.RESTART: 2, Kind.ELECT: 4},
+    "marker-retry": {Kind.KILL: 8, Kind.RESET: 8, Kind.CUT: 4, Kind.RESTART: 4},
     "H-06": {
         Kind.POWER: 6, Kind.WIPE: 6, Kind.SLOW: 10, Kind.ISOLATE: 6, Kind.CUT: 10, Kind.RESET: 3, Kind.KILL: 3,
         Kind.STOP: 3,

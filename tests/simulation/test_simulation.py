@@ -36,6 +36,13 @@ def test_R_22_nor_with_seeds_that_nobody_has_seen() -> None:
     assert code == 0, text
 
 
+def test_a_transaction_is_whole_or_not_there_and_a_cleaned_log_says_what_it_said() -> None:
+    first = secrets.randbelow(1 << 31)
+    print(f"fresh seeds from {first}")
+    code, text = simulate("--transactions", "--seeds", str(FRESH), "--first", str(first), "--duration", "40")
+    assert code == 0, text
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     prints = {re.search(r"fingerprint.*?([0-9a-f]{8})", simulate("--seed", "7")[1])[1] for _ in range(2)}
     assert len(prints) == 1
@@ -53,6 +60,11 @@ def test_the_same_seed_is_the_same_run() -> None:
         ("H-20", 1, 15),
         pytest.param("H-28", 64, 10, marks=LONG),
         pytest.param("K1066-04", 10, 30, marks=LONG),
+        ("abort-markers-by-key", 1, 5),
+        ("double-bump", 1, 5),
+        ("marker-retry", 1, 10),
+        ("tombstone-early", 1, 5),
+        ("unverified", 1, 5),
     ],
 )
 def test_bugs_that_are_put_back_are_found(bug: str, first: int, seeds: int) -> None:

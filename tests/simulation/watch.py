@@ -8,14 +8,16 @@ Own what must be true (issue: replication), each with its words in the ``Violati
 * one leader per leader epoch; the high watermark of a leader never moves back;
 * every member of the ISR that the controller has recorded holds all that is committed;
 * who leaves an ISR that is below min.insync.replicas, as it is configured then, can still be elected (KIP-966);
-* the controller's image is what its records say.
+* the controller's image is what its records say;
+* compacted logs are cleaned at different times: batches may be missing or have fewer records, and what a reader of
+  committed records sees is what is committed (compacted.py), after every cleaning and at rest.
 
 They look at logs and roles, never at what the code believes of its followers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -24,6 +26,7 @@ from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
 from holdfast.replication.types import Role
+from tests.simulation.compacted import KeyTruth, whats_wrong
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -78,15 +81,24 @@ class Truth:
     copies: dict[int, Copy] = field(default_factory=dict)
     unclean: bool = False
     """An unclean election was allowed: committed records may go."""
+    keyed: KeyTruth | None = None
+    """Of a compacted partition."""
 
 
 class Watch:
     """See the module's docstring."""
 
-    def __init__(self, was_bad: Callable[[int], bool] = lambda broker_id: False) -> None:
+    def __init__(
+        self, was_bad: Callable[[int], bool] = lambda broker_id: False, now_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.truths: dict[Key, Truth] = {}
         self.was_bad = was_bad
         """Whether some call on a disk of this broker has failed."""
+        self.now_s = now_s
+        self.clocks_jumped = False
+        """Tombstones may be gone sooner."""
+        self.cleanings = 0
+        """Logs that were seen to be cleaned."""
         self._seen: dict[tuple[int, TopicPartition], tuple[Any, ...]] = {}
         self._image: Any = None
         """What the newest controller has recorded."""
@@ -178,7 +190,9 @@ class Watch:
         if copy is None:
             copy = truth.copies[node.broker_id] = Copy()
         view = partition.log.view
+        is_cleaned = False
         if copy.view is not view:
+            is_cleaned = partition.log.config.compact and _is_cleaned(copy.view, view)
             self._reread(node, truth, copy, partition, view)
         if partition.role is Role.LEADER and partition.epoch_start is not None:
             leader = truth.leaders.setdefault(partition.leader_epoch, node.broker_id)
@@ -192,7 +206,24 @@ class Watch:
             if partition.high_watermark > truth.end:
                 self._commit(node, truth, copy, partition)
         if partition.role is not Role.OFFLINE and partition.leader_epoch >= 0:
-            self._agree(node, truth, copy, min(partition.high_watermark, truth.end))
+            self._agree(truth, copy, node.broker_id, min(partition.high_watermark, truth.end), partition.log.config)
+        if is_cleaned:
+            self.cleanings += 1
+            self._check_keys(node, truth, partition)
+
+    def _check_keys(self, node: Node, truth: Truth, partition: Any) -> None:
+        """What a reader of committed records sees of this replica of a compacted log."""
+        log, keyed = partition.log, truth.keyed
+        if keyed is None or keyed.is_lost or log is None or truth.unclean:
+            return
+        retention_s = None if self.clocks_jumped else log.config.delete_retention_ms / 1000
+        try:
+            with node.undisturbed():
+                wrong = whats_wrong(keyed, log, min(partition.high_watermark, truth.end), self.now_s(), retention_s)
+        except KafkaStorageError:  # its directory has failed
+            return
+        if wrong is not None:
+            raise Violation(f"{truth.name}: broker {node.broker_id}: {wrong}")
 
     def _reread(self, node: Node, truth: Truth, copy: Copy, partition: Any, view: Any) -> None:
         if copy.view is None:  # a new incarnation: what its disk has after recovery
@@ -225,22 +256,44 @@ class Watch:
                 break
             truth.committed.append(mark)
         truth.end = high_watermark
+        if partition.log.config.compact:
+            self._take_keys(node, truth, partition.log)
         if self._image is not None:
             topic = self._image.topics.get(partition.topic_partition.topic)
             if topic is not None and topic.topic_id == partition.topic_id:
                 self._check_members(truth, topic.partitions[partition.topic_partition.partition])
 
-    def _agree(self, node: Node, truth: Truth, copy: Copy, limit: int) -> None:
+    def _take_keys(self, node: Node, truth: Truth, log: Any) -> None:
+        keyed = truth.keyed = truth.keyed or KeyTruth()
+        try:
+            with node.undisturbed():
+                while keyed.end < truth.end and not keyed.is_lost:
+                    before = keyed.end
+                    piece = log.read(keyed.end, 1 << 20, truth.end, blocking=True)
+                    if piece is not None:
+                        keyed.take(piece.read(), self.now_s())
+                    if keyed.end == before:
+                        raise Violation(f"{truth.name}: broker {node.broker_id} has nothing to read at {before}")
+        except KafkaStorageError:  # its directory has failed in this very moment: nobody knows what it had
+            keyed.is_lost = True
+
+    def _agree(self, truth: Truth, copy: Copy, broker_id: int, limit: int, config: Any) -> None:
         """Below its high watermark the replica has what is committed."""
         at = copy.agreed
         if at >= len(copy.marks) or copy.marks[at].next_offset > limit:
             return
         j = _first_at(truth.committed, copy.marks[at].base_offset)
         while at < len(copy.marks) and copy.marks[at].next_offset <= limit:
+            if config.compact:
+                while j < len(truth.committed) and truth.committed[j].base_offset < copy.marks[at].base_offset:
+                    j += 1
             theirs = truth.committed[j] if j < len(truth.committed) else None
-            if theirs != copy.marks[at] and not truth.unclean:
+            is_same = theirs == copy.marks[at] or (
+                config.compact and theirs is not None and theirs[:3] == copy.marks[at][:3]
+            )
+            if not is_same and not truth.unclean:
                 raise Violation(
-                    f"{truth.name}: broker {node.broker_id} has {copy.marks[at]} below its high watermark, "
+                    f"{truth.name}: broker {broker_id} has {copy.marks[at]} below its high watermark, "
                     f"but {theirs} is committed"
                 )
             at, j = at + 1, j + 1
@@ -329,13 +382,31 @@ class Watch:
         name = self._image.topic_names.get(key[0])
         return () if name is None else self._image.topics[name].partitions[key[1]].replicas
 
-    def logs_are_equal(self, nodes: Iterable[Node]) -> None:
-        """At rest every replica has the same log."""
+    def logs_are_equal(self, nodes: Sequence[Node]) -> None:
+        """At rest every replica has the same log, or, of a compacted one, the same for its readers."""
         for key, truth in self.truths.items():
             alive = {n.broker_id for n in nodes if n.alive}.intersection(self._replicas(key))
+            if truth.keyed is not None:
+                self._check_keys_of(truth, key, [n for n in nodes if n.broker_id in alive])
+                continue
             logs = {b: c.marks for b, c in truth.copies.items() if b in alive and c.view is not None}
             if len({tuple(marks) for marks in logs.values()}) > 1:
                 raise Violation(f"{truth.name}: logs differ at rest: { {b: m[-3:] for b, m in logs.items()} }")
+
+    def _check_keys_of(self, truth: Truth, key: Key, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            replicas = getattr(node.broker, "replicas", None)
+            for tp, partition in () if replicas is None else replicas.partitions.items():
+                if (partition.topic_id, tp.partition) == key and partition.role is not Role.OFFLINE:
+                    self._check_keys(node, truth, partition)
+
+
+def _is_cleaned(before: Any, view: Any) -> bool:
+    """Whether segments of the log were replaced since ``before``; also if some were cut off or removed."""
+    if before is None:
+        return False
+    there = {id(segment) for segment in view.segments}
+    return any(id(segment) not in there for segment in before.segments)
 
 
 def min_isr(image: Any, topic: str) -> int:

@@ -24,6 +24,8 @@ SETTINGS = {
 }
 COMPACTED = {"cleanup_policy": "compact", "segment_bytes": "1048576"}
 KEYS, PAD = 100, b"." * 1000
+NOTE = "n" * 1000
+"""What a client keeps with an offset."""
 MIB = 1 << 20
 TIMEOUT_S = 60.0
 
@@ -146,18 +148,18 @@ def test_a_policy_that_changes_at_run_time_is_followed() -> None:
 def test_group_offsets_shrink_and_are_there() -> None:
     settings = {
         **SETTINGS, "offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1",
-        "offsets.topic.segment.bytes": "50000",
+        "offsets.topic.segment.bytes": str(MIB),
     }  # fmt: skip
     with Cluster(brokers=1, log_dirs=1, settings=settings) as cluster:
         create(cluster, "t", [[1]] * 3)
         wait_for(lambda: committed(cluster, "g", 1) == [-1001], "a coordinator", timeout_s=TIMEOUT_S)
         consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", **QUIET})
         for number in range(1000):
-            wanted = [confluent_kafka.TopicPartition("t", p, number) for p in range(3)]
+            wanted = [confluent_kafka.TopicPartition("t", p, number, NOTE) for p in range(3)]
             consumer.commit(offsets=wanted, asynchronous=False)
         consumer.close()
         wait_for(
-            lambda: size_of(cluster, 1, "__consumer_offsets") < 120_000, "offsets are cleaned", timeout_s=TIMEOUT_S
+            lambda: size_of(cluster, 1, "__consumer_offsets") < 3 * MIB // 2, "offsets are cleaned", timeout_s=TIMEOUT_S
         )
         cluster.kill(1)
         cluster.revive()

@@ -13,7 +13,11 @@ from holdfast.testing import Cluster, wait_for
 from tests.system.on_disks import QUIET, TIMEOUT_S, create
 
 pytestmark = pytest.mark.system
-SETTINGS = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.num.partitions": "3",
+    "group.initial.rebalance.delay.ms": "0",
+}
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,8 @@ def test_every_test_that_the_status_names_exists() -> None:
     for name, row in rows().items():
         for given in row[3:]:
             file, _, function = given.partition("::")
-            assert f"def {function}(" in (ROOT / file).read_text(), f"{name} names {given}"
+            text = (ROOT / file).read_text()
+            assert f"def {function}(" in text or f"\n{function} = " in text, f"{name} names {given}"
 
 
 def test_no_file_names_a_place_outside_the_repository() -> None:
@@ -119,7 +120,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_every_make_target_that_documents_name_exists() -> None:
     targets = set(re.findall(r"^\.PHONY: ([\w-]+)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert len(targets) <= 11
+    assert len(targets) <= 12
     for path in ("README.md", "CONTRIBUTING.md", ".ci/run"):
         named = set(re.findall(r"(?:`|^    |^)make ([\w-]+)", (ROOT / path).read_text(), re.MULTILINE))
         assert named <= targets, f"{path} names {named - targets}"

@@ -75,9 +75,11 @@ class _OffsetsLog:
         def appended(result: ProduceResult) -> None:
             done(result.error)
 
+        tp = TopicPartition(OFFSETS_TOPIC, partition)
+        epoch = self._broker.replicas.leader_epoch(tp)
         self._broker.transactional_appends.append(
             TxnBatch(
-                TopicPartition(OFFSETS_TOPIC, partition),
+                tp,
                 memoryview(batch),
                 parse_header(batch),
                 transaction.transactional_id,
@@ -85,7 +87,7 @@ class _OffsetsLog:
                 -1,
                 self._timeout_ms,
                 appended,
-                is_ours=True,
+                coordinated_in=-1 if epoch is None else epoch,
             )
         )
 

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
     from holdfast.broker.server import Server
+    from holdfast.model.config import BrokerConfig
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import LocalReplicas
 
 STATES: Final = tuple(state.value for state in DirState)
 _AT_ONCE = 500
 """Partitions looked at before the loop may do something else."""
+LATE_MS: Final = 300_000
+"""So long after transaction.max.timeout.ms a transaction without a marker is late: its coordinator does not know it."""
 
 
 class MeasuredHost(Protocol):
@@ -48,6 +51,9 @@ class MeasuredHost(Protocol):
     cleaner: LogCleaner
     store: MetadataStore
     controller: ControllerLoop | None
+    config: BrokerConfig
+
+    def now_ms(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,7 @@ class Reading:
     under_replicated: int = 0
     under_min_isr: int = 0
     at_min_isr: int = 0
+    late_transactions: int = 0
     is_controller: bool = False
     topics: int = 0
     """With the two below: of the whole cluster, 0 where the broker is not the controller."""
@@ -107,8 +114,11 @@ class Reading:
 async def read(broker: MeasuredHost) -> Reading:
     """The numbers now. On the event loop; lets others run between pieces."""
     counts = dict.fromkeys(
-        ("partitions", "leaders", "offline_replicas", "under_replicated", "under_min_isr", "at_min_isr"), 0
-    )
+        ("partitions", "leaders", "offline_replicas", "under_replicated", "under_min_isr", "at_min_isr",
+         "late_transactions"),
+        0,
+    )  # fmt: skip
+    late_ms = broker.now_ms() - broker.config.int("transaction.max.timeout.ms") - LATE_MS
     for some in _pieces(broker.replicas.partitions.values()):
         for partition in some:
             counts["partitions"] += 1
@@ -121,6 +131,8 @@ async def read(broker: MeasuredHost) -> Reading:
                 counts["under_replicated"] += in_sync < replicas
                 counts["under_min_isr"] += in_sync < least
                 counts["at_min_isr"] += in_sync == least
+                if partition.log.view.unstable is not None:
+                    counts["late_transactions"] += partition.log.producers.is_late(late_ms)
         await asyncio.sleep(0)
     cluster = {}
     if broker.controller is not None:
@@ -192,6 +204,7 @@ _NUMBERS: Final = (
     (_MANAGER, "UnderReplicatedPartitions", "under_replicated", "Led here, with replicas that are not in sync."),
     (_MANAGER, "UnderMinIsrPartitionCount", "under_min_isr", "Led here, with too few in sync for acks=all."),
     (_MANAGER, "AtMinIsrPartitionCount", "at_min_isr", "Led here, with just enough in sync for acks=all."),
+    (_MANAGER, "PartitionsWithLateTransactionsCount", "late_transactions", "Led here, with one that hangs."),
     (_CONTROLLER, "ActiveControllerCount", "is_controller", "1 on the broker that is the controller."),
     (_CONTROLLER, "OfflinePartitionsCount", "offline_partitions", "Partitions without a leader; 0 elsewhere."),
     (_CONTROLLER, "GlobalTopicCount", "topics", "Topics of the cluster; 0 elsewhere."),

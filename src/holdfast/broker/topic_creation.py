@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError
@@ -21,8 +21,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OF_COORDINATORS: Final = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
-"""Topic -> what the keys of its configuration begin with."""
+
+class _Keys(NamedTuple):
+    """The keys by which the topic of a coordinator is made, and what is said of it beside them."""
+
+    partitions: str
+    factor: str
+    segment: str
+    configs: Mapping[str, str]
+    min_isr: str | None = None
+
+
+_OF_COORDINATORS: Final = {
+    "__consumer_offsets": _Keys(
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        "offsets.topic.segment.bytes",
+        {"compression.type": "producer"},
+    ),
+    "__transaction_state": _Keys(
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.segment.bytes",
+        {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"},
+        "transaction.state.log.min.isr",
+    ),
+}
 CREATE_VERSION = 7
 CREATE_TIMEOUT_S = 10.0
 MAX_UNDER_WAY = 1000
@@ -73,23 +97,17 @@ class TopicCreation:
 
     def _topic(self, name: str) -> dict[str, Any]:
         config = self._broker.config
-        keys = OF_COORDINATORS.get(name)
+        keys = _OF_COORDINATORS.get(name)
         if keys is None:
             return {"name": name, "num_partitions": -1, "replication_factor": -1}
         # Kafka waits for so many brokers as the factor says; a small cluster gets what it can hold.
-        factor = min(config.int(f"{keys}.replication.factor"), max(1, len(self._broker.metadata.brokers)))
-        configs = {"cleanup.policy": "compact", "segment.bytes": str(config.int(f"{keys}.segment.bytes"))}
-        if name == "__transaction_state":
-            configs |= {
-                "compression.type": "uncompressed",
-                "min.insync.replicas": str(config.int(f"{keys}.min.isr")),
-                "unclean.leader.election.enable": "false",
-            }
-        else:
-            configs["compression.type"] = "producer"
+        factor = min(config.int(keys.factor), max(1, len(self._broker.metadata.brokers)))
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(config.int(keys.segment)), **keys.configs}
+        if keys.min_isr is not None:
+            configs["min.insync.replicas"] = str(config.int(keys.min_isr))
         return {
             "name": name,
-            "num_partitions": config.int(f"{keys}.num.partitions"),
+            "num_partitions": config.int(keys.partitions),
             "replication_factor": factor,
             "configs": [{"name": key, "value": value} for key, value in configs.items()],
         }

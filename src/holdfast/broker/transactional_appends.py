@@ -28,6 +28,7 @@ from holdfast.model.errors import (
     InvalidTxnStateError,
     NetworkError,
     NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     TransactionAbortableError,
 )
@@ -36,7 +37,7 @@ from holdfast.model.group_errors import (
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-from holdfast.model.types import TopicPartition
+from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.replication.types import OF_CLIENT, AppendTerms, ProduceResult
 
 if TYPE_CHECKING:
@@ -89,18 +90,21 @@ class TxnBatch(NamedTuple):
     acks: int
     timeout_ms: int
     done: Callable[[ProduceResult], None]
-    is_ours: bool = False
-    """The broker made it for a client, so it has no sequences of the producer's: offsets of a group."""
+    coordinated_in: LeaderEpoch | None = None
+    """A coordinator made it for a client while this broker led in that epoch: it has no sequences of the producer's,
+    and is worth nothing to the coordinator of a later epoch."""
 
 
 class _Pending:
     """A producer's transaction in a partition that is not known to be open there."""
 
-    __slots__ = ("attempts", "is_verified", "waiting", "was_ended")
+    __slots__ = ("attempts", "is_verified", "leader_epoch", "waiting", "was_ended")
 
     def __init__(self) -> None:
         self.waiting: list[TxnBatch] = []
         self.attempts = 0
+        self.leader_epoch: LeaderEpoch | None = None
+        """In which it was asked: another leader may have appended a marker since."""
         self.was_ended = False
         self.is_verified = False
 
@@ -163,6 +167,7 @@ class TransactionalAppends:
         first = pending.waiting[0]
         pending.attempts += 1
         pending.was_ended = False
+        pending.leader_epoch = self._broker.replicas.leader_epoch(first.topic_partition)
         header = first.header
         claim = Claim(
             first.transactional_id, header.producer_id, header.producer_epoch, first.topic_partition, _adds(first)
@@ -170,11 +175,12 @@ class TransactionalAppends:
         self._broker.txn_verification.ask(claim, lambda error: self._answered(pending, error))
 
     def _answered(self, pending: _Pending, error: HoldfastError | None) -> None:
-        if error is None and pending.was_ended:
-            if pending.attempts < ATTEMPTS:
+        leader_epoch = self._broker.replicas.leader_epoch(pending.waiting[0].topic_partition)
+        if error is None and (pending.was_ended or leader_epoch != pending.leader_epoch):
+            if leader_epoch is not None and pending.attempts < ATTEMPTS:
                 self._ask(pending)
                 return
-            error = NetworkError("its transactions end faster than can be asked about")
+            error = NetworkError("transactions end, or leaders change, faster than can be asked about")
         waiting, pending.waiting = pending.waiting, []
         first = waiting[0]
         tp, header = first.topic_partition, first.header
@@ -200,8 +206,11 @@ class TransactionalAppends:
                 self._filled(batch)
             batch.done(result)
 
-        if batch.is_ours:
+        if batch.coordinated_in is not None:
             terms = terms._replace(trusted=True)
+            if self._broker.replicas.leader_epoch(tp) != batch.coordinated_in:
+                done(ProduceResult(NotLeaderOrFollowerError(f"{tp}: leader epoch {batch.coordinated_in} is over")))
+                return
         self._broker.replicas.append(
             tp, batch.records, acks=batch.acks, timeout_ms=batch.timeout_ms, now_ms=self._broker.now_ms(), done=done,
             terms=terms,

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
+    "features": Place("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),

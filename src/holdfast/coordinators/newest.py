@@ -6,7 +6,7 @@ and few keys: what is done for every record is done here, or in a kind of its ow
 
 Batches with a bad CRC end it. Records of a transaction count once its commit marker comes, and then as of where they
 are in the log: one that was written after them to the same key, outside of any transaction or in one that has ended,
-stays the newest.
+stays the newest; and a tombstone takes what is open with it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 _MARKER: Final = Struct(">hh")
 _COMMIT: Final = 1
+_NO_VALUE: Final = 1
+"""Zigzag of -1: the length of a value that is none."""
 _SHORT: Final = 0x80
 """Varints below it have one byte."""
 
@@ -91,7 +93,8 @@ class Newest:
             pairs = self.known(found)
             self.pairs.update(pairs)
             if self.open:
-                self.overtake(key for key, _ in pairs)
+                self.overtake(key for key, rest in pairs if rest[0] != _NO_VALUE)
+                self._forget(key for key, rest in pairs if rest[0] == _NO_VALUE)
 
     def _wait(self, producer_id: int, pairs: list[Pair]) -> None:
         keys = self._keys.setdefault(producer_id, {})
@@ -114,6 +117,11 @@ class Newest:
                 del waiting[producer_id]
                 if not waiting:
                     del self.open[key]
+
+    def _forget(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            for producer_id in self.open.pop(key, ()):
+                del self._keys[producer_id][key]
 
     def overtake(self, keys: Iterable[bytes]) -> None:
         """Newer records of these keys were seen: what is open now will not replace them."""

@@ -223,7 +223,7 @@ class Offsets:
             if outcome.is_in_log:
                 for tp in partitions:
                     group.offsets.pop(tp, None)
-                    overtake(group, tp)
+                    group.in_transactions.pop(tp, None)
             then(outcome)
 
         entries = [Entry(encode_offset_key(group.group_id, tp), None) for tp in partitions]

@@ -51,7 +51,7 @@ class PendingOffsets:
             group = self._groups.get(group_id)
             waiting = None if group is None else group.in_transactions.get(tp)
             if group is None or waiting is None or producer_id not in waiting:
-                continue  # the group was deleted meanwhile
+                continue  # a tombstone came in between
             newest = overtaken(waiting, producer_id) if committed else None
             if newest is not None:
                 group.offsets[tp] = newest

@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode, make_key
 
 _I: Final = ConfigType.INT
-_PIECES: Final = "a new coordinator reads in pieces of a size of its own"
+_IN_PIECES: Final = "logs of coordinators are read in pieces of 64 KiB, or by another process"
 
 TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
     make_key(
@@ -24,15 +24,15 @@ TRANSACTION_KEYS: Final[tuple[ConfigKey, ...]] = (
         "transaction.state.log.load.buffer.size",
         _I,
         5_242_880,
-        f"No effect: {_PIECES}.",
+        f"No effect: {_IN_PIECES}.",
         1,
-        inert=_PIECES,
+        inert=_IN_PIECES,
     ),
     make_key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _I,
         10_000,
-        "How often transactions are looked for that are past their timeout, to abort them.",
+        "How long after an abort at a timeout could not be written it is tried again; the first comes at the timeout.",
         1,
     ),
     make_key(

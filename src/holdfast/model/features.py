@@ -20,7 +20,7 @@ class Levels(NamedTuple):
 SUPPORTED: Final[Mapping[str, Levels]] = {TRANSACTION_VERSION: Levels(0, 2)}
 """What this broker knows. group.version comes with its APIs (68, 69)."""
 
-NEW_CLUSTER: Final[Mapping[str, int]] = {}
+NEW_CLUSTER: Final[Mapping[str, int]] = {TRANSACTION_VERSION: 2}
 """What is in force in a cluster from its start; in one that is older, what was: UpdateFeatures changes it."""
 
 REGISTERED: Final = tuple((name, levels.min, levels.max) for name, levels in SUPPORTED.items())

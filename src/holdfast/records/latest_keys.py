@@ -4,6 +4,7 @@ Owns two walks over the bytes of records, and the form in which keys are remembe
 its key: a log has millions of them (records/record.py has the format of a record).
 """
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
@@ -41,11 +42,11 @@ class Selection(NamedTuple):
     tombstones: bool
 
 
-def note_keys(data: bytes, at: int, count: int, base_offset: Offset, first: Offset, latest: Latest) -> None:
-    """Note the offset of each keyed record of ``count`` from position ``at`` on, but of none before offset ``first``.
+def note_keys(data: bytes, count: int, base_offset: Offset, first: Offset, latest: Latest) -> None:
+    """Note the offset of each keyed record of the ``count`` in ``data``, but of none before offset ``first``.
 
     InvalidRecordError if the bytes are not so many records."""
-    end, begin = len(data), at
+    at = 0
     try:
         for _ in range(count):
             size = data[at]
@@ -87,21 +88,101 @@ def note_keys(data: bytes, at: int, count: int, base_offset: Offset, first: Offs
             at = stop
     except (IndexError, ValueError) as e:
         raise InvalidRecordError(f"the records of the batch at offset {base_offset}: {e}") from None
-    if at > end:
-        raise InvalidRecordError(f"the records of the batch at offset {base_offset} end at {at - begin}: expected "
-                                 f"{end - begin} bytes")  # fmt: skip
+    _check_end(at, len(data), base_offset)
 
 
-def select(
-    data: bytes, at: int, count: int, base_offset: Offset, latest: Latest, *, keep_tombstones: bool
-) -> Selection:
+def note_keys_of_all(data: bytes, base_offset: Offset, end_offset: Offset, latest: Latest) -> None:
+    """As ``note_keys``, of a batch that has a record at each offset from ``base_offset`` to before ``end_offset``: what
+    a producer sent, and nothing of it is gone. InvalidRecordError."""
+    at = 0
+    try:
+        for offset in range(base_offset, end_offset):
+            size = data[at]
+            at += 1
+            if size >= _SHORT:
+                more = data[at]
+                at += 1
+                size = size & 0x7F | more << 7
+                if more >= _SHORT:
+                    size, at = _unsigned(data, at - 2)
+            stop = at + (size >> 1)
+            at += 2  # attributes, and the first byte of the time
+            while data[at - 1] >= _SHORT:
+                at += 1
+            at += 1  # offset
+            while data[at - 1] >= _SHORT:
+                at += 1
+            length = data[at]
+            at += 1
+            if length >= _SHORT:
+                length, at = _unsigned(data, at - 1)
+            if not length & 1:
+                length >>= 1
+                if length > _LONG or length == _DIGEST:
+                    latest[known_as(data[at : at + length])] = offset
+                else:
+                    latest[data[at : at + length]] = offset
+                at += length
+            if at >= stop or size & 1:
+                raise ValueError("a record that ends within its key")
+            at = stop
+    except (IndexError, ValueError) as e:
+        raise InvalidRecordError(f"the records of the batch at offset {base_offset}: {e}") from None
+    _check_end(at, len(data), base_offset)
+
+
+def pick(data: bytes, base_offset: Offset, count: int, wanted: Sequence[Offset], *, keep_tombstones: bool) -> Selection:
+    """As ``select``, of a batch as in ``note_keys_of_all``: the records at the offsets ``wanted``, which ascend; those
+    have keys. InvalidRecordError."""
+    spans: list[tuple[int, int]] = []
+    kept, max_delta, tombstones, at = 0, NO_TIMESTAMP_DELTA, False, 0
+    upcoming = iter(wanted)
+    following = next(upcoming, None)
+    try:
+        for offset in range(base_offset, base_offset + count):
+            start = at
+            size = data[at]
+            at += 1
+            if size >= _SHORT:
+                more = data[at]
+                at += 1
+                size = size & 0x7F | more << 7
+                if more >= _SHORT:
+                    size, at = _unsigned(data, at - 2)
+            stop = at + (size >> 1)
+            if offset == following:
+                following = next(upcoming, None)
+                time, at = _unsigned(data, at + 1)
+                _, at = _unsigned(data, at)
+                length, at = _unsigned(data, at)
+                is_tombstone = data[at + (length >> 1)] == _NULL
+                if keep_tombstones or not is_tombstone:
+                    kept += 1
+                    tombstones = tombstones or is_tombstone
+                    max_delta = max(max_delta, time >> 1 ^ -(time & 1))
+                    if spans and spans[-1][1] == start:
+                        spans[-1] = spans[-1][0], stop
+                    else:
+                        spans.append((start, stop))
+            at = stop
+    except (IndexError, ValueError) as e:
+        raise InvalidRecordError(f"the records of the batch at offset {base_offset}: {e}") from None
+    _check_end(at, len(data), base_offset)
+    return Selection(spans, kept, max_delta, tombstones)
+
+
+def _check_end(at: int, end: int, base_offset: Offset) -> None:
+    if at != end:
+        raise InvalidRecordError(f"the records of the batch at offset {base_offset} end at {at}: expected {end} bytes")
+
+
+def select(data: bytes, count: int, base_offset: Offset, latest: Latest, *, keep_tombstones: bool) -> Selection:
     """The records that are the newest of their keys. Those without a key do not stay: nobody could ever replace them.
 
     InvalidRecordError as ``note_keys``."""
     spans: list[tuple[int, int]] = []
     newest = latest.get
-    kept, run, max_delta, tombstones = 0, -1, NO_TIMESTAMP_DELTA, False
-    begin = at
+    kept, run, max_delta, tombstones, at = 0, -1, NO_TIMESTAMP_DELTA, False, 0
     try:
         for _ in range(count):
             start = at
@@ -159,9 +240,7 @@ def select(
                 run = -1
     except (IndexError, ValueError) as e:
         raise InvalidRecordError(f"the records of the batch at offset {base_offset}: {e}") from None
-    if at > len(data):
-        raise InvalidRecordError(f"the records of the batch at offset {base_offset} end at {at - begin}: expected "
-                                 f"{len(data) - begin} bytes")  # fmt: skip
+    _check_end(at, len(data), base_offset)
     if run >= 0:
         spans.append((run, at))
     return Selection(spans, kept, max_delta, tombstones)

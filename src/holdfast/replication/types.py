@@ -125,7 +125,6 @@ class AppendTerms(NamedTuple):
 
 
 OF_CLIENT = AppendTerms()
-OF_BROKER = AppendTerms(trusted=True)
 
 
 class FetchPartitionQuery(NamedTuple):

@@ -21,7 +21,7 @@ from typing import IO, Final, NamedTuple
 
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import LeaderEpoch, Offset
-from holdfast.records.batch import HEADER_SIZE, BatchHeader, crc_ok, parse_header
+from holdfast.records.batch import DELETE_HORIZON_BIT, HEADER_SIZE, BatchHeader, crc_ok, parse_header
 from holdfast.spark.audit_result import ProblemKind
 
 BLOCK_BYTES: Final = 8 << 20
@@ -234,6 +234,8 @@ class SegmentScan:
         self.report.bytes += header.size
         batch = memoryview(file.buffer)[file.at : file.at + header.size]
         digest = int.from_bytes(hashlib.blake2b(batch, digest_size=8).digest(), "big", signed=True)
+        if self._compacted and header.attributes & DELETE_HORIZON_BIT:
+            digest = 0  # when a tombstone may go each broker has decided by itself
         return BatchRow(base, following - 1, header.record_count if good else 0, header.size, good, digest)
 
     def _exceeds(self, header: BatchHeader) -> bool:

@@ -12,6 +12,8 @@ the log up to there.
 * A batch of which all stays is copied as it is. Else its offsets, sequence and codec stay as they were.
 """
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -30,7 +32,7 @@ from holdfast.records.batch import (
     stamp_crc,
 )
 from holdfast.records.compression import DEFAULT_LIMIT, Codec, compress, decompress
-from holdfast.records.latest_keys import Latest, Selection, note_keys, restamped, select
+from holdfast.records.latest_keys import Latest, Selection, note_keys, note_keys_of_all, pick, restamped, select
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage.aborted import Transactions
 
@@ -72,8 +74,11 @@ class Keys:
         elif not self._transactions.is_aborted(header) and header.last_offset >= self.first:
             if len(self.latest) >= self.most:
                 return False
-            payload, start = _payload(data, at, header)
-            note_keys(payload, start, header.record_count, header.base_offset, self.first, self.latest)
+            payload, base = _payload(data, at, header), header.base_offset
+            if _is_dense(header) and base >= self.first:
+                note_keys_of_all(payload, base, header.next_offset, self.latest)
+            else:
+                note_keys(payload, header.record_count, base, self.first, self.latest)
         self.latest_offset = max(self.latest_offset, header.last_offset)
         return True
 
@@ -82,7 +87,7 @@ class BatchFilter:
     """See the module's docstring. ``filter`` is called once for each batch, in order: markers are counted on the way,
     so no batch may be judged twice (KAFKA-20036)."""
 
-    __slots__ = ("_horizon", "_keys", "_now_ms", "_producers", "_transactions", "kept", "read")
+    __slots__ = ("_horizon", "_keys", "_newest", "_now_ms", "_producers", "_transactions", "kept", "read")
 
     def __init__(
         self,
@@ -96,20 +101,23 @@ class BatchFilter:
         self._transactions = transactions
         self._producers = producers
         self._now_ms = now_ms
+        self._newest: array[int] | None = None
         self._horizon = now_ms + delete_retention_ms
         self.read = 0
         """Records that were judged."""
         self.kept = 0
 
     def filter(self, data: bytes, at: int, header: BatchHeader) -> bytes | None:
-        """What stays of the batch at ``at``: WHOLE, other bytes, or None. CorruptRecordError."""
-        _check(data, at, header)
+        """What stays of the batch at ``at``: WHOLE, other bytes, or None. CorruptRecordError, but where nothing of it
+        stays."""
         self.read += header.record_count
         if header.is_control:
+            _check(data, at, header)
             found = self._filter_marker(data, at, header)
         elif self._transactions.is_aborted(header):
             found = None
         elif header.base_offset > self._keys.latest_offset:
+            _check(data, at, header)
             found = WHOLE
         else:
             found = self._filter_records(data, at, header)
@@ -138,8 +146,8 @@ class BatchFilter:
         self.kept += header.record_count
         if horizon is not None:
             return WHOLE
-        payload, start = _payload(data, at, header)
-        whole = Selection([(start, len(payload))], header.record_count, header.max_timestamp - header.base_timestamp,
+        payload = _payload(data, at, header)
+        whole = Selection([(0, len(payload))], header.record_count, header.max_timestamp - header.base_timestamp,
                           False)  # fmt: skip
         return self._rebuilt(header, payload, whole, self._horizon)
 
@@ -149,8 +157,20 @@ class BatchFilter:
             return None
         horizon = _horizon_of(header)
         keep_tombstones = horizon is None or self._now_ms < horizon
-        payload, start = _payload(data, at, header)
-        stays = select(payload, start, count, header.base_offset, self._keys.latest, keep_tombstones=keep_tombstones)
+        base, keys = header.base_offset, self._keys
+        if base >= keys.first and _is_dense(header):
+            # Its keys were taken: a record stays if its offset is that of the newest of some key.
+            newest = self._newest_offsets()
+            low, high = bisect_left(newest, base), bisect_right(newest, header.last_offset)
+            if low == high:
+                return None
+            _check(data, at, header)
+            payload = _payload(data, at, header)
+            stays = pick(payload, base, count, newest[low:high], keep_tombstones=keep_tombstones)
+        else:
+            _check(data, at, header)
+            payload = _payload(data, at, header)
+            stays = select(payload, count, base, keys.latest, keep_tombstones=keep_tombstones)
         self.kept += stays.kept
         if not stays.kept:
             return None
@@ -158,6 +178,12 @@ class BatchFilter:
         if stays.kept == count and not set_horizon:
             return WHOLE
         return self._rebuilt(header, payload, stays, self._horizon if set_horizon else None)
+
+    def _newest_offsets(self) -> "array[int]":
+        """Of all keys, in order. They are all taken by now."""
+        if self._newest is None:
+            self._newest = array("q", sorted(self._keys.latest.values()))
+        return self._newest
 
     def _rebuilt(self, header: BatchHeader, payload: bytes, stays: Selection, horizon: TimestampMs | None) -> bytes:
         """The batch with the records that stay. ``horizon``: the one to set; None: none, or it stays."""
@@ -194,13 +220,17 @@ def _horizon_of(header: BatchHeader) -> TimestampMs | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 
-def _payload(data: bytes, at: int, header: BatchHeader) -> tuple[bytes, int]:
-    """The records of the batch, without compression, and where they begin."""
+def _is_dense(header: BatchHeader) -> bool:
+    """There is a record at each of its offsets."""
+    return header.record_count == header.last_offset_delta + 1
+
+
+def _payload(data: bytes, at: int, header: BatchHeader) -> bytes:
+    """The records of the batch, without compression."""
     start, end = at + HEADER_SIZE, at + header.size
     if header.compression:
-        packed = memoryview(data)[start:end]
-        return bytes(decompress(Codec.numbered(header.compression), packed, DEFAULT_LIMIT)), 0
-    return data[start:end], 0
+        return bytes(decompress(Codec.numbered(header.compression), memoryview(data)[start:end], DEFAULT_LIMIT))
+    return data[start:end]
 
 
 def _marker(data: bytes, at: int, header: BatchHeader) -> EndMarker | None:

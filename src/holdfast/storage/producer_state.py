@@ -115,6 +115,11 @@ class ProducerStates:
         other._look()
         return other
 
+    def is_late(self, before_ms: TimestampMs) -> bool:
+        """Whether a transaction is open whose producer wrote nothing since then. On any thread."""
+        found = [self.entries.get(pid) for pid in list(self._open)]
+        return any(e is not None and 0 < e.last_timestamp < before_ms for e in found)
+
     # -- checks ----------------------------------------------------------------------------------------------
 
     def is_open(self, producer_id: int, epoch: int) -> bool:

@@ -154,6 +154,14 @@ class TransactionCoordinator:
         else:
             found.add_partitions(request, now_ms, reply)
 
+    def when_settled(self, name: TransactionalId, now_ms: TimestampMs, wake: Callable[[], None]) -> None:
+        """``wake`` is called once, as soon as nothing of the id is under way here."""
+        found = self._route(name, now_ms)
+        if isinstance(found, HoldfastError):
+            wake()
+        else:
+            found.when_settled(name, wake)
+
     def verify(self, request: AddRequest, now_ms: TimestampMs) -> Verified:
         """AddPartitionsToTxn that only asks."""
         found = self._route(request.transactional_id, now_ms)

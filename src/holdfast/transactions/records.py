@@ -11,19 +11,21 @@ CorruptRecordError: a coordinator that forgot a transaction would let a producer
 
 from __future__ import annotations
 
+from dataclasses import replace
 from struct import Struct, pack
 from typing import Final, NamedTuple
 
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import TopicPartition
-from holdfast.transactions.states import BY_NUMBER, NUMBERS, TransactionState
-from holdfast.transactions.types import BUMPING, Transaction, TransactionalId
+from holdfast.transactions.states import BY_NUMBER, NUMBERS, PREPARED, TransactionState
+from holdfast.transactions.types import BUMPING, LAST_CLIENT_EPOCH, ProducerEpoch, Transaction, TransactionalId
 
 MAX_TEXT: Final = 2**15 - 1
 """Bytes of the longest transactional id that a key can hold."""
 _KEY: Final = 0
 _COMPACT: Final = 1
 _PREVIOUS, _NEXT, _VERSION = 0, 1, 2
+_ENDS: Final = frozenset((*PREPARED, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 _NEVER_WRITTEN: Final = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 
 _I16: Final = Struct(">h")
@@ -133,7 +135,7 @@ def _value(reader: _Reader) -> Transaction:
     partitions = reader.partitions(compact)
     update_ms, start_ms = reader.number(_I64), reader.number(_I64)
     tags = reader.tags() if compact else {}
-    return Transaction(
+    found = Transaction(
         producer_id=producer_id,
         previous_producer_id=_tagged(tags, _PREVIOUS),
         next_producer_id=_tagged(tags, _NEXT),
@@ -145,6 +147,17 @@ def _value(reader: _Reader) -> Transaction:
         update_ms=update_ms,
         version=min(_tagged(tags, _VERSION) or 0, BUMPING),
     )
+    return replace(found, last_epoch=_last_epoch(found))
+
+
+def _last_epoch(found: Transaction) -> ProducerEpoch | None:
+    """It is in no record, but an end of transaction version 2 raises the epoch by one, or begins anew after the last:
+    whose end that was may still ask what became of it, of the next coordinator (KIP-360)."""
+    if not found.bumps or found.state not in _ENDS:
+        return None
+    if found.epoch > 0:
+        return found.epoch - 1
+    return None if found.previous_producer_id in (None, found.producer_id) else LAST_CLIENT_EPOCH
 
 
 def _tagged(tags: dict[int, bytes], tag: int) -> int | None:

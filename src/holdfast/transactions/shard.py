@@ -39,6 +39,8 @@ from holdfast.transactions.types import (
 
 IDS_PER_TURN: Final = 1000
 """Looked at in one turn when ids expire."""
+MAX_WAITING: Final = 16
+"""For one transactional id; its producer is one."""
 
 _Reply: TypeAlias = Callable[[Producer | HoldfastError], None]
 _Decide: TypeAlias = Callable[[ProducerId | None], Decision]
@@ -47,7 +49,9 @@ _Decide: TypeAlias = Callable[[ProducerId | None], Decision]
 class TransactionShard:
     """See the module's docstring. One leadership has one; the next leadership has another."""
 
-    __slots__ = ("_around", "_changing", "_endings", "_journal", "_leader_epoch", "_partition", "transactions")
+    __slots__ = (
+        "_around", "_changing", "_endings", "_journal", "_leader_epoch", "_partition", "_waiting", "transactions",
+    )  # fmt: skip
 
     def __init__(self, partition: int, leader_epoch: LeaderEpoch, around: Surroundings) -> None:
         self._partition = partition
@@ -65,6 +69,8 @@ class TransactionShard:
         self._changing: dict[TransactionalId, TransactionState] = {}
         """The state that is being written, or waits for markers to be."""
         self._endings: dict[TransactionalId, Ending] = {}
+        self._waiting: dict[TransactionalId, list[Callable[[], None]]] = {}
+        """Who wants to know when nothing of the id is under way."""
 
     # -- from election to resignation --------------------------------------------------------------------------
 
@@ -95,6 +101,8 @@ class TransactionShard:
             waiting.is_over = True
             deadlines.cancel(("complete", name))
         self._endings.clear()
+        for name in list(self._waiting):
+            self._settled(name)
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -135,6 +143,19 @@ class TransactionShard:
         name = request.transactional_id
         return adding.verify(self.transactions.get(name), request, is_changing=name in self._changing)
 
+    def when_settled(self, name: TransactionalId, wake: Callable[[], None]) -> None:
+        """``wake`` is called once, as soon as nothing of the id is under way; at once where too many wait for that."""
+        if name in self._changing and len(self._waiting.get(name, ())) < MAX_WAITING:
+            self._waiting.setdefault(name, []).append(wake)
+        else:
+            wake()
+
+    def _settled(self, name: TransactionalId) -> None:
+        """Something of the id was under way and is not any more."""
+        self._changing.pop(name, None)
+        for wake in self._waiting.pop(name, ()):
+            wake()
+
     # -- doing what was decided --------------------------------------------------------------------------------
 
     def _do(self, name: TransactionalId, decide: _Decide, reply: _Reply) -> None:
@@ -172,15 +193,17 @@ class TransactionShard:
 
         def done(written: Written) -> None:
             if written.error is not None:
-                self._changing.pop(name, None)
                 if self._journal.is_open and name in self.transactions:
                     self._watch(name, self.transactions[name], self._around.settings.abort_retry_ms)
                 reply(written.error)
+                self._settled(name)
                 return
             self._come_into_force(name, after)
             reply(write.refuse or _told(after))
             if after.state in PREPARED:
                 self._send_markers(self._begin_ending(name, after))
+            else:
+                self._settled(name)
 
         self._changing[name] = after.state
         self._append(name, after, done)
@@ -190,7 +213,6 @@ class TransactionShard:
         self._journal.write([Entry(encode_key(name), value)], self._around.clock(), done)
 
     def _come_into_force(self, name: TransactionalId, after: Transaction) -> None:
-        self._changing.pop(name, None)
         self.transactions[name] = after
         self._watch(name, after)
 
@@ -227,6 +249,7 @@ class TransactionShard:
             if written.error is None:
                 del self._endings[name]
                 self._come_into_force(name, after)
+                self._settled(name)
                 return
             again_ms = self._around.clock() + self._around.settings.completion_retry_ms
             self._around.deadlines.set(("complete", name), again_ms, lambda _: self._complete(waiting))
@@ -285,9 +308,9 @@ class TransactionShard:
 
         def done(written: Written) -> None:
             for name in names:
-                self._changing.pop(name, None)
                 if written.error is None:
                     del self.transactions[name]
+                self._settled(name)
 
         self._journal.write([Entry(encode_key(name), None) for name in names], now_ms, done)
 

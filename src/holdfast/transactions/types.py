@@ -43,7 +43,8 @@ class Transaction:
     """Told to the client already, in force once the markers are written: the epochs of ``producer_id`` are used up."""
     epoch: ProducerEpoch
     last_epoch: ProducerEpoch | None = None
-    """The one before, whose holder may ask again for an answer that it did not get. Not in the log, as in Kafka."""
+    """The one before, whose holder may ask again for an answer that it did not get. Not in the log, as in Kafka;
+    after an end that raised the epoch it is known all the same (records.py)."""
     timeout_ms: int
     state: TransactionState
     partitions: frozenset[TopicPartition] = frozenset()

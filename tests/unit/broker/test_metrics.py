@@ -56,6 +56,11 @@ def test_fetch_sessions_are_counted() -> None:
     assert of(found[f"{cache}incrementalfetchsessionevictions"]) == 3
 
 
+def test_transactions_that_hang_are_counted() -> None:
+    found = parsed(Reading(late_transactions=3))
+    assert of(found["kafka_server_replicamanager_partitionswithlatetransactionscount"]) == 3
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = parsed(Reading(dirs=(BAD,)))
     for name in ("probe_seconds", "total_bytes", "usable_bytes"):

@@ -92,7 +92,9 @@ class Place:
     def now_ms(self) -> int:
         return self.cluster.now_ms
 
-    def produce(self, sequence: int, *, version: int = 11, epoch: int = 0, pid: int = PID) -> None:
+    def produce(
+        self, sequence: int, *, version: int = 11, epoch: int = 0, pid: int = PID, coordinated_in: int | None = None
+    ) -> None:
         data = encode_batch(
             [Record(0, self.cluster.now_ms, None, b"v")], producer_id=pid, producer_epoch=epoch,
             base_sequence=sequence, transactional=True,
@@ -100,7 +102,7 @@ class Place:
         self.appends.append(
             TxnBatch(
                 TP, memoryview(data), parse_header(data), "tx", version, -1, 1000,
-                lambda result: self.results.append((sequence, result)),
+                lambda result: self.results.append((sequence, result)), coordinated_in,
             )
         )  # fmt: skip
 
@@ -148,6 +150,29 @@ def test_the_first_batch_is_asked_about_and_nothing_overtakes_it(tmp_path: Path)
         place.produce(4)
         await until(lambda: len(place.results) == 5)
         assert place.asked == 2, "another transaction"
+
+    run(tmp_path, check)
+
+
+def test_what_coordinators_write_has_no_sequences_and_is_of_their_leadership(tmp_path: Path) -> None:
+    async def check(place: Place) -> None:
+        epoch = place.replicas.leader_epoch(TP)
+        for _ in range(3):
+            place.produce(0, coordinated_in=epoch)
+            await until(lambda: place.results)
+            assert place.results.pop()[1].error is None
+        assert place.replicas.partitions[TP].log.view.end_offset == 3, "none is taken for another"
+        place.end()
+        place.coordinator.holds = True
+        place.produce(0, coordinated_in=epoch)
+        await until(lambda: place.asked == 2)
+        place.cluster.change(leader_epoch=7)
+        place.cluster.broadcast()
+        place.cluster.settle()
+        place.coordinator.say()
+        await until(lambda: place.results)
+        assert place.said == [(0, 6)]
+        assert place.asked == 3, "asked again, as another leader may have ended it"
 
     run(tmp_path, check)
 
@@ -226,6 +251,22 @@ def test_a_marker_between_question_and_append_has_it_asked_again(tmp_path: Path)
         await until(lambda: place.results)
         assert (place.said, place.asked) == ([(0, 48)], 2)
         assert place.replicas.last_stable_offset(TP) == 1, "nothing is open"
+
+    run(tmp_path, check)
+
+
+def test_another_leader_may_have_ended_it_meanwhile(tmp_path: Path) -> None:
+    async def check(place: Place) -> None:
+        place.coordinator.holds = True
+        place.coordinator.codes = [0, 48]
+        place.produce(0)
+        await until(lambda: place.asked == 1)
+        place.cluster.change(leader_epoch=7)
+        place.cluster.broadcast()
+        place.cluster.settle()
+        place.coordinator.say()
+        await until(lambda: place.results)
+        assert (place.said, place.asked) == ([(0, 48)], 2)
 
     run(tmp_path, check)
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.controller import broadcast, events
 from holdfast.controller.controller import Controller
-from holdfast.controller.feature_events import FeatureUpdate, UpdateFeatures
+from holdfast.controller.feature_events import FeatureUpdate, UpdateFeatures, UpgradeType
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import NoOpRecord, PartitionChangeRecord, RecoveryState
@@ -66,11 +66,12 @@ def through_bytes(request: Any) -> Any:
 
 
 def test_requests_are_what_the_codec_reads(cluster: Cluster) -> None:
+    epoch = cluster.image.brokers[3].epoch
     deltas = [
         cluster.create("t", (1, 2), (2, 3), **{"retention.ms": "5"}),
         cluster.ask(events.AlterConfigs(changes=(events.ConfigChange(
             resource_type=4, resource_name="2", values=(("log.retention.ms", "7"),)),)))[1],
-        cluster.ask(events.BrokerConnectionLost(broker_id=3, broker_epoch=5, refused=True))[1],
+        cluster.ask(events.BrokerConnectionLost(broker_id=3, broker_epoch=epoch, refused=True))[1],
     ]  # fmt: skip
     requests = [request for delta in deltas for told in cluster.told(delta).values() for request in told]
     requests += broadcast.full_state_requests(cluster.image, 2, {}, 1, 5)
@@ -84,8 +85,9 @@ def test_requests_are_what_the_codec_reads(cluster: Cluster) -> None:
 
 
 def test_every_broker_is_told_which_features_are_in_force(cluster: Cluster) -> None:
-    assert all(r.features == () for r in cluster.told(cluster.create("t", (1, 2)))[3])
-    update = FeatureUpdate(name=TRANSACTION_VERSION, level=1)
+    told = cluster.told(cluster.create("t", (1, 2)))[3]
+    assert [[(f.name, f.level) for f in r.features] for r in told] == [[(TRANSACTION_VERSION, 2)]] * len(told)
+    update = FeatureUpdate(name=TRANSACTION_VERSION, level=1, upgrade_type=UpgradeType.SAFE_DOWNGRADE)
     _, delta = cluster.ask(UpdateFeatures(updates=(update,)))
     cache = MetadataCache()
     for broker in (1, 2, 3):

@@ -53,7 +53,7 @@ class Wire:
         names = {
             COMMIT: "offset_commit", FETCH: "offset_fetch", JOIN: "join_group", BEAT: "heartbeat",
             LEAVE: "leave_group", SYNC: "sync_group", DESCRIBE: "describe_groups", LIST: "list_groups",
-            DELETE: "delete_groups", OFFSET_DELETE: "offset_delete",
+            DELETE: "delete_groups", OFFSET_DELETE: "offset_delete", 28: "txn_offset_commit",
         }  # fmt: skip
         name = f"handle_{names[key]}"
         handler = next(getattr(m, name) for m in (groups, group_offsets, txn_offsets) if hasattr(m, name))

@@ -238,8 +238,8 @@ def test_a_cleaned_log_opens_again(compacted, open_log, read_all):
 def test_an_order_survives_its_way():
     order = CleaningOrder(
         path="/d/t-0", sources=[(0, 10), (5, 20)], end=9, aborted=[], first_dirty=5,
-        producers={7: (3, 1), 8: (None, 2)}, now_ms=1, delete_retention_ms=2, segment_bytes=3, segment_index_bytes=4, index_interval_bytes=5, most_keys=6,
-        read_bytes=7,
+        producers={7: (3, 1), 8: (None, 2)}, now_ms=1, delete_retention_ms=2, segment_bytes=3, segment_index_bytes=4,
+        index_interval_bytes=5, most_keys=6, read_bytes=7,
     )  # fmt: skip
     assert CleaningOrder.decode(order.encode()) == order
 

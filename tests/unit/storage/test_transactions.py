@@ -94,6 +94,14 @@ def test_deleted_records_do_not_hold_readers_up(open_log, batch):
     assert (stable(log), log.view.start_offset) == (1, 1)
 
 
+def test_a_transaction_that_nobody_ends_is_late(open_log, batch):
+    log = open_log()
+    write(log, batch, 1, 0)
+    assert (log.producers.is_late(NOW_MS), log.producers.is_late(NOW_MS + 1)) == (False, True)
+    end(log, 1, False)
+    assert not log.producers.is_late(NOW_MS + 1)
+
+
 def test_the_epoch_is_looked_at_first(open_log, batch):
     """KAFKA-19690: a fenced producer hears that it is, not that it has no transaction."""
     log = open_log()

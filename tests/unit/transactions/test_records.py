@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,33 @@ def test_what_is_written_is_read(name: str, transaction: Transaction) -> None:
     if transaction.state is TransactionState.EMPTY:
         transaction = _without_partitions(transaction)
     value = encode_value(transaction, compact=True)
-    assert decode_record(encode_key(name), value) == StoredTransaction(name, transaction)
+    found = decode_record(encode_key(name), value)
+    assert found is not None
+    assert StoredTransaction(name, replace(found.transaction, last_epoch=None)) == StoredTransaction(name, transaction)
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "epoch", "previous", "last"),
+    [
+        (TransactionState.COMPLETE_ABORT, 2, 4, 7, 3),
+        (TransactionState.PREPARE_COMMIT, 2, 2**15 - 1, 7, 2**15 - 2),
+        (TransactionState.COMPLETE_COMMIT, 2, 0, 6, 2**15 - 2),
+        (TransactionState.COMPLETE_COMMIT, 2, 0, 7, None),
+        (TransactionState.COMPLETE_ABORT, 1, 4, 7, None),
+        (TransactionState.EMPTY, 2, 4, 7, None),
+        (TransactionState.ONGOING, 2, 4, 7, None),
+    ],
+)
+def test_the_epoch_before_an_end_that_raised_it_is_known(
+    state: TransactionState, version: int, epoch: int, previous: int, last: int | None
+) -> None:
+    written = Transaction(
+        producer_id=7, previous_producer_id=previous, epoch=epoch, timeout_ms=1, state=state, update_ms=1,
+        version=version,
+    )  # fmt: skip
+    found = decode_record(encode_key("tx"), encode_value(written, compact=True))
+    assert found is not None
+    assert found.transaction.last_epoch == last
 
 
 def _without_partitions(t: Transaction) -> Transaction:

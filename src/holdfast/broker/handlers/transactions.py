@@ -6,15 +6,16 @@ AddPartitionsToTxn (24) 0-5, AddOffsetsToTxn (25) 0-4, EndTxn (26) 0-5, Describe
 AddPartitionsToTxn to version 3 is a client's, of one transaction; from 4 on it is of brokers (KIP-890), of many, which
 add for clients of transaction version 2 or only ask. EndTxn from version 5 on is of transaction version 2. Clients that
 do not know PRODUCER_FENCED are told INVALID_PRODUCER_EPOCH, as by Kafka. A transaction that is still being ended holds
-up the next one of the same id for a moment: what is added then is tried again here, for PATIENCE_S, before the client
-is told CONCURRENT_TRANSACTIONS and loses its back-off.
+up the next one of the same id for a moment: what is added then waits here for its end, for PATIENCE_S, before its
+client is told CONCURRENT_TRANSACTIONS and loses its back-off.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
@@ -120,11 +121,19 @@ async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
     def ask(reply: AddReply) -> None:
         coordinator_of(ctx).add_partitions(asked, ctx.now_ms, reply)
 
+    def wait(wake: Callable[[None], None]) -> None:
+        coordinator_of(ctx).when_settled(asked.transactional_id, ctx.now_ms, lambda: wake(None))
+
+    pause_s = 0.0
     while True:
         told: HoldfastError | None = await answered(ask)
         if not isinstance(told, ConcurrentTransactionsError) or loop.time() >= until_s:
             return told
-        await asyncio.sleep(RETRY_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until_s):
+                await answered(wait)
+        await asyncio.sleep(pause_s)  # too many wait already, or another was quicker
+        pause_s = RETRY_S
 
 
 def _partitions(topics: Iterable[Any]) -> frozenset[TopicPartition]:
