@@ -4,8 +4,8 @@
 
 One broker of that release is written to by a stock client: a compacted topic of small segments with a transaction that
 was committed, one that was aborted and one that stays open, offsets of groups within them, a tombstone. Its batches and
-``.txnindex`` files are copied, Kafka's cleaner runs over it, and the broker is stopped. Each log becomes a file of JSON,
-of the form of the recordings beside it.
+``.txnindex`` files are copied, Kafka's cleaner runs over it, and the broker is stopped. Each log becomes a file of
+JSON, of the form of the recordings beside it.
 """
 
 from __future__ import annotations

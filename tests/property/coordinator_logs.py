@@ -99,11 +99,9 @@ TRANSACTION = st.builds(
     update_ms=st.integers(1, 9), version=st.integers(0, 2), previous_producer_id=st.none() | st.just(4),
     next_producer_id=st.none() | st.just(5), last_epoch=st.none(),
 )  # fmt: skip
+STATE = TRANSACTION.map(lambda t: encode_value(t, compact=bool(t.version)))
 CHANGES = st.lists(
-    st.tuples(
-        st.sampled_from(IDS).map(encode_key), st.none() | TRANSACTION.map(lambda t: encode_value(t, compact=bool(t.version)))
-    ),
-    min_size=1, max_size=2,
+    st.tuples(st.sampled_from(IDS).map(encode_key), st.none() | STATE), min_size=1, max_size=2
 ).map(tuple)  # fmt: skip
 TRANSACTION_LOG = st.builds(Batch, CHANGES, producer=st.none(), codec=CODECS)
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from holdfast.coordinators.replay import KeyedReplay
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
-from holdfast.records.batch import iter_headers, parse_header
+from holdfast.records.batch import parse_header
 from holdfast.storage.cleaning_filter import emptied
 from holdfast.storage.cleaning_plan import CleanerSettings
 from holdfast.storage.files import OsFiles

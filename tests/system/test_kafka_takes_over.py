@@ -1,4 +1,4 @@
-"""Apache Kafka takes over the partitions of a stopped broker of ours: it serves them, ends what was open and goes on."""
+"""Apache Kafka takes over the partitions of a stopped broker of ours: serves them, ends what was open and goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def end_of(files: dict[str, bytes]) -> int:
 def taken_over(written: Written, tmp_path: Path) -> Iterator[kafka.Peer]:
     """A broker of Kafka 4.3.0 with our partitions in its directory."""
     settings = [f"{key}={value}" for key, value in SETTINGS.items()]
-    peer = kafka.Peer(jars=kafka.fetch(), data_dir=tmp_path, brokers=1, log_dirs=1, port=free_port(1), settings=settings)
+    peer = kafka.Peer(
+        jars=kafka.fetch(), data_dir=tmp_path, brokers=1, log_dirs=1, port=free_port(1), settings=settings
+    )
     try:
         peer.format()
         peer.start_missing()

@@ -259,7 +259,7 @@ class CoordinatorLoad:
             else:
                 self._over = True
                 took_s = self._broker.platform.monotonic_s() - self._began_s
-                log.info("%s is read: %d bytes in %.1f s", self._tp, self._bytes, took_s)
+                log.info("%s is read: %d bytes in %.2f s", self._tp, self._bytes, took_s)
                 self._ready()
 
         self._log.dir.background.submit(lambda: replay.pieces(NAMES_PER_PIECE), came)

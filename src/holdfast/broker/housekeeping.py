@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from holdfast.broker.topic_creation import OF_COORDINATORS
+
 if TYPE_CHECKING:
     from holdfast.broker.cleaner import LogCleaner
     from holdfast.broker.disks import Disks
@@ -108,7 +110,7 @@ class Housekeeping:
 
     def _often(self) -> None:
         logs, now_ms = self._broker.logs, self._broker.now_ms()
-        logs.upkeep.roll_due(now_ms)
+        logs.upkeep.roll_due(now_ms, OF_COORDINATORS)
         logs.upkeep.flush_due(now_ms)
         logs.upkeep.write_indexes()
         logs.upkeep.purge(now_ms)

@@ -32,7 +32,7 @@ class _Keys(NamedTuple):
     min_isr: str | None = None
 
 
-_OF_COORDINATORS: Final = {
+OF_COORDINATORS: Final = {
     "__consumer_offsets": _Keys(
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
@@ -97,7 +97,7 @@ class TopicCreation:
 
     def _topic(self, name: str) -> dict[str, Any]:
         config = self._broker.config
-        keys = _OF_COORDINATORS.get(name)
+        keys = OF_COORDINATORS.get(name)
         if keys is None:
             return {"name": name, "num_partitions": -1, "replication_factor": -1}
         # Kafka waits for so many brokers as the factor says; a small cluster gets what it can hold.

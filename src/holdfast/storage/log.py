@@ -144,13 +144,14 @@ class Log(GrowingLog):
 
     # -- roll, flush, close --------------------------------------------------------------------------------
 
-    def roll_if_due(self, now_ms: TimestampMs) -> bool:
-        """Begin a new segment if the active one is older than segment.ms by the clock."""
+    def roll_if_due(self, now_ms: TimestampMs, most: int | None = None) -> bool:
+        """Begin a new segment if the active one is older than segment.ms by the clock, or has ``most`` bytes."""
         active = self._segments.active
         if not active.size:
             return False
         with self.guard():
-            if not is_old(active, self.config, self.topic_partition, now_ms, now_ms):
+            is_full = most is not None and active.size >= most
+            if not is_full and not is_old(active, self.config, self.topic_partition, now_ms, now_ms):
                 return False
             self._roll(self.view.end_offset, now_ms)
         self._publish(self.view.start_offset, self.view.end_offset)

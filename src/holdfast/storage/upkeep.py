@@ -6,9 +6,9 @@ other from its turn.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.model.errors import HoldfastError, StorageError
 from holdfast.model.types import TimestampMs, TopicPartition
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 
 _LOGS_PER_JOB = 100
 """Logs that one piece of work looks at: appends to the dir wait for no more than that."""
+
+STATE_SEGMENT_BYTES: Final = 8 << 20
+"""Of a coordinator's log: some 60,000 commits, of which each takes a microsecond to load."""
 
 
 class Kept(Protocol):
@@ -89,9 +92,16 @@ class Upkeep:
 
         queue.submit(partial(each.sync_batches, segments), synced)
 
-    def roll_due(self, now_ms: TimestampMs) -> None:
-        """Begin new segments in logs whose active one is too old by the clock."""
-        self._for_each_log(lambda each: each.roll_if_due(now_ms))
+    def roll_due(self, now_ms: TimestampMs, state_topics: Collection[str] = ()) -> None:
+        """Begin new segments in logs whose active one is too old by the clock. ``state_topics``: their partitions are
+        read to the end by whoever comes to lead them, and no cleaning touches an active segment: where they are
+        compacted, it does not become larger than what is read in a moment."""
+
+        def roll(each: Log) -> None:
+            is_state = each.topic_partition.topic in state_topics and each.config.compact
+            each.roll_if_due(now_ms, STATE_SEGMENT_BYTES if is_state else None)
+
+        self._for_each_log(roll)
 
     def write_indexes(self) -> None:
         """Bring the index files of active segments up to date, for those who look at them."""

@@ -46,7 +46,9 @@ def open_left(log_dir, name, files: dict[str, bytes], *, clean=True, **options) 
     for file, data in files.items():
         (path / file).write_bytes(data)
     topic, _, partition = name.rpartition("-")
-    log = Log.open(log_dir, TopicPartition(topic, int(partition)), None, COMPACT, clean_shutdown=clean, now_ms=0, **options)
+    log = Log.open(
+        log_dir, TopicPartition(topic, int(partition)), None, COMPACT, clean_shutdown=clean, now_ms=0, **options
+    )
     log.assign_epoch(0)
     return log
 
