@@ -32,7 +32,7 @@ EPOCH = "/controller_epoch"
 STATE = "/brokers/topics/*/state"
 BY_BROKERS = "written by a broker there; here by the controller, and all that it writes is checked (H-08)"
 NO_QUOTAS = "not built: quotas of users and clients, and SCRAM"
-OTHER_KEY = "log.cleaner.threads is not taken here; another key is set instead"
+OTHER_KEY = "another key is set here than was when Kafka was recorded"
 ONE_RECORD = "the end of a reassignment is one record: no crash is between its steps (R-43)"
 ALL_AT_ONCE = "partitions that are done in one commit leave the request together: no rest of it is written"
 NO_REORDER_EPOCH = "a reassignment that only orders replicas anew is no new leadership: no leader epoch begins"
@@ -41,8 +41,11 @@ RESIGNS = "a controller that stops gives its claim back, one whose port refuses 
 REMOVES = "the controller removes the node of a broker that it gave up: it need not wait for its own old session"
 WHO_LEADS = "which partitions lose a leader or an ISR's member depends on where they were then; types are compared"
 NO_NEW_REPLICA = "another target among the same replicas: nobody comes or goes, so no leader epoch begins"
+FEATURES = "a new cluster begins with transaction.version 2, written by its first controller; 3.9.1 has no such feature"
 
 TABLE = [
+    # -- features
+    Row("a_00*", "/feature", "*", "*", "*", FEATURES),
     # -- checks
     Row("*", "/brokers/topics/*", "(check)", "*nothing*", EPOCH, BY_BROKERS),
     Row("*", "/config/*", "(check)", "*nothing*", EPOCH, BY_BROKERS),
