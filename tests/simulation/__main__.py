@@ -128,14 +128,16 @@ def main() -> int:
     parser.add_argument("--planted", choices=sorted(PLANTED), help="with this bug put back")
     parser.add_argument("--whole", action="store_true", help="do not look for fewer faults by which a run fails too")
     parser.add_argument("--store", choices=sorted(STORES), help="where the metadata is; embedded when not given")
-    parser.add_argument("--transactions", action="store_true", help="with transactions and compaction in every run")
+    parser.add_argument(
+        "--transactions", action=argparse.BooleanOptionalAction, help="with transactions and compaction in every run"
+    )
     options = parser.parse_args()
     options.store = options.store or ("zookeeper" if options.planted in ON_ENSEMBLE else "embedded")
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets of strings is part of a run
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
                   {**os.environ, "PYTHONHASHSEED": "0"})  # fmt: skip
     console = Console()
-    with_txn = options.transactions or options.planted in OF_TRANSACTIONS or None
+    with_txn = True if options.planted in OF_TRANSACTIONS else options.transactions
     job = Job(options.duration, options.planted, options.store, with_txn)
     if options.seed is not None:
         return one(console, options, job)
