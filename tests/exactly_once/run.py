@@ -7,12 +7,13 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from holdfast.testing import Cluster
+from holdfast.testing import Cluster, wait_for
 from tests.exactly_once.clients import ROOT, commands
 from tests.exactly_once.judge import OUTPUTS, Blow, longest_after, wrongs
 from tests.exactly_once.ledger import Feed, Watch
@@ -178,12 +179,12 @@ class Run:
         self.blows.append(Blow(kind=kind, at_s=now_s, what=what))
 
     def _wait(self, feed: Feed, watch: Watch) -> None:
-        limit_s = time.monotonic() + END_S
-        while time.monotonic() < limit_s:
+        def all_out() -> bool:
             self._members.keep()
-            if all(len(watch.seen[topic]) >= len(feed.acked) for topic in OUTPUTS):
-                return
-            time.sleep(0.1)
+            return all(len(watch.seen[topic]) >= len(feed.acked) for topic in OUTPUTS)
+
+        with suppress(TimeoutError):  # the judge says what is missing
+            wait_for(all_out, "every input in both outputs", timeout_s=END_S, interval_s=0.1)
 
 
 def _make_topics(bootstrap: str, copies: int) -> None:

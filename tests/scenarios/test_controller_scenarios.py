@@ -10,7 +10,6 @@ then read in review. Every step also checks the invariants of the image, and tha
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from holdfast.model.fates import ALL_KEPT, LogEnd, ReplicaFate, ReplicaFates
 from holdfast.model.features import REGISTERED, TRANSACTION_VERSION
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
-from tests.scenarios.texts import parse
+from tests.scenarios.texts import check_file
 
 FILES = sorted((Path(__file__).parent / "controller").glob("*.txt"))
 CANDIDATE = Candidate(broker_id=1, host="host-1", port=9001)
@@ -463,17 +462,7 @@ def where(text: str) -> TopicPartition:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    scenario = Scenario()
-    actual: list[str] = []
-    text = path.read_text()
-    for comments, command, _ in parse(text):
-        actual += comments
-        if command is not None:
-            actual += [command, "----", *scenario.run(command), ""]
-    result = "\n".join(actual).rstrip("\n") + "\n"
-    if os.environ.get("HOLDFAST_REWRITE"):
-        path.write_text(result)
-    assert result == text
+    check_file(path, Scenario().run)
 
 
 def test_there_are_scenarios() -> None:

@@ -11,7 +11,6 @@ checked that what is served is what a replay of the log says.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,7 +28,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.records.batch import parse_header
 from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.records.record import decode_batch
-from tests.scenarios.texts import parse
+from tests.scenarios.texts import check_file
 
 FILES = sorted((Path(__file__).parent / "coordinators").glob("*.txt"))
 Done = Callable[[HoldfastError | None], None]
@@ -232,17 +231,7 @@ def stand(group: Group) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    scenario = Scenario()
-    actual: list[str] = []
-    text = path.read_text()
-    for comments, command, _ in parse(text):
-        actual += comments
-        if command is not None:
-            actual += [command, "----", *scenario.run(command), ""]
-    result = "\n".join(actual).rstrip("\n") + "\n"
-    if os.environ.get("HOLDFAST_REWRITE"):
-        path.write_text(result)
-    assert result == text
+    check_file(path, Scenario().run)
 
 
 def test_there_are_scenarios() -> None:

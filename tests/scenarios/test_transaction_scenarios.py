@@ -12,7 +12,6 @@ checked that what is in force is what the durable log says.
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +33,7 @@ from holdfast.transactions.types import (
     Producer,
     Transaction,
 )
-from tests.scenarios.texts import parse
+from tests.scenarios.texts import check_file
 
 FILES = sorted((Path(__file__).parent / "transactions").glob("*.txt"))
 
@@ -293,17 +292,7 @@ def varint(value: int) -> bytes:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario(path: Path) -> None:
-    scenario = Scenario()
-    actual: list[str] = []
-    text = path.read_text()
-    for comments, command, _ in parse(text):
-        actual += comments
-        if command is not None:
-            actual += [command, "----", *scenario.run(command), ""]
-    result = "\n".join(actual).rstrip("\n") + "\n"
-    if os.environ.get("HOLDFAST_REWRITE"):
-        path.write_text(result)
-    assert result == text
+    check_file(path, Scenario().run)
 
 
 def test_there_are_scenarios() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 
 def parse(text: str) -> Iterator[tuple[list[str], str | None, list[str]]]:
@@ -22,3 +24,17 @@ def parse(text: str) -> Iterator[tuple[list[str], str | None, list[str]]]:
         yield comments, line, output
         comments = []
     yield comments, None, []
+
+
+def check_file(path: Path, run: Callable[[str], Iterable[str]]) -> None:
+    """Every command of the file says what stands below it. With HOLDFAST_REWRITE that is written there first."""
+    actual: list[str] = []
+    text = path.read_text()
+    for comments, command, _ in parse(text):
+        actual += comments
+        if command is not None:
+            actual += [command, "----", *run(command), ""]
+    result = "\n".join(actual).rstrip("\n") + "\n"
+    if os.environ.get("HOLDFAST_REWRITE"):
+        path.write_text(result)
+    assert result == text
