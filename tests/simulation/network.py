@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast.protocol.framing import decode_request, parse_request_header
 from tests.simulation.loop import PROCESS, SimLoop
 
 OUTSIDE = contextvars.Context()
@@ -26,7 +27,8 @@ GHOST_LINGERS_S = 2.0
 _COUNT_AGAIN = {8: 99, 22: 99, 24: 3, 25: 99, 26: 4, 28: 4}
 """API keys of requests that mean something new when they come once more, as in Kafka, up to which version: commits of
 offsets, a new instance of a transactional id, and what is of the present transaction, whichever that is, where all have
-the same epoch (before KIP-890)."""
+the same epoch (before KIP-890). Markers of such transactions do, too: ``_ends_any``."""
+_WRITE_TXN_MARKERS = 27
 
 
 class Network:
@@ -467,4 +469,13 @@ class Listener:
 def _counts_again(request: bytes) -> bool:
     """Whether a request that comes once more, later, is no mere repetition."""
     key, version = int.from_bytes(request[4:6], "big"), int.from_bytes(request[6:8], "big")
+    if key == _WRITE_TXN_MARKERS:
+        return _ends_any(request, version)
     return version <= _COUNT_AGAIN.get(key, -1)
+
+
+def _ends_any(request: bytes, version: int) -> bool:
+    """Whether one of these markers ends whatever transaction its producer has open by then."""
+    frame = memoryview(request)[4:]
+    body = decode_request(_WRITE_TXN_MARKERS, version, frame[parse_request_header(frame).body_offset :])
+    return any(getattr(marker, "transaction_version", 0) < 2 for marker in body.markers)

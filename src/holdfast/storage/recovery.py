@@ -115,6 +115,9 @@ def load_parts(
     fit_epochs(epochs, segments, seen.headers, first_base, start_offset, end_offset, clean=clean)
     producers, snapshot = load_producers(files, path, names, segments, end_offset, first_base, seen)
     active = segments[-1]
+    for segment in segments[first_checked:-1]:  # their other index files are written
+        if segment.index_is_behind():
+            segment.write_indexes(preallocate=None)
     if active.aborts is None:  # appends count on it
         found = read(files, active.path(TXN_INDEX), active.base_offset, end_offset)
         active.aborts = rebuild_aborts(files, path, segments, active) if found is None else found

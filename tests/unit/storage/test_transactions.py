@@ -264,6 +264,19 @@ def test_a_crash_costs_nothing(rolled, open_log, recovery_point):
     assert sum(map(len, files.values())) == 34 * len(expected)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_recovery_finds_in_rolled_segments_is_written(rolled, open_log, clean):
+    """The simulation found it (seed 1509031506): the next clean start knew nothing of those transactions."""
+    expected = [found for start in range(0, 60, 4) for found in aborted(rolled, start, start + 4)]
+    rolled.close(clean=False)
+    for path in Path(rolled.path).glob("*.txnindex"):
+        path.unlink()
+    recovered = open_log(recovery_point=0, segment_bytes=800)
+    recovered.close(clean=clean, sync=False)
+    again = open_log(clean=clean, recovery_point=60, segment_bytes=800)
+    assert [found for start in range(0, 60, 4) for found in aborted(again, start, start + 4)] == expected
+
+
 def test_retention_takes_the_index_with_its_segment(rolled):
     rolled.delete_records_before(40)
     rolled.delete_old_segments(NOW_MS, 60)
