@@ -45,6 +45,17 @@ def test_free_ports_are_neighbours_that_nobody_listens_on() -> None:
             probe.bind(("127.0.0.1", port))
 
 
+def test_no_other_process_gets_the_ports_of_this_one() -> None:
+    """Not even while nobody listens on them: a cluster that is started again finds its ports free."""
+    code = "from holdfast.testing import free_port; print(*(free_port(3) for _ in range(200)))"
+    mine = {free_port(3) + i for _ in range(200) for i in range(3)}
+    others = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    theirs = {int(first) + i for first in others.stdout.split() for i in range(3)}
+    assert not mine & theirs
+    with pytest.raises(ValueError, match="count=101: expected 1 to 100"):
+        free_port(101)
+
+
 def up(body: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; {body}"]
 
