@@ -33,6 +33,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i8, i32, i32Timedelta, i64
 
 from holdfast.coordinators.partitioning import partition_for
+from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.testing import ClusterView, wait_for
 from tests.chaos.brokers import Brokers
 from tests.chaos.producers import EAGER, QUIET
@@ -43,7 +44,6 @@ pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own
 TIMEOUT_S = 60
 SETTINGS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
 NOT_LEADER, OUT_OF_RANGE, NOT_COORDINATOR = 6, 1, 16
-OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @pytest.fixture

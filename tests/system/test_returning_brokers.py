@@ -243,3 +243,24 @@ def test_R_15_the_high_watermark_is_checkpointed_in_every_directory(
         return True
 
     wait_for(checkpointed, "the high watermarks on disk", timeout_s=TIMEOUT_S)
+
+
+def test_coordinators_topics_made_while_a_broker_is_down_have_their_replicas_when_it_is_back() -> None:
+    """With two replicas of three, all in sync that there have to be, they would stop with the next broker that dies."""
+    settings = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+    with Cluster(brokers=3, settings=settings) as cluster:
+        cluster.kill(1)
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        wait_for(lambda: len(admin.list_topics(timeout=5).brokers) == 2, "the death of broker 1", timeout_s=TIMEOUT_S)
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": cluster.bootstrap, "transactional.id": "late", "log_level": 0}
+        )
+        producer.init_transactions(TIMEOUT_S)
+        group = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "late", "log_level": 0})
+        group.committed([confluent_kafka.TopicPartition("late", 0)], TIMEOUT_S)
+        group.close()
+        cluster.revive()
+        cluster.wait_in_sync(["__consumer_offsets", "__transaction_state"])
+        topics = admin.list_topics(timeout=5).topics
+        found = [sorted(p.isrs) for topic in topics.values() for p in topic.partitions.values()]
+        assert found == [[1, 2, 3]] * 4

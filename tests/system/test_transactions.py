@@ -183,3 +183,23 @@ def test_the_coordinator_is_killed_between_transactions_and_in_them(topic: str) 
             cluster.wait_in_sync()
         assert read(cluster, topic, 3, len(committed)) == sorted(committed)
         assert committed, "no round was committed"
+
+
+def test_offsets_are_committed_while_partitions_are_added(cluster: Cluster) -> None:
+    """librdkafka asks for both at once, and comes back after half a second when one is refused for the other."""
+    create(cluster, "at-once", [[1, 2, 3]])
+    producer = producing(cluster, "at-once")
+    group = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "at-once", **QUIET})
+    took = []
+    for offset in range(20):
+        producer.begin_transaction()
+        write(producer, "at-once", ["x"])
+        began = time.monotonic()
+        at = confluent_kafka.TopicPartition("at-once", 0, offset)
+        producer.send_offsets_to_transaction([at], group.consumer_group_metadata(), TIMEOUT_S)
+        took.append(time.monotonic() - began)
+        producer.commit_transaction(TIMEOUT_S)
+    assert sum(each > 0.45 for each in took) <= 2, took
+    [committed] = group.committed([confluent_kafka.TopicPartition("at-once", 0)], TIMEOUT_S)
+    assert committed.offset == 19
+    group.close()

@@ -9,10 +9,11 @@ from uuid import UUID
 from holdfast.broker.coordinator_host import CoordinatorHost, Coordinators, CoordinatorsHost
 from holdfast.broker.transactional_appends import ABORTABLE_VERSION, ADDS_VERSION, TransactionalAppends, TxnBatch
 from holdfast.coordinators.journal import CoordinatorLog
-from holdfast.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.types import OffsetsTransaction
 from holdfast.model.errors import HoldfastError
+from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import parse_header
 from holdfast.replication.types import ProduceResult

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from holdfast.broker.entity import build
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, InvalidReplicationFactorError
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
 
@@ -80,28 +80,50 @@ class TopicCreation:
         task.add_done_callback(self._tasks.discard)
 
     async def _create(self, names: list[str]) -> None:
-        request = build(
-            request_type(ApiKey.CREATE_TOPICS, CREATE_VERSION),
-            {"topics": [self._topic(n) for n in names], "timeout": 5000, "validate_only": False},
-        )
         try:
-            answer = await self._broker.ask_controller(ApiKey.CREATE_TOPICS, CREATE_VERSION, request, CREATE_TIMEOUT_S)
-            for topic in answer.topics:
-                error = error_of(int(topic.error_code), topic.error_message or "")
-                if error is not None:
-                    log.info("topic %s was not made: %s", topic.name, error)
+            too_few = await self._ask([self._topic(name) for name in names])
+            fewer = self._copies_now()
+            if too_few and fewer is not None:
+                await self._ask([self._topic(name, fewer) for name in too_few])
         except HoldfastError as e:
             log.warning("topics %s were not made: %s", ", ".join(names), e)
         finally:
             self._under_way.difference_update(names)
 
-    def _topic(self, name: str) -> dict[str, Any]:
+    async def _ask(self, topics: list[dict[str, Any]]) -> list[str]:
+        """Have them made. Those of coordinators for which the cluster has too few brokers."""
+        request = build(
+            request_type(ApiKey.CREATE_TOPICS, CREATE_VERSION),
+            {"topics": topics, "timeout": 5000, "validate_only": False},
+        )
+        answer = await self._broker.ask_controller(ApiKey.CREATE_TOPICS, CREATE_VERSION, request, CREATE_TIMEOUT_S)
+        too_few = []
+        for topic in answer.topics:
+            error = error_of(int(topic.error_code), topic.error_message or "")
+            if isinstance(error, InvalidReplicationFactorError) and topic.name in OF_COORDINATORS:
+                too_few.append(str(topic.name))
+            if error is not None:
+                log.info("topic %s was not made: %s", topic.name, error)
+        return too_few
+
+    def _copies_now(self) -> int | None:
+        """How many replicas the cluster can hold; None while a broker that has some is down. A topic that is made then
+        would keep the smaller number for good, and stop with the next broker that dies."""
+        metadata = self._broker.metadata
+        alive = set(metadata.brokers)
+        for partitions in metadata.topics.values():
+            for info in partitions.values():
+                if not alive.issuperset(info.replicas):
+                    return None
+        return max(1, len(alive))
+
+    def _topic(self, name: str, most: int | None = None) -> dict[str, Any]:
         config = self._broker.config
         keys = OF_COORDINATORS.get(name)
         if keys is None:
             return {"name": name, "num_partitions": -1, "replication_factor": -1}
         # Kafka waits for so many brokers as the factor says; a small cluster gets what it can hold.
-        factor = min(config.int(keys.factor), max(1, len(self._broker.metadata.brokers)))
+        factor = config.int(keys.factor) if most is None else min(config.int(keys.factor), most)
         configs = {"cleanup.policy": "compact", "segment.bytes": str(config.int(keys.segment)), **keys.configs}
         if keys.min_isr is not None:
             configs["min.insync.replicas"] = str(config.int(keys.min_isr))

@@ -28,7 +28,12 @@ from holdfast.model.errors import (
     ProducerFencedError,
     UnknownServerError,
 )
-from holdfast.model.group_errors import CoordinatorNotAvailableError
+from holdfast.model.group_errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+from holdfast.model.internal_topics import TRANSACTIONS_TOPIC
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
@@ -38,15 +43,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 VERSION: Final = 5
 REQUEST_TIMEOUT_S: Final = 5.0
 MAX_WAITING: Final = 10_000
 MAX_TRANSACTIONS: Final = 500
 RETRY_S: Final = 0.02
 """add.partitions.to.txn.retry.backoff.ms"""
-RETRY_MAX_S: Final = 0.1
-"""add.partitions.to.txn.retry.backoff.max.ms"""
+RETRY_MAX_S: Final = 2.0
+"""As long as the markers of the last transaction may take when a leader has just died. Kafka gives up after 0.1 s
+(add.partitions.to.txn.retry.backoff.max.ms), and a client that looks for another leader then (franz-go) does so once in
+5 s."""
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
@@ -66,6 +72,14 @@ class Claim(NamedTuple):
         return self.transactional_id, self.producer_id, self.producer_epoch, not self.adds
 
 
+PASSING: Final = (
+    ConcurrentTransactionsError,
+    NetworkError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
+"""A transaction is being ended, or its coordinator is moving."""
 Answer: TypeAlias = Callable[[HoldfastError | None], None]
 """None: it is. InvalidProducerEpochError, InvalidTxnStateError, TransactionAbortableError: it is not. Errors of
 coordinators, NetworkError and ConcurrentTransactionsError: nobody could say."""
@@ -91,7 +105,7 @@ class TxnVerification:
         until_s = loop.time() + RETRY_MAX_S
 
         def answered(error: HoldfastError | None) -> None:
-            if isinstance(error, ConcurrentTransactionsError) and claim.adds and loop.time() + RETRY_S <= until_s:
+            if isinstance(error, PASSING) and claim.adds and loop.time() + RETRY_S <= until_s:
                 loop.call_later(RETRY_S, self._send, claim, answered)
             else:
                 done(error)

@@ -11,6 +11,11 @@ Without racks, for partition p of n brokers (i = (p + start) mod n leads, k coun
 
 With racks the brokers are listed by taking one of each rack in turn, and a replica goes to the next broker of that
 walk whose rack has no replica yet, until every rack has one. Kafka calls this AdminUtils' assignment.
+
+A topic of a coordinator is made once, when it is first needed. Where fewer brokers are alive by then than its
+partitions have replicas, each live one has a replica and brokers that are down have the rest: they make theirs when
+they are back. (Kafka's KRaft places every topic on fenced brokers too; ours takes live ones for what people make, SPEC
+R-07.)
 """
 
 from collections.abc import Sequence
@@ -36,11 +41,13 @@ def place(
     partitions: int,
     replication_factor: int,
     *,
+    down: Sequence[Place] = (),
     start: int = 0,
     shift: int = 0,
     first_partition: int = 0,
 ) -> list[tuple[BrokerId, ...]]:
-    """Replicas of ``partitions`` new partitions, the first of which has the number ``first_partition``.
+    """Replicas of ``partitions`` new partitions, the first of which has the number ``first_partition``. ``down``:
+    brokers that take what ``brokers`` are too few for.
 
     ``start`` is the place of the broker that leads partition 0, ``shift`` the round that the first of these is
     in. InvalidReplicationFactorError, InvalidPartitionsError.
@@ -55,11 +62,16 @@ def place(
         raise InvalidReplicationFactorError(
             "All brokers are currently fenced, or have all their log directories cordoned."
         )
-    if replication_factor > len(brokers):
+    if replication_factor > len(brokers) + len(down):
         raise InvalidReplicationFactorError(
-            f"The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} "
-            f"broker(s) are registered or some brokers have all their log directories cordoned."
+            f"The target replication factor of {replication_factor} cannot be reached because only "
+            f"{len(brokers) + len(down)} broker(s) are registered or some brokers have all their log directories "
+            "cordoned."
         )
+    if replication_factor > len(brokers):
+        live, rest = (sorted(broker.id for broker in each) for each in (brokers, down))
+        numbers = range(first_partition + start, first_partition + start + partitions)
+        return [_turned(live, p) + _turned(rest, p)[: replication_factor - len(live)] for p in numbers]
     racks = {broker.rack for broker in brokers}
     if None in racks or len(racks) == 1:
         walk = _Walk([broker.id for broker in sorted(brokers, key=lambda b: b.id)], None)
@@ -72,6 +84,11 @@ def place(
             shift += 1
         result.append(walk.replicas((number + start) % len(brokers), shift, replication_factor))
     return result
+
+
+def _turned(ids: list[BrokerId], by: int) -> tuple[BrokerId, ...]:
+    at = by % len(ids)
+    return (*ids[at:], *ids[:at])
 
 
 def alternate_racks(brokers: Sequence[Place]) -> list[BrokerId]:

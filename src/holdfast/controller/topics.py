@@ -50,6 +50,7 @@ from holdfast.model.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId, TimestampMs, TopicId
 
 MAX_NAME_LENGTH: Final = 249
@@ -190,11 +191,12 @@ def _assign(state: ControllerState, topic: NewTopic, budget: int) -> Assignments
             else f"Replication factor {factor} of topic {topic.name}: expected 32767 at most"
         )
     _check_budget(topic.name, partitions, budget)
-    brokers = _placeable(state)
-    count = max(1, len(brokers))
+    alive, down = _placeable(state)
+    count = max(1, len(alive))
     start, shift = state.rng.randrange(count), state.rng.randrange(count)
     try:
-        return place(brokers, partitions, factor, start=start, shift=shift)
+        down = down if topic.name in INTERNAL_TOPICS else []
+        return place(alive, partitions, factor, down=down, start=start, shift=shift)
     except InvalidReplicationFactorError as e:  # Kafka's words for a new topic
         raise InvalidReplicationFactorError(f"Unable to replicate the partition {factor} time(s): {e.message}") from e
 
@@ -204,12 +206,14 @@ def _check_budget(name: str, partitions: int, budget: int) -> None:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 
 
-def _placeable(state: ControllerState) -> list[Place]:
-    return [
-        Place(id=broker.id, rack=broker.rack)
-        for broker in state.image.brokers.values()
-        if broker.may_lead and cordon.takes_replicas(state, broker)
-    ]
+def _placeable(state: ControllerState) -> tuple[list[Place], list[Place]]:
+    """Brokers that take replicas: those that are alive, and those that are down and will be back."""
+    alive: list[Place] = []
+    down: list[Place] = []
+    for broker in state.image.brokers.values():
+        if cordon.takes_replicas(state, broker):
+            (alive if broker.may_lead else down).append(Place(id=broker.id, rack=broker.rack))
+    return alive, down
 
 
 def _explicit(state: ControllerState, topic: NewTopic) -> Assignments:
@@ -302,7 +306,7 @@ def _grow(state: ControllerState, more: MorePartitions) -> Sequence[MetadataReco
         _check_assignments(state, more.assignments, factor)
         return _new_partitions(state, topic.topic_id, more.assignments, present)
     _check_budget(more.name, missing, state.settings.max_partitions_per_request)
-    brokers = _placeable(state)
+    brokers, _ = _placeable(state)
     start = _continued(topic, brokers)
     placed = place(brokers, missing, factor, start=start, shift=start, first_partition=present)
     return _new_partitions(state, topic.topic_id, placed, present)

@@ -46,10 +46,10 @@ from holdfast.model.group_errors import (
     InvalidGroupIdError,
     RebalanceInProgressError,
 )
+from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.model.types import LeaderEpoch, TimestampMs, TopicPartition
 from holdfast.records.batch import Buffer
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _CLASSIC = "classic"
 
 

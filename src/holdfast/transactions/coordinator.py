@@ -22,6 +22,7 @@ from holdfast.model.errors import (
     TransactionalIdNotFoundError,
 )
 from holdfast.model.group_errors import CoordinatorLoadInProgressError
+from holdfast.model.internal_topics import TRANSACTIONS_TOPIC
 from holdfast.model.types import LeaderEpoch, TimestampMs
 from holdfast.transactions.patterns import compiled
 from holdfast.transactions.records import MAX_TEXT, StoredTransaction, decode_record
@@ -43,8 +44,6 @@ from holdfast.transactions.types import (
     TransactionList,
     Verified,
 )
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TransactionCoordinator:

@@ -12,9 +12,10 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.broker.transactional_appends import NOT_ADDED, TransactionalAppends, TxnBatch
-from holdfast.broker.txn_verification import MAX_TRANSACTIONS, TRANSACTIONS_TOPIC, Claim, TxnVerification
+from holdfast.broker.txn_verification import MAX_TRANSACTIONS, Claim, TxnVerification
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError
+from holdfast.model.internal_topics import TRANSACTIONS_TOPIC
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import code_of

@@ -87,6 +87,17 @@ def test_what_cannot_be_placed() -> None:
     assert place(brokers(2), 0, 1) == []
 
 
+def test_brokers_that_are_down_take_what_the_others_are_too_few_for() -> None:
+    down = [Place(id=7), Place(id=8)]
+    assert text(place(brokers(2), 4, 3, down=down)) == "017 108 017 108"
+    assert text(place(brokers(2), 2, 4, down=down, start=1)) == "1087 0178"
+    assert text(place(brokers(2), 2, 2, down=down)) == text(place(brokers(2), 2, 2))
+    with pytest.raises(InvalidReplicationFactorError, match="factor of 5 cannot be reached because only 4 broker"):
+        place(brokers(2), 1, 5, down=down)
+    with pytest.raises(InvalidReplicationFactorError, match="All brokers are currently fenced"):
+        place([], 1, 1, down=down)
+
+
 @given(data=st.data(), n=st.integers(1, 9), partitions=st.integers(0, 40))
 def test_R_06_R_10_replicas_are_distinct_and_leaders_even(data: st.DataObject, n: int, partitions: int) -> None:
     rf = data.draw(st.integers(1, n))

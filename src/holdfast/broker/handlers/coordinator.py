@@ -11,11 +11,10 @@ from typing import Any, Final
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.leaders import is_led_here
 from holdfast.coordinators.partitioning import partition_for
-from holdfast.groups.coordinator import OFFSETS_TOPIC
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
+from holdfast.model.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from holdfast.model.types import TopicPartition
-from holdfast.transactions.coordinator import TRANSACTIONS_TOPIC
 
 GROUP, TRANSACTION = 0, 1
 TOPICS: Final = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}

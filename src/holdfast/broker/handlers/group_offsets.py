@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.leaders import is_led_here
 from holdfast.coordinators.partitioning import partition_for
-from holdfast.groups.coordinator import OFFSETS_TOPIC
 from holdfast.groups.types import (
     CommitRequest,
     CommitResult,
@@ -30,6 +29,7 @@ from holdfast.model.errors import (
     UnstableOffsetCommitError,
 )
 from holdfast.model.group_errors import NotCoordinatorError
+from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.model.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -31,7 +31,6 @@ from holdfast.model.group_errors import GroupIdNotFoundError
 if TYPE_CHECKING:
     pass
 
-OFFSETS_TOPIC = "__consumer_offsets"
 
 _NONE = -1
 """No generation, offset, epoch or retention on the wire."""

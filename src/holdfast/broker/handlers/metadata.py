@@ -27,9 +27,9 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedEndpointTypeError,
 )
+from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NO_AUTHORIZED_OPERATIONS = -(2**31)
 """The request did not ask for them."""

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.handlers.leaders import KnowsLeaders, endpoints, leader_of
-from holdfast.broker.handlers.metadata import INTERNAL_TOPICS
 from holdfast.broker.transactional_appends import TransactionalAppends, TxnBatch
 from holdfast.model.errors import (
     HoldfastError,
@@ -29,6 +28,7 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
 )
+from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response

@@ -13,12 +13,12 @@ from holdfast.broker.handlers.forwarding import reigns
 from holdfast.broker.handlers.metadata import (
     ALL_TOPIC_OPERATIONS,
     FIRST_WITH_LISTENERS,
-    INTERNAL_TOPICS,
     View,
     legal_topic_name,
     partition_fields,
 )
 from holdfast.model.errors import HoldfastError, InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
+from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId
 
 MAX_PARTITIONS = 2000

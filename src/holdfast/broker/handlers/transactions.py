@@ -15,12 +15,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.coordinators.partitioning import partition_for
-from holdfast.groups.coordinator import OFFSETS_TOPIC
 from holdfast.model.errors import (
     ConcurrentTransactionsError,
     HoldfastError,
@@ -29,8 +28,8 @@ from holdfast.model.errors import (
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
+from holdfast.model.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from holdfast.model.types import TopicPartition
-from holdfast.transactions.coordinator import TRANSACTIONS_TOPIC
 from holdfast.transactions.types import (
     BUMPING,
     AddReply,
@@ -98,7 +97,7 @@ async def _one_of_many(ctx: RequestContext, transaction: Any) -> Verified:
         version=BUMPING,
     )
     if transaction.verify_only:
-        return coordinator_of(ctx).verify(asked, ctx.now_ms)
+        return await _verify(ctx, asked)
     return await _add_partitions(ctx, asked)
 
 
@@ -114,19 +113,39 @@ async def _add_partitions(ctx: RequestContext, asked: AddRequest) -> Verified:
     return dict.fromkeys(asked.partitions, error)
 
 
-async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + PATIENCE_S
+async def _verify(ctx: RequestContext, asked: AddRequest) -> Verified:
+    """Which of them it has, once what is being written of it is written: librdkafka commits offsets while it adds
+    partitions, and comes back after half a second when it is refused."""
+    told: dict[TopicPartition, HoldfastError | None] = {}
 
+    async def look() -> HoldfastError | None:
+        told.update(coordinator_of(ctx).verify(asked, ctx.now_ms))
+        return next((error for error in told.values() if isinstance(error, ConcurrentTransactionsError)), None)
+
+    await _patiently(ctx, asked.transactional_id, look)
+    return told
+
+
+async def _add(ctx: RequestContext, asked: AddRequest) -> HoldfastError | None:
     def ask(reply: AddReply) -> None:
         coordinator_of(ctx).add_partitions(asked, ctx.now_ms, reply)
 
+    return await _patiently(ctx, asked.transactional_id, lambda: answered(ask))
+
+
+async def _patiently(
+    ctx: RequestContext, transactional_id: str, ask: Callable[[], Awaitable[HoldfastError | None]]
+) -> HoldfastError | None:
+    """Ask again while the id's last transaction is being ended, or a change of it written."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + PATIENCE_S
+
     def wait(wake: Callable[[None], None]) -> None:
-        coordinator_of(ctx).when_settled(asked.transactional_id, ctx.now_ms, lambda: wake(None))
+        coordinator_of(ctx).when_settled(transactional_id, ctx.now_ms, lambda: wake(None))
 
     pause_s = 0.0
     while True:
-        told: HoldfastError | None = await answered(ask)
+        told = await ask()
         if not isinstance(told, ConcurrentTransactionsError) or loop.time() >= until_s:
             return told
         with contextlib.suppress(TimeoutError):

@@ -15,11 +15,11 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.model.errors import HoldfastError
+from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.model.types import TopicPartition
 from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.replication.types import AppendTerms, ProduceResult
 
-OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_MS = 30_000
 """As request.timeout.ms of Kafka's brokers: how long a marker may wait for replicas."""
 

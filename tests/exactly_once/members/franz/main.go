@@ -37,6 +37,7 @@ func main() {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(2*time.Millisecond),
 		kgo.RequireStableFetchOffsets(),
+		kgo.MetadataMinAge(250*time.Millisecond), // 5 s if it is not said: for so long it writes to a broker that is gone
 	)
 	must(name, err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
