@@ -43,6 +43,10 @@ def test_an_open_transaction_is_listed_described_and_ended_by_hand(cluster: Clus
     assert producer.flush(TIMEOUT_S) == 0
     listed = [row for row in cells(run(cluster, "list")) if row[0] == f"{topic}-tx"]
     assert [row[3] for row in listed] == ["Ongoing"]
+    assert cells(run(cluster, "list", "--transactional-id-pattern", f"{topic}-t.")) == listed
+    assert cells(run(cluster, "list", "--transactional-id-pattern", topic)) == []
+    refused = run(cluster, "list", "--transactional-id-pattern", "(")
+    assert (refused.returncode, "Failed to list transactions" in refused.stderr) == (1, True), refused.stderr
     [described] = cells(run(cluster, "describe", "--transactional-id", f"{topic}-tx"))
     assert described[:5] == [listed[0][1], f"{topic}-tx", listed[0][2], "0", "Ongoing"]
     assert described[8] == f"{topic}-0"

@@ -35,11 +35,15 @@ def transactions() -> None:
 @transactions.command(name="list")
 @bootstrap_option
 @click.option("--duration-filter", type=int, default=-1, help="Only those open for longer, milliseconds.")
-def list_command(bootstrap: str, duration_filter: int) -> None:
+@click.option("--transactional-id-pattern", help="Only ids that match this regular expression as a whole.")
+def list_command(bootstrap: str, duration_filter: int, transactional_id_pattern: str | None) -> None:
     """List transactional ids with their coordinators."""
 
     async def work(client: AdminClient) -> None:
-        _print(list_lines(await list_transactions(client, longer_than_ms=max(-1, duration_filter))))
+        longer_than_ms = max(-1, duration_filter)
+        _print(
+            list_lines(await list_transactions(client, longer_than_ms=longer_than_ms, pattern=transactional_id_pattern))
+        )
 
     _run(bootstrap, work, "Failed to list transactions")
 

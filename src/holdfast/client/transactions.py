@@ -9,6 +9,7 @@ import asyncio
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kio.static.primitive import i8, i16, i32, i64
 
@@ -59,17 +60,22 @@ class ProducerView:
 
 
 async def list_transactions(
-    client: AdminClient, *, longer_than_ms: int = -1, producer_ids: Iterable[int] = ()
+    client: AdminClient, *, longer_than_ms: int = -1, producer_ids: Iterable[int] = (), pattern: str | None = None
 ) -> list[TransactionListing]:
-    """Of all coordinators, by broker."""
-    from kio.schema.list_transactions.v1.request import ListTransactionsRequest
+    """Of all coordinators, by broker. ``pattern``: a regular expression for whole transactional ids (KIP-1152), which
+    brokers before Kafka 4.1 do not take. InvalidRegularExpressionError."""
+    from kio.schema.list_transactions import v1, v2
     from kio.schema.types import ProducerId
 
-    request = ListTransactionsRequest(
-        state_filters=(),
-        producer_id_filters=tuple(map(ProducerId, producer_ids)),
-        duration_filter=i64(longer_than_ms),
-    )
+    filters: dict[str, Any] = {
+        "state_filters": (),
+        "producer_id_filters": tuple(map(ProducerId, producer_ids)),
+        "duration_filter": i64(longer_than_ms),
+    }
+    if pattern is None:
+        request: Any = v1.request.ListTransactionsRequest(**filters)
+    else:
+        request = v2.request.ListTransactionsRequest(**filters, transactional_id_pattern=pattern)
 
     async def one(broker_id: BrokerId) -> list[TransactionListing]:
         async def once() -> list[TransactionListing]:
