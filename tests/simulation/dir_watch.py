@@ -13,6 +13,7 @@ They look at the state that the broker shows and at what its disks are asked.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,8 @@ class DirWatch:
         """Index -> virtual time at which the present process took it offline."""
         self._bad_at_start: set[int] = set()
         self._lost: set[int] = set()
-        self._healing: set[int] = set()
+        self._healing: Counter[int] = Counter()
+        """By how many it is being brought back: all but the first are refused at once."""
         self._untouchable: set[int] = set()
         self._cordoned: dict[int, float] = {}
         """Index -> virtual time since which it is cordoned."""
@@ -111,7 +113,7 @@ class DirWatch:
                 self._fail(f"broker {self._node.broker_id}: {path} is made on a directory that is cordoned")
 
     def _touched(self, index: int, operation: str, path: str) -> None:
-        if index in self._healing or (operation == "unlink" and path.endswith(FILE_NAME)):
+        if self._healing[index] or (operation == "unlink" and path.endswith(FILE_NAME)):
             return
         self._fail(f"broker {self._node.broker_id}: {path} is on an offline directory: {operation}")
 
@@ -124,12 +126,12 @@ class DirWatch:
 
     async def heal(self, index: int) -> None:
         """Have the running broker bring it back."""
-        self._healing.add(index)
+        self._healing[index] += 1
         try:
             broker: Any = self._node.broker
             await broker.disks.online(f"/n{self._node.broker_id}/d{index}")
         finally:
-            self._healing.discard(index)
+            self._healing[index] -= 1
 
     def replicas(self, index: int) -> list[Any]:
         """The logs that the present process has, or had, on it."""

@@ -341,7 +341,7 @@ class _Instance:
             if not goes_on:
                 return
             if producer.version == 1 and producer.was_retried:  # what comes late would be of the next transaction
-                await producer.init(goes_on=True)
+                await self._go_on()
 
     def _close(self, txn: Txn, outcome: Outcome) -> None:
         if txn.outcome is not outcome:
@@ -366,7 +366,7 @@ class _Instance:
             return False
         if self._load.version == 2 and rng.random() < GOES_ON_SHARE:
             judge.over(txn, Outcome.ABORTED)
-            await producer.init(goes_on=True)
+            await self._go_on()
             return True
         late = None
         if not commit and rng.random() < ZOMBIE_SHARE:  # it does not wait for its last batch
@@ -379,12 +379,22 @@ class _Instance:
         if late is not None:
             await late
             if producer.version == 1:
-                await producer.init(goes_on=True)
+                await self._go_on()
         elif producer.version == 1 and rng.random() < LATE_SHARE:
             await producer.end(commit=commit)  # answered again when the markers are written
             await self._too_late(rng.choice(tps))
-            await producer.init(goes_on=True)
+            await self._go_on()
         return True
+
+    async def _go_on(self) -> None:
+        """With the id and epoch that it has. Where the answer was lost and the coordinator changes, nobody knows any
+        more that its epoch was the one before, and it is fenced, with Kafka too."""
+        try:
+            await self._producer.init(goes_on=True)
+        except ENDED:
+            if not self._producer.was_retried:
+                raise
+            await self._producer.init()
 
     async def _end(self, txn: Txn, commit: bool) -> None:
         producer = self._producer

@@ -229,6 +229,8 @@ class TransactionalAppends:
         if not isinstance(error, (NotEnoughReplicasError, ConcurrentTransactionsError)):
             return
         header, key = batch.header, (batch.topic_partition, batch.header.producer_id)
+        if self._broker.replicas.has_written(*key, header.producer_epoch, header.base_sequence):
+            return  # it was sent once more, and came when its transaction was over
         known = self._refused.pop(key, None)
         if known is not None and known.epoch == header.producer_epoch and known.sequence <= header.base_sequence:
             self._refused[key] = known
@@ -241,6 +243,12 @@ class TransactionalAppends:
         header = batch.header
         known = self._refused.get((batch.topic_partition, header.producer_id))
         if known is None or known.epoch != header.producer_epoch or header.base_sequence <= known.sequence:
+            return None
+        tp, pid = batch.topic_partition, header.producer_id
+        if self._broker.replicas.has_written(
+            tp, pid, known.epoch, known.sequence
+        ):  # it came, to another leader perhaps
+            del self._refused[tp, pid]
             return None
         if self._broker.now_ms() - known.at_ms <= KEPT_MS:
             return known.error

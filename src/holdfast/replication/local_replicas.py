@@ -348,6 +348,12 @@ class LocalReplicas:
         log = None if partition is None else partition.log
         return log is not None and log.producers.is_open(producer_id, epoch)
 
+    def has_written(self, tp: TopicPartition, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Whether the log has the producer's batches of this epoch up to ``sequence``."""
+        partition = self._partitions.get(tp)
+        log = None if partition is None else partition.log
+        return log is not None and log.producers.has_written(producer_id, epoch, sequence)
+
     def log_end(self, tp: TopicPartition) -> LogEnd | None:
         """How far the log goes; None when there is none that can be read."""
         partition = self._partitions.get(tp)

@@ -127,6 +127,12 @@ class ProducerStates:
         entry = self.entries.get(producer_id)
         return entry is not None and entry.txn_first_offset is not None and entry.epoch == epoch
 
+    def has_written(self, producer_id: int, epoch: int, sequence: int) -> bool:
+        """Whether the producer has written that far in this epoch. On any thread."""
+        entry = self.entries.get(producer_id)
+        batches = entry.batches[-1:] if entry is not None and entry.epoch == epoch else ()
+        return any(((batch.last_sequence - sequence) & _MAX_SEQUENCE) <= _MAX_SEQUENCE // 2 for batch in batches)
+
     def check(
         self, header: BatchHeader, *, sequenced: bool = True, verified: bool = True, from_zero: bool = False
     ) -> WrittenBatch | None:

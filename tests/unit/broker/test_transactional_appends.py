@@ -227,6 +227,24 @@ def test_what_was_behind_a_refused_batch_is_refused_until_that_comes_again(tmp_p
     run(tmp_path, check)
 
 
+def test_a_batch_that_comes_again_when_its_transaction_is_over_holds_up_nobody(tmp_path: Path) -> None:
+    """The simulation found it (seed 916900738): the next transaction was refused for a minute, then for good."""
+
+    async def check(place: Place) -> None:
+        for sequence in (0, 1):
+            place.produce(sequence)
+        await until(lambda: len(place.results) == 2)
+        place.end()
+        place.coordinator.codes = [51, 0]
+        place.produce(1)
+        await until(lambda: len(place.results) == 3)
+        place.produce(2)
+        await until(lambda: len(place.results) == 4)
+        assert place.said == [(0, 0), (1, 0), (1, 19), (2, 0)]
+
+    run(tmp_path, check)
+
+
 def test_a_gap_that_stays_is_one(tmp_path: Path) -> None:
     async def check(place: Place) -> None:
         place.coordinator.codes = [15, 0]
