@@ -15,6 +15,7 @@ from struct import Struct, pack
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from holdfast.coordinators.fields import FieldReader, uvarint
 from holdfast.groups.types import CommittedOffset, Generation, GroupId, InstanceId, MemberId
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import TimestampMs, TopicPartition
@@ -94,15 +95,6 @@ def _bytes(raw: bytes) -> bytes:
     return _I32.pack(len(raw)) + raw
 
 
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def encode_offset_key(group_id: GroupId, tp: TopicPartition) -> bytes:
     """Key of the offset of ``tp``."""
     return _I16.pack(OFFSET_KEY) + _string(group_id) + _string(tp.topic) + _I32.pack(tp.partition)
@@ -124,7 +116,7 @@ def encode_offset(committed: CommittedOffset) -> bytes:
     raw = committed.metadata.encode()
     epoch = -1 if committed.leader_epoch is None else committed.leader_epoch
     value = pack(">hqi", OFFSET_VALUE, committed.offset, epoch)
-    value += _uvarint(len(raw) + 1) + raw + _I64.pack(committed.commit_ms)
+    value += uvarint(len(raw) + 1) + raw + _I64.pack(committed.commit_ms)
     if committed.topic_id is None:
         return value + b"\x00"
     return value + bytes((1, _TOPIC_ID_TAG, _UUID_SIZE)) + committed.topic_id.bytes
@@ -157,78 +149,9 @@ def encode_group(group: GroupRecord) -> bytes:
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-class _Reader:
-    """Walks one key or value; ``compact`` says which encoding its strings and arrays have."""
-
-    __slots__ = ("_at", "_raw", "compact")
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._at = 0
-        self.compact = False
-
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if size < 0 or end > len(self._raw):
-            raise CorruptRecordError(f"a group record ends at byte {len(self._raw)}, expected {end}")
-        piece, self._at = self._raw[self._at : end], end
-        return bytes(piece)
-
-    def _number(self, form: Struct) -> int:
-        value: int = form.unpack(self._take(form.size))[0]
-        return value
-
-    def i16(self) -> int:
-        return self._number(_I16)
-
-    def i32(self) -> int:
-        return self._number(_I32)
-
-    def i64(self) -> int:
-        return self._number(_I64)
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def optional_string(self) -> str | None:
-        size = self.uvarint() - 1 if self.compact else self.i16()
-        if size < 0:
-            return None
-        try:
-            return self._take(size).decode()
-        except UnicodeDecodeError as e:
-            raise CorruptRecordError(f"a group record holds a text that is not UTF-8: {e}") from e
-
-    def string(self) -> str:
-        return self.optional_string() or ""
-
-    def blob(self) -> bytes:
-        size = self.uvarint() - 1 if self.compact else self.i32()
-        return self._take(size) if size >= 0 else b""
-
-    def count(self) -> int:
-        return max(0, self.uvarint() - 1 if self.compact else self.i32())
-
-    def tags(self) -> dict[int, bytes]:
-        """Tagged fields; none before the compact encoding."""
-        if not self.compact:
-            return {}
-        found = {}
-        for _ in range(self.uvarint()):
-            tag = self.uvarint()
-            found[tag] = self._take(self.uvarint())
-        return found
-
-
 def decode_key(raw: bytes) -> Key | None:
     """What a record is about, or None when it is of a kind that is not ours."""
-    reader = _Reader(raw)
+    reader = FieldReader(raw, "a group record")
     match reader.i16():
         case 0 | 1:
             group = reader.string()
@@ -241,7 +164,7 @@ def decode_key(raw: bytes) -> Key | None:
 
 def decode_offset(raw: bytes) -> CommittedOffset | None:
     """A committed offset, or None when its version is newer than what we know."""
-    reader = _Reader(raw)
+    reader = FieldReader(raw, "a group record")
     version = reader.i16()
     if not 0 <= version <= OFFSET_VALUE:
         return None
@@ -270,7 +193,7 @@ def _uuid(raw: bytes) -> UUID:
 
 def decode_group(raw: bytes) -> GroupRecord | None:
     """A group, or None when its version is newer than what we know."""
-    reader = _Reader(raw)
+    reader = FieldReader(raw, "a group record")
     version = reader.i16()
     if not 0 <= version <= _FIRST_FLEXIBLE:
         return None
@@ -292,7 +215,7 @@ def decode_group(raw: bytes) -> GroupRecord | None:
     )
 
 
-def _member(reader: _Reader, version: int) -> MemberRecord:
+def _member(reader: FieldReader, version: int) -> MemberRecord:
     member_id = reader.string()
     instance_id = reader.optional_string() if version >= 3 else None
     client_id = reader.string()

@@ -15,6 +15,7 @@ from dataclasses import replace
 from struct import Struct, pack
 from typing import Final, NamedTuple
 
+from holdfast.coordinators.fields import FieldReader, uvarint
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import TopicPartition
 from holdfast.transactions.states import BY_NUMBER, NUMBERS, PREPARED, TransactionState
@@ -28,6 +29,7 @@ _PREVIOUS, _NEXT, _VERSION = 0, 1, 2
 _ENDS: Final = frozenset((*PREPARED, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 _NEVER_WRITTEN: Final = (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 
+_NOUN: Final = "a transaction's record"
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")
@@ -84,10 +86,10 @@ def _plain(topics: dict[str, list[int]] | None) -> bytes:
 def _compact(topics: dict[str, list[int]] | None) -> bytes:
     if topics is None:
         return b"\x00"
-    out = _uvarint(len(topics) + 1)
+    out = uvarint(len(topics) + 1)
     for topic, indexes in topics.items():
         raw = topic.encode()
-        out += _uvarint(len(raw) + 1) + raw + _uvarint(len(indexes) + 1) + pack(f">{len(indexes)}i", *indexes) + b"\x00"
+        out += uvarint(len(raw) + 1) + raw + uvarint(len(indexes) + 1) + pack(f">{len(indexes)}i", *indexes) + b"\x00"
     return out
 
 
@@ -101,40 +103,31 @@ def _tags(t: Transaction) -> bytes:
     return bytes((len(tags),)) + b"".join(tags)
 
 
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
 def decode_record(key: bytes, value: bytes) -> StoredTransaction | None:
     """One record that is no tombstone; None for a key of a kind that is not ours."""
-    reader = _Reader(key)
-    if reader.number(_I16) != _KEY:
+    reader = FieldReader(key, _NOUN)
+    if reader.i16() != _KEY:
         return None
-    return StoredTransaction(reader.text(reader.number(_I16)), _value(_Reader(value)))
+    return StoredTransaction(reader.string(), _value(FieldReader(value, _NOUN)))
 
 
-def _value(reader: _Reader) -> Transaction:
-    version = reader.number(_I16)
+def _value(reader: FieldReader) -> Transaction:
+    version = reader.i16()
     if version not in (0, _COMPACT):
         raise CorruptRecordError(f"a transaction's record has version {version}, expected 0 or {_COMPACT}")
-    compact = version == _COMPACT
-    producer_id, epoch = reader.number(_I64), reader.number(_I16)
-    timeout_ms = reader.number(_I32)
+    reader.compact = version == _COMPACT
+    producer_id, epoch = reader.i64(), reader.i16()
+    timeout_ms = reader.i32()
     number = reader.take(1)[0]
     state = BY_NUMBER.get(number)
     if state is None or state in _NEVER_WRITTEN:
         raise CorruptRecordError(f"a transaction's record has state {number}, expected 0 to {len(BY_NUMBER) - 3}")
-    partitions = reader.partitions(compact)
-    update_ms, start_ms = reader.number(_I64), reader.number(_I64)
-    tags = reader.tags() if compact else {}
+    partitions = _partitions(reader)
+    update_ms, start_ms = reader.i64(), reader.i64()
+    tags = reader.tags()
     found = Transaction(
         producer_id=producer_id,
         previous_producer_id=_tagged(tags, _PREVIOUS),
@@ -148,6 +141,15 @@ def _value(reader: _Reader) -> Transaction:
         version=min(_tagged(tags, _VERSION) or 0, BUMPING),
     )
     return replace(found, last_epoch=_last_epoch(found))
+
+
+def _partitions(reader: FieldReader) -> frozenset[TopicPartition]:
+    found = []
+    for _ in range(reader.count()):
+        topic = reader.string()
+        found += [TopicPartition(topic, reader.i32()) for _ in range(reader.count())]
+        reader.tags()
+    return frozenset(found)
 
 
 def _last_epoch(found: Transaction) -> ProducerEpoch | None:
@@ -164,58 +166,3 @@ def _tagged(tags: dict[int, bytes], tag: int) -> int | None:
     raw = tags.get(tag)
     number = -1 if raw is None else int.from_bytes(raw, signed=True)
     return None if number < 0 else number
-
-
-class _Reader:
-    """Walks one key or value."""
-
-    __slots__ = ("_at", "_raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._at = 0
-
-    def take(self, size: int) -> bytes:
-        end = self._at + size
-        if size < 0 or end > len(self._raw):
-            raise CorruptRecordError(f"a transaction's record ends at byte {len(self._raw)}, expected {end}")
-        piece, self._at = self._raw[self._at : end], end
-        return bytes(piece)
-
-    def number(self, form: Struct) -> int:
-        value: int = form.unpack(self.take(form.size))[0]
-        return value
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def text(self, size: int) -> str:
-        try:
-            return self.take(size).decode()
-        except UnicodeDecodeError as e:
-            raise CorruptRecordError(f"a transaction's record holds a text that is not UTF-8: {e}") from e
-
-    def partitions(self, compact: bool) -> frozenset[TopicPartition]:
-        found = []
-        for _ in range(self._count(compact)):
-            topic = self.text(self.uvarint() - 1 if compact else self.number(_I16))
-            found += [TopicPartition(topic, self.number(_I32)) for _ in range(self._count(compact))]
-            if compact:
-                self.tags()
-        return frozenset(found)
-
-    def _count(self, compact: bool) -> int:
-        return max(0, self.uvarint() - 1 if compact else self.number(_I32))
-
-    def tags(self) -> dict[int, bytes]:
-        found = {}
-        for _ in range(self.uvarint()):
-            tag = self.uvarint()
-            found[tag] = self.take(self.uvarint())
-        return found
