@@ -31,6 +31,9 @@ from tests.simulation.network import Network
 
 log = logging.getLogger(__name__)
 
+CLOCKS_APART_S = 2.0
+"""At most, of two machines whose clocks did not jump."""
+
 
 class SimProcess:
     """One incarnation of a broker, or a client."""
@@ -172,7 +175,7 @@ class Node:
         """Of the two copies of the metadata, and of the notes of which is good."""
         self.root_disk = SimDisk(rng, now_ms=self.wall_ms)
         """What the others are mounted on."""
-        self.clock_offset_s = 1.7e9 + rng.uniform(-1, 1)
+        self.clock_offset_s = 1.7e9 + rng.uniform(-CLOCKS_APART_S / 2, CLOCKS_APART_S / 2)
         self.disk_s = (0.00002, 0.0005)
         self.slow_disk_share, self.slow_disk_s = 0.01, (0.01, 0.3)
         self.boot = 1

@@ -40,6 +40,7 @@ from holdfast.model.types import Offset, TopicPartition
 from holdfast.records.batch import crc_ok, iter_headers
 from holdfast.records.markers import decode_committed
 from holdfast.records.record import Record, encode_batch
+from tests.simulation.node import CLOCKS_APART_S
 from tests.simulation.txn_judge import Outcome, Txn, TxnJudge, Version
 from tests.simulation.txn_producer import GivenUp, TxnProducer
 from tests.simulation.watch import Violation
@@ -190,8 +191,9 @@ class TxnLoad:
                     await asyncio.sleep(0.1)
 
     def may_have_been_ended(self, began_s: float) -> bool:
-        """Whether a coordinator may have ended a transaction that has begun then."""
-        return self.clocks_jumped() or self._clock() - began_s >= TIMEOUT_MS / 1000 - 0.1
+        """Whether a coordinator may have ended a transaction that has begun then: another than the one that wrote when
+        it began has another clock."""
+        return self.clocks_jumped() or self._clock() - began_s >= TIMEOUT_MS / 1000 - CLOCKS_APART_S - 0.1
 
     def time_s(self) -> float:
         return self._clock()
