@@ -5,7 +5,7 @@ between operations or inside one, at any access to the disk. After each start, p
 
 * what the log holds is a run without holes of what was written, byte for byte, in the order of some moment;
 * it reaches at least to what was flushed; after a kill that lost no power, to all that was written;
-* leader epochs and producers are what these batches say.
+* leader epochs, producers, open and aborted transactions are what these batches say.
 """
 
 import errno
@@ -20,6 +20,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import HoldfastError, KafkaStorageError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import BatchHeader, iter_headers, parse_header
+from holdfast.records.markers import EndMarker, decode_marker, encode_marker
 from holdfast.records.record import Record, encode_batch
 from holdfast.storage.checkpoints import CLEAN_SHUTDOWN
 from holdfast.storage.log import Log
@@ -32,6 +33,8 @@ RUNS = 60
 LIVES = 5
 """Times that a run starts the broker; 60 runs of 5 are 300 crashes."""
 NOW_MS = 1_700_000_000_000
+TRANSACTIONAL = (4, 5)
+"""Producers that write in transactions."""
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, file_delete_delay_ms=0, retention_ms=None)
 
@@ -200,17 +203,22 @@ class Run:
         count, size = self.rng.randint(1, 3), self.rng.choice((0, 10, 10, 150, 350))
         value = b"%d" % self.rng.getrandbits(64)
         records = [Record(i, NOW_MS + i, b"k", value + b"v" * size) for i in range(count)]
-        producer = self.rng.randint(0, 3)
+        producer = self.rng.randint(0, 5)
         if not producer:
             return encode_batch(records)
+        if producer in TRANSACTIONAL and self.rng.random() < 0.4:
+            return bytearray(encode_marker(producer, 0, EndMarker(self.rng.random() < 0.4, 0), NOW_MS))
         sequence = ledger.sequences.get(producer, 0)
-        return encode_batch(records, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+        return encode_batch(
+            records, producer_id=producer, producer_epoch=0, base_sequence=sequence,
+            transactional=producer in TRANSACTIONAL,
+        )  # fmt: skip
 
     def append(self, log: Log, ledger: Ledger) -> None:
         batch = self.make_batch(ledger)
         ledger.begin(ledger.batches)
         try:
-            info = log.append_as_leader(batch, self.epoch, NOW_MS)
+            info = log.append_as_leader(batch, self.epoch, NOW_MS, trusted=header_of(batch).is_control)
         finally:
             if header_of(batch).base_offset == log.view.end_offset or header_of(batch).base_offset:
                 ledger.after = [*ledger.batches, bytes(batch)]
@@ -233,7 +241,7 @@ class Run:
     def count(self, ledger: Ledger, batches: list[bytearray]) -> None:
         for batch in batches:
             header = header_of(batch)
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and not header.is_control:
                 ledger.sequences[header.producer_id] = header.last_sequence + 1
 
     def flush(self, log: Log, ledger: Ledger) -> None:
@@ -268,7 +276,9 @@ class Run:
 
     def ask_sequences(self, log: Log, ledger: Ledger) -> None:
         """Producers go on where the log says they are."""
-        ledger.sequences = {pid: e.batches[-1].last_sequence + 1 for pid, e in log.producers.entries.items()}
+        ledger.sequences = {
+            pid: e.batches[-1].last_sequence + 1 if e.batches else 0 for pid, e in log.producers.entries.items()
+        }
 
     def new_epoch(self, log: Log, ledger: Ledger) -> None:
         self.epoch += 1
@@ -349,6 +359,7 @@ class Run:
         self.check_indexes(log)
         self.check_epochs(log, found, what)
         self.check_producers(log, found, what)
+        self.check_transactions(log, found, what)
         before = next((v for v in versions if _is_run_of(found, v)), [])
         ledger.batches = before[: before.index(found[-1]) + 1] if found else []
         ledger.after, ledger.flushed_after = None, None
@@ -379,15 +390,44 @@ class Run:
     def check_producers(self, log: Log, found: list[bytes], what: str) -> None:
         latest: dict[int, tuple[int, int]] = {}
         for header in map(header_of, found):
-            if header.producer_id >= 0:
+            if header.producer_id >= 0 and not header.is_control:
                 latest[header.producer_id] = (header.last_sequence, header.last_offset)
         for pid, (sequence, offset) in latest.items():
             assert pid in log.producers.entries, f"{what}: producer {pid} is not known"
             batch = log.producers.entries[pid].batches[-1]
             assert (batch.last_sequence, batch.last_offset) == (sequence, offset), f"{what}: producer {pid}"
         for pid, entry in log.producers.entries.items():
-            if pid not in latest:
+            if pid not in latest and entry.batches:
                 assert entry.batches[-1].last_offset < log.view.end_offset, f"{what}: producer {pid}"
+
+    def check_transactions(self, log: Log, found: list[bytes], what: str) -> None:
+        """Those that begin behind a marker of their producer: an earlier one may begin before what is left."""
+        opened: dict[int, int] = {}
+        seen: set[int] = set()
+        aborted: list[tuple[int, int, int]] = []
+        for batch in found:
+            header = header_of(batch)
+            pid = header.producer_id
+            if not header.is_transactional:
+                continue
+            if not header.is_control:
+                if pid in seen:
+                    opened.setdefault(pid, header.base_offset)
+                continue
+            marker = decode_marker(batch, header)
+            assert marker is not None
+            seen.add(pid)
+            first = opened.pop(pid, None)
+            if first is not None and not marker.is_commit:
+                aborted.append((pid, first, header.base_offset))
+        entries = log.producers.entries
+        for pid in seen:
+            assert entries[pid].txn_first_offset == opened.get(pid), f"{what}: the open transaction of producer {pid}"
+        told = {each[:3] for each in log.aborted_before(log.view.end_offset)}
+        assert told.issuperset(aborted), f"{what}: aborted transactions: {sorted(told)}, expected {aborted}"
+        firsts = {first for _, first, _ in aborted}
+        false = [t for t in told if found and t[1] in firsts and t not in aborted]
+        assert not false, f"{what}: {false} were not aborted"
 
 
 def _is_run_of(found: list[bytes], all_of: list[bytes]) -> bool:
