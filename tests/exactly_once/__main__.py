@@ -10,6 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from benchmarks.system import KAFKA
@@ -19,6 +20,9 @@ from holdfast.testing.disks import EioDisk
 from tests.exactly_once.clients import CLIENTS
 from tests.exactly_once.judge import quantile
 from tests.exactly_once.run import Outcome, Run
+
+DISK_BYTES = 4 << 30
+"""Sparse. An hour of it fills a few hundred MiB, and a full disk is not what is shown here."""
 
 
 def main() -> int:
@@ -41,7 +45,8 @@ def main() -> int:
     if args.kafka:
         cluster = KAFKA.cluster(root / "cluster", 3)
     elif args.disks:
-        cluster = Cluster(brokers=3, log_dirs=2, disks={(broker, 1): EioDisk for broker in (1, 2, 3)})
+        disk = partial(EioDisk, size=DISK_BYTES)
+        cluster = Cluster(brokers=3, log_dirs=2, disks={(broker, 1): disk for broker in (1, 2, 3)})
     else:
         cluster = Cluster(brokers=3, log_dirs=2, data_dir=root / "cluster")
     isolation = "read_uncommitted" if args.read_uncommitted else "read_committed"

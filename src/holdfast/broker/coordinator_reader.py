@@ -4,8 +4,8 @@
 
 Owns nothing: it holds no socket, no lock and no file that is written to. What it does for millions of records would
 hold the broker's interpreter; what is left of them, the newest record of each key, comes back in pieces. A disk that
-hangs hangs this process, and the broker ends it. It is polite (nice), its memory is limited, and it ends with the
-thread that started it.
+hangs hangs this process, and the broker ends it. Its memory is limited, and it ends with the thread that started it. It
+is as urgent as its broker: groups and transactions wait for it.
 
 Standard input: one JSON object, ``kind`` (which table of newest records), ``files`` ([path, published bytes] of each
 segment), ``start_offset`` and ``parent``.
@@ -47,7 +47,6 @@ _SIGN_OF_LIFE: Final = 32
 """Pieces between two frames."""
 PAIRS_PER_FRAME: Final = 1000
 MEMORY_BYTES: Final = 2 << 30
-_NICE: Final = 5
 _PR_SET_PDEATHSIG: Final = 1
 
 KINDS: Final[dict[Reader, type[Newest]]] = {"groups": NewestOfGroups, "plain": Newest}
@@ -85,7 +84,6 @@ def _be_modest(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
-    os.nice(_NICE)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     most = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (most, hard))
