@@ -131,3 +131,21 @@ def test_compression_type_and_level_hold_for_what_comes_after_the_change(
     read = [m.value() for m in consumer.consume(5, TIMEOUT_S)]
     consumer.close()
     assert read == [VALUE] * 5
+
+
+def test_what_many_append_to_one_list_at_the_same_time_is_all_there(admin: AdminClient, cluster: Cluster) -> None:
+    """Each is worked out from what the key has then, and must not overwrite what another one has just added."""
+    create(cluster, "appended", [[1]])
+    key, wanted = "leader.replication.throttled.replicas", {f"{n}:1" for n in range(40)}
+    clients = [AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET}) for _ in range(8)]
+    for client in clients:
+        client.list_topics(timeout=TIMEOUT_S)
+    pending = []
+    for number, value in enumerate(sorted(wanted)):
+        entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.APPEND)
+        resource = ConfigResource(ResourceType.TOPIC, "appended", incremental_configs=[entry])
+        pending += clients[number % len(clients)].incremental_alter_configs([resource]).values()
+    for each in pending:
+        each.result(TIMEOUT_S)
+    found = described(admin, ResourceType.TOPIC, "appended")[key].value
+    assert set((found or "").split(",")) == wanted

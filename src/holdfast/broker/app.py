@@ -115,6 +115,7 @@ class Broker:
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
         self.controller: ControllerLoop | None = None
+        self.list_changes = asyncio.Lock()
         self.stopping = asyncio.Event()
         self.exit_code = 0
         self.properties_path: str | None = None

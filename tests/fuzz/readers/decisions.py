@@ -146,7 +146,7 @@ def _make() -> Run:
     def run(data: bytes) -> Any:
         controller = _Controller(base)
         broker: Any = SimpleNamespace(
-            controller=controller, config=config, broker_id=1, cluster_id="c",
+            controller=controller, config=config, broker_id=1, cluster_id="c", list_changes=asyncio.Lock(),
             metadata=SimpleNamespace(topics={"t1": {}}, topic_configs={}, broker_configs={}),
         )  # fmt: skip
         outcome = 0

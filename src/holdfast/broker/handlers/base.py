@@ -50,6 +50,8 @@ class HandlersHost(Protocol):
     disks: Disks
     groups: GroupCoordinator
     kept_ids: KeptIds | None
+    list_changes: asyncio.Lock
+    """One change of a list in a configuration at a time."""
     logs: LogManager
     membership: Membership
     metadata: MetadataCache

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.config_operations import given, override
+from holdfast.broker.handlers.config_operations import APPEND, SUBTRACT, given, override
 from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
@@ -120,10 +120,16 @@ _Resource: TypeAlias = tuple[int, str]
 @cordons_checked
 @at_controller
 async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
-    """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers."""
-    return await _alter(
-        ctx, request, lambda kind, name, configs: tuple(override(ctx.broker, kind, name, c) for c in configs)
-    )
+    """Versions 0-1: set, delete, append to and subtract from single keys of topics and brokers. A list is worked out
+    from what it is when those that were changed before it are in force."""
+
+    def values(kind: int, name: str, configs: Iterable[Any]) -> _Values:
+        return tuple(override(ctx.broker, kind, name, c) for c in configs)
+
+    if not any(c.config_operation in (APPEND, SUBTRACT) for r in request.resources for c in r.configs):
+        return await _alter(ctx, request, values)
+    async with ctx.broker.list_changes:
+        return await _alter(ctx, request, values)
 
 
 @cordons_checked
