@@ -10,6 +10,7 @@ from tests.fuzz.readers import (
     metadata,
     records,
     texts,
+    transactions,
     typed,
     wire,
     znodes,
@@ -17,6 +18,19 @@ from tests.fuzz.readers import (
 
 READERS: dict[str, Reader] = {
     reader.name: reader
-    for module in (wire, records, columns, typed, disk, texts, metadata, groups, decisions, memberships, znodes)
+    for module in (
+        wire,
+        records,
+        columns,
+        typed,
+        disk,
+        texts,
+        metadata,
+        groups,
+        decisions,
+        memberships,
+        transactions,
+        znodes,
+    )
     for reader in module.READERS
 }

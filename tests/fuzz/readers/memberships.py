@@ -115,7 +115,7 @@ def _make() -> Run:
                     waiting = [task for task in waiting if not over(task)]
             assert not waiting, "somebody waits for ever"
             replay = Replay()
-            replay.feed(b"".join(_placed(log.batches)))
+            replay.feed(b"".join(placed(log.batches)))
             for group_id, group in replay.groups().items():
                 with suppress(HoldfastError):
                     told = coordinator.fetch_offsets(group_id, None, now_ms)
@@ -129,7 +129,8 @@ def _make() -> Run:
     return run
 
 
-def _placed(batches: list[bytes]) -> list[bytes]:
+def placed(batches: list[bytes]) -> list[bytes]:
+    """As a leader writes them."""
     from holdfast.records.batch import parse_header, stamp
 
     offset, found = 0, []
