@@ -45,25 +45,36 @@ class Blow:
 
 
 def wrongs(
-    acked: Mapping[Place, int], maybe: Iterable[int], seen: Mapping[str, Counter[tuple[Place, int]]]
+    acked: Mapping[Place, int],
+    maybe: Iterable[int],
+    seen: Mapping[str, Counter[tuple[Place, int]]],
+    somewhere: Iterable[int] = (),
 ) -> list[str]:
-    """What was not exactly once, in words. ``acked``: the number of each input that was acknowledged; ``maybe``:
-    numbers that were sent and got no answer, which may have been written once or not at all."""
+    """What was not exactly once, in words. ``acked``: the number of each input that was acknowledged; ``somewhere``:
+    numbers that were, and nobody said where; ``maybe``: numbers that were sent and got no answer, which may have been
+    written once or not at all."""
     found = []
-    open_numbers = set(maybe)
+    open_numbers, placeless = set(maybe), set(somewhere)
     for topic in OUTPUTS:
         counts = seen[topic]
         for place, number in acked.items():
             times = counts.get((place, number), 0)
             if times != 1:
                 found.append(f"{topic}: input {number} of {place.partition}@{place.offset} is there {times} times")
+        by_number = Counter(dict.fromkeys(placeless, 0))
         for (place, number), times in counts.items():
             if acked.get(place) == number:
+                continue
+            if number in placeless:
+                by_number[number] += times
                 continue
             if number not in open_numbers:
                 found.append(f"{topic}: {number} of {place.partition}@{place.offset} was never an input")
             elif times != 1:
                 found.append(f"{topic}: unanswered input {number} is there {times} times")
+        for number, times in by_number.items():
+            if times != 1:
+                found.append(f"{topic}: input {number} is there {times} times")
     if seen[OUTPUTS[0]].keys() != seen[OUTPUTS[1]].keys():
         apart = seen[OUTPUTS[0]].keys() ^ seen[OUTPUTS[1]].keys()
         found.append(f"{len(apart)} inputs are in one output only, such as {min(apart)}: a transaction was not whole")

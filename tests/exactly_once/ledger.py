@@ -22,6 +22,8 @@ class Feed(threading.Thread):
     def __init__(self, bootstrap: str, partitions: int, rate: float) -> None:
         super().__init__(name="feed", daemon=True)
         self.acked: dict[Place, int] = {}
+        self.somewhere: set[int] = set()
+        """Acknowledged as a duplicate so old that nobody knows its offset."""
         self.maybe: set[int] = set()
         self._partitions, self._rate = partitions, rate
         self._ending = threading.Event()
@@ -50,8 +52,11 @@ class Feed(threading.Thread):
 
     def _answered(self, error: Any, message: Message) -> None:
         if error is None:
-            number = int(message.value() or b"-1")
-            self.acked[Place(message.partition() or 0, message.offset() or 0)] = number
+            number, offset = int(message.value() or b"-1"), message.offset()
+            if offset is None or offset < 0:
+                self.somewhere.add(number)
+            else:
+                self.acked[Place(message.partition() or 0, offset)] = number
             self.maybe.discard(number)
 
     def end(self) -> None:

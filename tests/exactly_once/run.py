@@ -121,8 +121,8 @@ class Run:
         finally:
             self._members.end()
             watch.close()
-        outcome = Outcome(inputs=len(feed.acked), restarts=self._members.ended)
-        outcome.wrong = wrongs(feed.acked, feed.maybe, watch.seen) + watch.errors
+        outcome = Outcome(inputs=len(feed.acked) + len(feed.somewhere), restarts=self._members.ended)
+        outcome.wrong = wrongs(feed.acked, feed.maybe, watch.seen, feed.somewhere) + watch.errors
         outcome.gaps = longest_after(self.blows, watch.gaps, PARTITIONS)
         outcome.blows = Counter(blow.kind for blow in self.blows)
         return outcome
@@ -181,7 +181,7 @@ class Run:
     def _wait(self, feed: Feed, watch: Watch) -> None:
         def all_out() -> bool:
             self._members.keep()
-            return all(len(watch.seen[topic]) >= len(feed.acked) for topic in OUTPUTS)
+            return all(len(watch.seen[topic]) >= len(feed.acked) + len(feed.somewhere) for topic in OUTPUTS)
 
         with suppress(TimeoutError):  # the judge says what is missing
             wait_for(all_out, "every input in both outputs", timeout_s=END_S, interval_s=0.1)

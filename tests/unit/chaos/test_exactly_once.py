@@ -35,6 +35,17 @@ def test_an_input_without_an_answer_may_be_there_once() -> None:
     assert wrongs(INPUTS, (), seen(RIGHT | more, RIGHT | more))[0] == f"{A}: 9 of 1@0 was never an input"
 
 
+def test_an_input_whose_offset_nobody_told_is_there_once_too() -> None:
+    """An answer to a duplicate that is so old that its batch is forgotten has no offset."""
+    more = Counter({(Place(1, 0), 9): 1})
+    assert wrongs(INPUTS, (), seen(RIGHT | more, RIGHT | more), (9,)) == []
+    assert wrongs(INPUTS, (), seen(RIGHT, RIGHT), (9,)) == [f"{each}: input 9 is there 0 times" for each in OUTPUTS]
+    twice = Counter({(Place(1, 0), 9): 1, (Place(1, 1), 9): 1})
+    assert wrongs(INPUTS, (), seen(RIGHT | twice, RIGHT | twice), (9,)) == [
+        f"{each}: input 9 is there 2 times" for each in OUTPUTS
+    ]
+
+
 def test_a_gap_is_that_of_the_last_fault_before_it() -> None:
     blows = [Blow(kind="broker", at_s=10, what=""), Blow(kind="member", at_s=15, what="")]
     gaps = [
