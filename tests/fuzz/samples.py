@@ -148,3 +148,17 @@ def _primitive(kafka_type: str, variant: int) -> Any:
 def spoken(*tables: Any) -> list[tuple[int, int]]:
     """(API, version) of everything in the tables of protocol/apis.py."""
     return [(int(key), v) for table in tables for key, span in table.items() for v in range(span.min, span.max + 1)]
+
+
+def requests(table: list[tuple[int, int]]) -> list[tuple[int, bytes]]:
+    """Of each (API, version) its place in ``table``, with bodies of requests: made up, and short ones of recordings."""
+    from holdfast.protocol.apis import request_type
+    from holdfast.protocol.framing import encode_body, parse_request_header
+
+    found = []
+    for i, (key, version) in enumerate(table):
+        found += [(i, encode_body(message(request_type(key, version), variant))) for variant in range(3)]
+        for recorded in recorded_messages():
+            if (recorded.api_key, recorded.version) == (key, version) and len(recorded.request) < 250:
+                found.append((i, recorded.request[parse_request_header(recorded.request).body_offset :]))
+    return found

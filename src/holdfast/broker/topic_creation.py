@@ -82,8 +82,8 @@ class TopicCreation:
     async def _create(self, names: list[str]) -> None:
         try:
             too_few = await self._ask([self._topic(name) for name in names])
-            fewer = self._copies_now()
-            if too_few and fewer is not None:
+            fewer = self._copies_now() if too_few else None
+            if fewer is not None:
                 await self._ask([self._topic(name, fewer) for name in too_few])
         except HoldfastError as e:
             log.warning("topics %s were not made: %s", ", ".join(names), e)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from holdfast.broker.txn_verification import Claim, TxnVerification
+from holdfast.broker.txn_verification import NOBODY_COULD_SAY, Claim, TxnVerification
 from holdfast.model.errors import (
     ConcurrentTransactionsError,
     HoldfastError,
@@ -31,11 +31,6 @@ from holdfast.model.errors import (
     NotLeaderOrFollowerError,
     OutOfOrderSequenceError,
     TransactionAbortableError,
-)
-from holdfast.model.group_errors import (
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    NotCoordinatorError,
 )
 from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.replication.types import OF_CLIENT, AppendTerms, ProduceResult
@@ -61,12 +56,6 @@ NOT_ADDED: Final = "Partition was not added to the transaction"
 
 _IF_OPEN = AppendTerms(verified=False)
 _ADDED = AppendTerms(from_zero=True)
-_NOBODY_COULD_SAY = (
-    NetworkError,
-    CoordinatorLoadInProgressError,
-    CoordinatorNotAvailableError,
-    NotCoordinatorError,
-)
 
 
 class AppendsHost(Protocol):
@@ -245,9 +234,7 @@ class TransactionalAppends:
         if known is None or known.epoch != header.producer_epoch or header.base_sequence <= known.sequence:
             return None
         tp, pid = batch.topic_partition, header.producer_id
-        if self._broker.replicas.has_written(
-            tp, pid, known.epoch, known.sequence
-        ):  # it came, to another leader perhaps
+        if self._broker.replicas.has_written(tp, pid, known.epoch, known.sequence):  # perhaps by another leader
             del self._refused[tp, pid]
             return None
         if self._broker.now_ms() - known.at_ms <= KEPT_MS:
@@ -281,7 +268,7 @@ def _told(error: HoldfastError, batch: TxnBatch) -> HoldfastError:
     if isinstance(error, InvalidTxnStateError):
         return InvalidTxnStateError(NOT_ADDED)
     passes = isinstance(error, ConcurrentTransactionsError) and not _adds(batch)
-    if passes or isinstance(error, _NOBODY_COULD_SAY):
+    if passes or isinstance(error, NOBODY_COULD_SAY):
         why = error.message or type(error).__name__
         return NotEnoughReplicasError(f"{batch.topic_partition}: whether it is in the transaction is not known: {why}")
     return error

@@ -3,7 +3,7 @@
 Owns what is waiting for each coordinator: one AddPartitionsToTxn is out to a broker at a time, and while it is out the
 next claims gather. Claims come of Produce (transactional_appends.py) and of TxnOffsetCommit, whose partition is that of
 the group. A coordinator whose last transaction is still being ended says so (ConcurrentTransactionsError); who wants a
-partition added is asked for again for a moment, since that passes quickly.
+partition added is asked for again for RETRY_MAX_S, since that passes, also while the coordinator moves.
 
 Bounded: a line takes MAX_WAITING claims, a request MAX_TRANSACTIONS transactions; a coordinator that does not answer
 within REQUEST_TIMEOUT_S fails all that wait for it.
@@ -72,14 +72,13 @@ class Claim(NamedTuple):
         return self.transactional_id, self.producer_id, self.producer_epoch, not self.adds
 
 
-PASSING: Final = (
-    ConcurrentTransactionsError,
+NOBODY_COULD_SAY: Final = (
     NetworkError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
 )
-"""A transaction is being ended, or its coordinator is moving."""
+"""The coordinator is moving, or cannot be reached."""
 Answer: TypeAlias = Callable[[HoldfastError | None], None]
 """None: it is. InvalidProducerEpochError, InvalidTxnStateError, TransactionAbortableError: it is not. Errors of
 coordinators, NetworkError and ConcurrentTransactionsError: nobody could say."""
@@ -105,7 +104,8 @@ class TxnVerification:
         until_s = loop.time() + RETRY_MAX_S
 
         def answered(error: HoldfastError | None) -> None:
-            if isinstance(error, PASSING) and claim.adds and loop.time() + RETRY_S <= until_s:
+            passes = isinstance(error, (ConcurrentTransactionsError, *NOBODY_COULD_SAY))
+            if passes and claim.adds and loop.time() + RETRY_S <= until_s:
                 loop.call_later(RETRY_S, self._send, claim, answered)
             else:
                 done(error)

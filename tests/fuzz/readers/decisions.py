@@ -180,19 +180,7 @@ def _make() -> Run:
 
 
 def _corpus() -> list[bytes]:
-    from holdfast.protocol.apis import request_type
-    from holdfast.protocol.framing import encode_body
-
-    table = _table()
-    singles = []
-    for i, (key, version) in enumerate(table):
-        singles += [(i, encode_body(samples.message(request_type(key, version), variant))) for variant in range(3)]
-        for recorded in samples.recorded_messages():
-            if (recorded.api_key, recorded.version) == (key, version) and len(recorded.request) < 250:
-                from holdfast.protocol.framing import parse_request_header
-
-                body = recorded.request[parse_request_header(recorded.request).body_offset :]
-                singles.append((i, body))
+    singles = samples.requests(_table())
     rng = random.Random(3)
     found = [archive.pack([single]) for single in singles]
     found += [archive.pack(rng.sample(singles, rng.randint(2, 4))) for _ in range(150)]

@@ -133,16 +133,8 @@ def _table() -> list[tuple[int, int]]:
 
 
 def _corpus() -> list[bytes]:
-    from holdfast.protocol.apis import request_type
-    from holdfast.protocol.framing import encode_body, parse_request_header
-
     table = _table()
-    singles = []
-    for i, (key, version) in enumerate(table):
-        singles += [(i, encode_body(samples.message(request_type(key, version), variant))) for variant in range(3)]
-        for recorded in samples.recorded_messages():
-            if (recorded.api_key, recorded.version) == (key, version) and len(recorded.request) < 250:
-                singles.append((i, recorded.request[parse_request_header(recorded.request).body_offset :]))
+    singles = samples.requests(table)
     rng = random.Random(5)
     found = [archive.pack([single]) for single in singles]
     for _ in range(150):

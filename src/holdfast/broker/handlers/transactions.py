@@ -6,8 +6,8 @@ AddPartitionsToTxn (24) 0-5, AddOffsetsToTxn (25) 0-4, EndTxn (26) 0-5, Describe
 AddPartitionsToTxn to version 3 is a client's, of one transaction; from 4 on it is of brokers (KIP-890), of many, which
 add for clients of transaction version 2 or only ask. EndTxn from version 5 on is of transaction version 2. Clients that
 do not know PRODUCER_FENCED are told INVALID_PRODUCER_EPOCH, as by Kafka. A transaction that is still being ended holds
-up the next one of the same id for a moment: what is added then waits here for its end, for PATIENCE_S, before its
-client is told CONCURRENT_TRANSACTIONS and loses its back-off.
+up the next one of the same id for a moment: what is added or verified then waits here for its end, for PATIENCE_S,
+before its client is told CONCURRENT_TRANSACTIONS and loses its back-off.
 """
 
 from __future__ import annotations
