@@ -37,7 +37,7 @@ def test_R_22_nor_with_seeds_that_nobody_has_seen() -> None:
 
 
 def test_a_transaction_is_whole_or_not_there_and_a_cleaned_log_says_what_it_said() -> None:
-    """Not fresh ones yet: 2 of 1,000 are not answered (docs/reliability.md, Simulation)."""
+    """Not fresh ones yet: 1 of 1,000 shows a defect that is not mended (docs/reliability.md, Simulation)."""
     code, text = simulate("--transactions", "--seeds", str(FRESH), "--first", "327752714", "--duration", "40")
     assert code == 0, text
 

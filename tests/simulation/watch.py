@@ -27,6 +27,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
 from holdfast.replication.types import Role
 from tests.simulation.compacted import KeyTruth, whats_wrong
+from tests.simulation.node import CLOCKS_APART_S
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -220,7 +221,9 @@ class Watch:
         log, keyed = partition.log, truth.keyed
         if keyed is None or keyed.is_lost or keyed.had_late or log is None or truth.unclean:
             return
-        retention_s = None if self.clocks_jumped else log.config.delete_retention_ms / 1000
+        # A replica may have its horizon from a leader whose clock is behind its own.
+        kept_s = log.config.delete_retention_ms / 1000 - CLOCKS_APART_S
+        retention_s = None if self.clocks_jumped else kept_s
         try:
             with node.undisturbed():
                 wrong = whats_wrong(keyed, log, min(partition.high_watermark, truth.end), self.now_s(), retention_s)
