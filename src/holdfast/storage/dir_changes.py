@@ -138,7 +138,7 @@ def restore(
         _replace(logs, old, found, now_ms, gives_way)
         done(None)
 
-    logs.load(new, now_ms, loaded, has_failed=old is not None)
+    logs.load(new, now_ms, loaded)
 
 
 def _twin(logs: LogManager, old: LogDir | None, new: LogDir) -> HoldfastError | None:

@@ -67,6 +67,8 @@ class LoadedDir:
     broker_epoch: BrokerEpoch | None = None
     incarnation: Incarnation | None = None
     missing: frozenset[TopicPartition] = frozenset()
+    short: set[TopicPartition] = field(default_factory=set)
+    """Of ``logs`` those that have lost something."""
     space: DiskSpace | None = None
     note: Note | None = None
     """What it remembers of all directories."""
@@ -82,6 +84,7 @@ class LoadedDir:
             incarnation=self.incarnation,
             replicas=frozenset((*self.logs, *self.failed)),
             missing=self.missing,
+            short=frozenset(self.short),
         )
 
 
@@ -94,17 +97,12 @@ def load_dir(
     new_id: Callable[[], UUID],
     now_ms: TimestampMs,
     boot_id: str | None = None,
-    has_failed: bool = False,
 ) -> LoadedDir:
-    """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far.
-
-    ``has_failed``: it did while a broker used it, so what the system has of it in memory may be on no disk (H-28). One
-    whose incarnation is missing counts as such too: it was taken away from it.
-    """
+    """Open the dir and load its logs. A dir that fails is offline afterwards and holds what was loaded so far."""
     found = LoadedDir(directory=directory)
     try:
         directory.open(node_id=node_id, cluster_id=cluster_id, new_id=new_id, now_ms=now_ms)
-        _load(directory, found, config_of, new_id, now_ms, boot_id, has_failed)
+        _load(directory, found, config_of, new_id, now_ms, boot_id)
     except KafkaStorageError as e:
         if directory.is_online:  # short of something, not broken: better to say so than to serve half of it
             directory.is_awaited = directory.state is DirState.FULL
@@ -121,7 +119,6 @@ def _load(
     new_id: Callable[[], UUID],
     now_ms: TimestampMs,
     boot_id: str | None,
-    has_failed: bool,
 ) -> None:
     files, path = directory.files, directory.path
     with directory.guard():
@@ -139,7 +136,6 @@ def _load(
             found.incarnation = incarnation.read(files, path, directory.directory_id)
         if clean:
             _take_mark(directory, found, mark, boot_id)
-        has_failed = has_failed or (found.incarnation is None and not clean)
         for name, kind, tp in names:
             full = f"{path}/{name}"
             if kind is NameKind.OWN:
@@ -153,8 +149,6 @@ def _load(
             elif kind is NameKind.REPLICA and tp is not None:
                 suspect = Unloaded(topic_partition=tp)
                 try:
-                    if has_failed:
-                        _read_anew(directory, suspect, full)
                     loaded = _load_log(
                         directory, suspect, config_of(tp.topic), clean, now_ms, recovery_points.get(tp, 0),
                         starts.get(tp), cleaned.get(tp),
@@ -176,6 +170,11 @@ def _load(
                     found.logs[tp] = loaded
                     if origin is not None:
                         found.moved_from[tp] = origin
+                    if loaded.is_short:
+                        found.short.add(tp)
+    if found.short:
+        # What they have lost cannot be seen any more when this broker dies before it is registered.
+        incarnation.take_away(directory)
     told = recovery_points.keys() | found.checkpoints[checkpoints.HIGH_WATERMARK].keys()
     found.missing = frozenset(told - found.logs.keys() - found.failed.keys())
     found.complete = True
@@ -284,16 +283,6 @@ def _take_mark(directory: LogDir, found: LoadedDir, mark: str, boot_id: str | No
             log.warning("%s is full: its replicas may count as damaged after the next start", directory.path)
     files.unlink(mark)
     files.fsync_dir(directory.path)
-
-
-def _read_anew(directory: LogDir, suspect: Unloaded, path: str) -> None:
-    """A flush that failed leaves bytes in memory that count as written: they would be believed now, and gone later."""
-    with Guard(directory, KafkaStorageError, suspect):
-        for name in directory.files.listdir(path):
-            if not directory.files.is_dir(f"{path}/{name}"):
-                handle = directory.files.open(f"{path}/{name}", readonly=True)
-                handle.drop_cache()
-                handle.close()
 
 
 def _load_log(

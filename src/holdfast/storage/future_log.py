@@ -27,7 +27,7 @@ from holdfast.storage.files import FileSystem
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import Guard, LogDir
 from holdfast.storage.producer_state import ProducerStates
-from holdfast.storage.recovery import load_parts, new_parts
+from holdfast.storage.recovery import forget_memory, load_parts, new_parts
 
 log = logging.getLogger(__name__)
 
@@ -196,6 +196,7 @@ class FutureLog(Log):
     ) -> "FutureLog":
         """One of an earlier life, as far as its batches are whole. Reads all of it: not on the dir's first queue."""
         with Guard(directory, KafkaStorageError, _Copy(tp)):
+            forget_memory(directory.files, path, 0)
             topic_id = partition_metadata.check(directory.files, path, None)
             parts = load_parts(
                 directory.files, path, config, clean=False, now_ms=now_ms, recovery_point=0, log_start_offset=None

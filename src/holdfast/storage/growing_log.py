@@ -31,6 +31,7 @@ class GrowingLog(CleanedLog):
         "_snapshot_offset",
         "config",
         "cuts",
+        "is_short",
         "is_torn",
         "last_flush_ms",
         "producers",
@@ -52,6 +53,8 @@ class GrowingLog(CleanedLog):
         self.topic_id = topic_id
         self.is_torn = False
         """Its partition.metadata is there and says nothing: a crash took it before anything of the log was synced."""
+        self.is_short = parts.is_short
+        """Something that it had was not on the device when it was opened."""
         self.config = config
         self.producers = parts.producers
         self.recovery_point = parts.recovery_point

@@ -111,7 +111,7 @@ class DirHistory:
     """What was found in one log directory at the start.
 
     ``clean_epoch``: of the mark of a clean stop. ``replicas``: what is there; ``missing``: what a checkpoint tells
-    of and is not there. ``readable``: it is online and all of it was loaded.
+    of and is not there; ``short``: what has not all that it had. ``readable``: it is online and all of it was loaded.
     """
 
     directory_id: DirectoryId | None
@@ -120,6 +120,7 @@ class DirHistory:
     incarnation: Incarnation | None = None
     replicas: frozenset[TopicPartition] = frozenset()
     missing: frozenset[TopicPartition] = frozenset()
+    short: frozenset[TopicPartition] = frozenset()
 
     def whole_since(self, boot_id: str | None) -> BrokerEpoch | None:
         """The incarnation all of whose writes are there; None if some may be missing, or there was none."""
@@ -211,6 +212,7 @@ def judge(histories: Iterable[DirHistory], boot_id: str | None) -> ReplicaFates:
         others.update((tp, ReplicaFate.LOST) for tp in each.missing if tp not in others)
     for each in found.current:
         others.update(dict.fromkeys(each.replicas, ReplicaFate.KEPT))
+        others.update(dict.fromkeys(each.short, ReplicaFate.DAMAGED))
     return ReplicaFates(
         continues=found.newest if found.current else None,
         rest=rest,
@@ -330,7 +332,7 @@ class Past:
             failed = noted.failed | (noted.directories.keys() & {directory.directory_id})
             self._noted = replace(noted, directories=left, failed=failed)
             self._write([d for d in self._dirs if d.is_online], self._noted, lambda: None)
-        directory.queue.submit(partial(_take_note_away, directory), lambda *_: None)
+        directory.queue.submit(partial(take_away, directory), lambda *_: None)
 
     @staticmethod
     def _write(dirs: Iterable[LogDir], noted: Incarnation, done: Callable[[], None]) -> None:
@@ -352,7 +354,8 @@ class Past:
             directory.queue.submit(partial(write_note, directory), partial(written, directory))
 
 
-def _take_note_away(directory: LogDir) -> None:
+def take_away(directory: LogDir) -> None:
+    """On the dir's thread: its note says no more what it has kept."""
     try:
         directory.files.unlink(f"{directory.path}/{FILE_NAME}")
     except OSError as e:

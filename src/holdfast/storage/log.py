@@ -25,7 +25,7 @@ from holdfast.storage.growing_log import GrowingLog
 from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
 from holdfast.storage.producer_replay import drop_snapshots_after, rebuild_producers
-from holdfast.storage.recovery import load_parts, new_parts
+from holdfast.storage.recovery import forget_memory, load_parts, new_parts
 from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import is_old
@@ -80,6 +80,8 @@ class Log(GrowingLog):
                         files.rmtree(path)
                     raise
             else:
+                if not clean_shutdown:
+                    forget_memory(files, path, recovery_point)
                 topic_id = partition_metadata.check(files, path, topic_id)
                 is_torn = topic_id is None and files.exists(f"{path}/{partition_metadata.FILE_NAME}")
                 parts = load_parts(

@@ -199,13 +199,11 @@ class LogManager:
             self._loaded.add(path)
         self.removals.add(directory, one.deleted)
 
-    def load(
-        self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None], *, has_failed: bool = False
-    ) -> None:
+    def load(self, directory: LogDir, now_ms: TimestampMs, done: Callable[[LoadedDir], None]) -> None:
         """Open one dir and load what is in it, on its own queue. Nothing of it is in any table yet."""
         work = partial(
             load_dir, directory, node_id=self.node_id, cluster_id=self.cluster_id, config_of=self._config_of,
-            new_id=self._new_id, now_ms=now_ms, boot_id=self.past.boot_id, has_failed=has_failed,
+            new_id=self._new_id, now_ms=now_ms, boot_id=self.past.boot_id,
         )  # fmt: skip
 
         def loaded(result: LoadedDir | None, error: HoldfastError | None) -> None:

@@ -4,12 +4,17 @@ Owns what is believed of the files: which segments there are, where the data end
 producers that go with it. A clean stop is believed (only the part of the last segment that its index does not
 cover is read); after any other stop, every batch of every segment from the recovery point on is checked. The
 first one that is torn or wrong is where the log ends: it and all after it are cut off. Nothing that was written
-whole is lost, synced or not, unless the machine itself went down.
+whole is lost, synced or not, unless the machine itself went down or its disk has failed.
+
+What is checked is read from the device. An earlier process may have met a flush that failed, and could leave no word of
+it: the system calls what it could not write clean, shows it for as long as it is in memory, and calls the next flush a
+success (H-28). What such a log has lost shows when it is cut (``LogParts.is_short``).
 
 Runs on the dir's queue, inside a guard.
 """
 
 import logging
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from holdfast.model.config import LogConfig
@@ -39,6 +44,7 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 _GARBAGE = (DELETED, ".tmp")
+_MADE_AGAIN = (*_GARBAGE, INDEX, TIME_INDEX, TXN_INDEX)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +52,7 @@ class LogParts:
     """What a log is made of.
 
     ``clean``: it was on the device when it was last closed. ``rolled``: inactive segments that are not
-    known to be synced."""
+    known to be synced. ``is_short``: more was cut off than the one write in which a process can be killed."""
 
     segments: list[Segment]
     epochs: LeaderEpochs
@@ -56,7 +62,23 @@ class LogParts:
     recovery_point: Offset
     clean: bool
     snapshot_offset: Offset | None = None
+    is_short: bool = False
     rolled: list[Segment] = field(default_factory=list)
+
+
+def forget_memory(files: FileSystem, path: str, recovery_point: Offset) -> None:
+    """Before a log that was not closed clean is read: of what is not known to be synced let the system forget what it
+    has in memory. It keeps what it is still going to write."""
+    names = files.listdir(path)
+    bases = sorted(found for name in names if (found := offset_of(name, LOG)) is not None)
+    first = bases[max(0, bisect_right(bases, recovery_point) - 1)] if bases else 0
+    for name in names:
+        base = offset_of(name, LOG)
+        if name.endswith(_MADE_AGAIN) or (base is not None and base < first) or files.is_dir(f"{path}/{name}"):
+            continue
+        handle = files.open(f"{path}/{name}", readonly=True)
+        handle.drop_cache()
+        handle.close()
 
 
 def new_parts(files: FileSystem, path: str, *, start_offset: Offset, now_ms: TimestampMs) -> LogParts:
@@ -90,7 +112,7 @@ def load_parts(
     if not segments:
         segments = [Segment.create(files, path, log_start_offset or 0, now_ms=now_ms)]
     first_checked = len(segments) - 1
-    seen = SeenBatches()
+    seen, is_short = SeenBatches(), False
     end_offset: Offset | None = None
     if clean:
         end_offset = _restore(segments[-1], now_ms)
@@ -98,7 +120,7 @@ def load_parts(
         if not clean:
             first_checked = _first_unsynced(segments, recovery_point)
         first_base = segments[first_checked].base_offset
-        end_offset = _recover(files, path, segments, first_checked, config, now_ms, seen, cleaned_offset)
+        end_offset, is_short = _recover(files, path, segments, first_checked, config, now_ms, seen, cleaned_offset)
         names = set(files.listdir(path))
     else:
         first_base = end_offset
@@ -112,6 +134,7 @@ def load_parts(
         segments = [Segment.create(files, path, start_offset, now_ms=now_ms)]
         files.fsync_dir(path)
         end_offset, recovery_point, first_base, seen = start_offset, start_offset, start_offset, SeenBatches()
+        is_short = True
     fit_epochs(epochs, segments, seen.headers, first_base, start_offset, end_offset, clean=clean)
     producers, snapshot = load_producers(files, path, names, segments, end_offset, first_base, seen)
     active = segments[-1]
@@ -133,6 +156,7 @@ def load_parts(
         recovery_point=min(recovery_point, end_offset),
         clean=clean,
         snapshot_offset=snapshot,
+        is_short=is_short,
         rolled=[s for s in segments[:-1] if s.offsets is not None],
     )
 
@@ -186,9 +210,10 @@ def _recover(
     now_ms: TimestampMs,
     seen: SeenBatches,
     cleaned_offset: Offset | None,
-) -> Offset:
-    """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset."""
-    end_offset = segments[first].base_offset
+) -> tuple[Offset, bool]:
+    """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset, and whether what
+    was cut off is more than one torn write."""
+    end_offset, is_short = segments[first].base_offset, False
     for i in range(first, len(segments)):
         segment = segments[i]
         size = segment.size
@@ -198,6 +223,7 @@ def _recover(
         following = later[0].base_offset if later else end_offset
         is_hole = following != end_offset and (cleaned_offset is None or following > cleaned_offset)
         if good < size or is_hole:
+            is_short = bool(later) or not _is_torn_write(segment, good)
             log.warning(
                 "%s: %d bytes from position %d (offset %d) on are no whole batches%s: cut off, with %d later segments",
                 segment.path(LOG), size - good, good, end_offset, ", or missing" if good == size else "", len(later),
@@ -212,7 +238,19 @@ def _recover(
             break
         if i + 1 < len(segments):
             segment.become_inactive()
-    return end_offset
+    return end_offset, is_short
+
+
+def _is_torn_write(segment: Segment, position: int) -> bool:
+    """Whether a segment ends within the batch at ``position``, and not with what no broker has written."""
+    left = segment.size - position
+    data = segment.handle().pread(min(HEADER_SIZE, left), position)
+    if len(data) < HEADER_SIZE:
+        return True
+    try:
+        return parse_header(data).size > left
+    except CorruptRecordError:
+        return False
 
 
 def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: SeenBatches) -> tuple[int, Offset]:
