@@ -195,7 +195,9 @@ class CheckpointWriter:
             tp, view = each.topic_partition, each.view
             recovery_points[tp] = each.recovery_point
             if each.cleaned_offset is not None and each.config.compact:
-                cleaned[tp] = each.cleaned_offset
+                # A segment of which all stays is not written again, and so not synced by a cleaning either: what a loss
+                # of power takes of it must not look like the hole of a cleaning.
+                cleaned[tp] = min(each.cleaned_offset, recovery_points[tp])
             if view.start_offset > view.segments[0].base_offset:
                 starts[tp] = view.start_offset
             mark = high_watermarks.get(tp, self._logs.held.mark_of(tp))
