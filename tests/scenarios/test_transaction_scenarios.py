@@ -201,10 +201,19 @@ class Scenario:
     def do_no_ids(self) -> None:
         self.ids = []
 
-    def do_ids(self) -> None:
+    def do_ids(self, error: str = "") -> None:
+        """Those that are waited for come, or cannot be had."""
         waiting, self.ids = self.ids or [], None
         for reply in waiting:
-            self.fresh_id(reply)
+            if error:
+                reply(getattr(e, error)("no"))
+            else:
+                self.fresh_id(reply)
+
+    def do_settled(self, name: str, times: str = "1") -> None:
+        """Say when nothing of the id is under way any more."""
+        for _ in range(int(times)):
+            self.coordinator.when_settled(name, self.now_ms, lambda: self.out.append(f"{name} is settled"))
 
     def do_after(self, ms: str) -> None:
         self.now_ms += int(ms)
