@@ -68,6 +68,7 @@ def _lines(outcome: Outcome) -> list[str]:
     for kind, values in sorted(outcome.gaps.items()):
         parts = ", ".join(f"{name} {quantile(values, part):.2f}" for name, part in (("p50", 0.5), ("p99", 0.99)))
         found.append(f"gap of an output's partition after a fault of kind {kind}, s: {parts}, most {max(values):.2f}")
+    found += [f"gap of {each}" for each in outcome.worst]
     found += outcome.wrong[:20]
     found.append(f"{len(outcome.wrong)} wrong" if outcome.wrong else "each input exactly once")
     return found

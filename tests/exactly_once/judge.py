@@ -97,6 +97,17 @@ def longest_after(blows: Sequence[Blow], gaps: Sequence[Gap], partitions: int) -
     return found
 
 
+def worst(blows: Sequence[Blow], gaps: Sequence[Gap], count: int) -> list[str]:
+    """The longest gaps, and what had struck before each."""
+    longest = sorted(gaps, key=lambda gap: -gap.length_s)[:count]
+    causes = ((gap, _cause(gap, blows)) for gap in longest)
+    return [
+        f"{gap.topic}-{gap.partition}: {gap.length_s:.1f} s"
+        + ("" if cause is None else f", {gap.begin_s - blows[cause].at_s:.1f} s after {blows[cause].what}")
+        for gap, cause in causes
+    ]
+
+
 def _cause(gap: Gap, blows: Sequence[Blow]) -> int | None:
     """The number of the last fault that struck before it began, or just after: what was under way still comes out."""
     before = [number for number, blow in enumerate(blows) if blow.at_s <= gap.begin_s + AFTER_S]

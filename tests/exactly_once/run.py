@@ -15,12 +15,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.testing import Cluster, wait_for
 from tests.exactly_once.clients import ROOT, commands
-from tests.exactly_once.judge import OUTPUTS, Blow, longest_after, wrongs
+from tests.exactly_once.judge import OUTPUTS, Blow, longest_after, worst, wrongs
 from tests.exactly_once.ledger import Feed, Watch
 from tests.exactly_once.member import SESSION_MS, SOURCE
 
 PARTITIONS = 6
 MEMBERS = 3
+WORST = 15
 END_S = 90.0
 """After the last fault, until every input must be out."""
 
@@ -35,6 +36,8 @@ class Outcome:
     blows: Counter[str] = field(default_factory=Counter)
     restarts: int = 0
     """Members that ended by themselves: fenced, or their producer could not go on."""
+    worst: list[str] = field(default_factory=list)
+    """The longest gaps, and what they came after."""
 
 
 class Members:
@@ -124,13 +127,14 @@ class Run:
         outcome = Outcome(inputs=len(feed.acked) + len(feed.somewhere), restarts=self._members.ended)
         outcome.wrong = wrongs(feed.acked, feed.maybe, watch.seen, feed.somewhere) + watch.errors
         outcome.gaps = longest_after(self.blows, watch.gaps, PARTITIONS)
+        outcome.worst = worst(self.blows, watch.gaps, WORST)
         outcome.blows = Counter(blow.kind for blow in self.blows)
         return outcome
 
     def _strike_until(self, end_s: float, watch: Watch) -> None:
         quiet_s = min(5.0, self._seconds / 4)  # the group forms first, and the last fault is undone
         next_s = time.monotonic() + quiet_s
-        said_s = time.monotonic()
+        said_s, told = time.monotonic(), 0
         while (now_s := time.monotonic()) < end_s:
             self._members.keep()
             self._undo_until(now_s)
@@ -141,7 +145,10 @@ class Run:
                     next_s += SESSION_MS / 1000
             if now_s - said_s > 60:
                 said_s = now_s
-                self._say(f"{sum(watch.seen[OUTPUTS[0]].values()):,} out, {len(self.blows)} faults")
+                [longest] = worst(self.blows, watch.gaps[told:], 1) or ["none"]
+                told = len(watch.gaps)
+                out = sum(watch.seen[OUTPUTS[0]].values())
+                self._say(f"{out:,} out, {len(self.blows)} faults; longest gap since: {longest}")
             time.sleep(0.02)
         self._undo_until(float("inf"))
 
