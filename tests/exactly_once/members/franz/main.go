@@ -42,6 +42,10 @@ func main() {
 	must(name, err)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	// The others begin with this. It ends what the one before left open; else that would be open until its time is up, and
+	// nobody could read the offsets of the partitions in it, this one neither.
+	_, _, err = session.Client().ProducerID(ctx)
+	must(name, err)
 	for ctx.Err() == nil {
 		polling, done := context.WithTimeout(ctx, 50*time.Millisecond)
 		fetches := session.PollRecords(polling, 100)
