@@ -1,6 +1,7 @@
 """Where ``holdfast up`` keeps what in its data directory, and each node's properties file.
 
     DIR/pids.json               {"1": pid, ...}
+    DIR/endpoints.json          where it is reached, while it runs: cli/endpoints.py
     DIR/metadata/               the embedded metadata store, shared by all nodes
     DIR/metadata-2/             its second copy, unless --metadata-dir has it on another disk
     DIR/broker-N.properties     Kafka's keys; what a person adds to it stays
@@ -55,6 +56,8 @@ CLIENTS, BROKERS = "PLAINTEXT", "INTERNAL"
 MAX_PORT = 65535
 MAX_COPIES = 3
 COPIES, IN_SYNC = "default.replication.factor", "min.insync.replicas"
+REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
+"""Spares a rebalance where many members start at once, and costs the one at a desk three seconds."""
 OWNED_KEYS = frozenset(
     (
         "node.id", "broker.id", LISTENERS, ADVERTISED, PROTOCOL_MAP, INTER_BROKER, INTER_BROKER_PROTOCOL,
@@ -360,7 +363,7 @@ def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: O
 
 def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[str, str]) -> dict[str, str]:
     """What follows from the number of brokers, where nobody has told otherwise: three copies where there are three
-    brokers, two of which have to be there for a write.
+    brokers, two of which have to be there for a write; and that a group's first member does not wait for others.
 
     A value that an earlier start derived from fewer brokers is derived again. A cluster that was made when these were
     left to the brokers' own defaults keeps them.
@@ -372,6 +375,8 @@ def _sized(brokers: int, found: Mapping[int, Mapping[str, str]], told: Mapping[s
     result = {key: value if told.get(key) in (None, before) else told[key] for key, value in derived.items()}
     if COPIES in derived and IN_SYNC not in told and _has_spare(result[COPIES]):
         result[IN_SYNC] = "2"
+    if not found and REBALANCE_DELAY not in told:
+        result[REBALANCE_DELAY] = "0"
     return result
 
 

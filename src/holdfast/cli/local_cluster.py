@@ -3,8 +3,8 @@
     starting --every node serves, each sees all--> running --SIGTERM, SIGINT--> stopping --all ended--> over
         \\------------a node ends------------------------------------------------/
 
-Owns the children, pids.json, and what is said on standard output (one line) and standard error. Never restarts a
-node by itself: SIGUSR1 asks for it. Never touches a log directory.
+Owns the children, pids.json, when endpoints.json is there, and what is said on standard output (one line) and standard
+error. Never restarts a node by itself: SIGUSR1 asks for it. Never touches a log directory.
 
 The broker's code is imported once, here, and children are forked: three nodes start in the time of one import. That
 is safe because this process has one thread and opens nothing that a child would share, except the lock on the data
@@ -25,14 +25,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from holdfast.cli import endpoints
 from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
-from holdfast.cli.up_address import HOST, port_gets_free
+from holdfast.cli.up_address import port_gets_free
 from holdfast.model.types import TopicPartition, named
 
 if TYPE_CHECKING:
     from holdfast.cli.local_zookeeper import LocalZooKeeper
 
+LOCK_FILE = "up.lock"
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
 ZOOKEEPER_PAUSE_S = 0.05
@@ -84,7 +86,7 @@ def say_ready(addresses: Sequence[str]) -> None:
 
 def say_metrics(nodes: Sequence[Node]) -> None:
     """Where Prometheus finds them; nothing when they are nowhere."""
-    pages = [f"http://{HOST}:{node.metrics_port}/metrics" for node in nodes if node.metrics_port]
+    pages = [url for node in nodes if (url := endpoints.metrics_url(node)) is not None]
     if pages:
         say(f"metrics: {', '.join(pages)}")
 
@@ -116,16 +118,19 @@ def _is_ours(host: str, port: int) -> bool:
 
 
 def lock_directory(path: str) -> int:
-    """One ``up`` per data directory. The descriptor returned is the lock; children inherit it.
+    """One ``up`` per data directory. The descriptor returned is the lock; children inherit it. The process that holds
+    it stands in the file.
 
     Waits for the brokers of an earlier run that was killed: they hold the lock until they have ended.
     """
-    fd = os.open(os.path.join(path, "up.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(os.path.join(path, LOCK_FILE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     limit_s = time.monotonic() + LOCK_WAIT_S
     told = False
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
             return fd
         except BlockingIOError:
             if time.monotonic() > limit_s:
@@ -177,10 +182,12 @@ class LocalCluster:
         gc.collect()
         gc.freeze()
         code = 1
+        endpoints.take_away(self._data_dir)
         try:
             if self._start_zookeeper() and self._start_missing() and self._wait_ready():
                 say_metrics(self._nodes)
                 say_operators(self._nodes)
+                endpoints.tell(self._data_dir, self._nodes)
                 say_ready([node.address for node in self._nodes])
                 self._tell_leaderless()
                 while not self._stop_asked():
@@ -358,6 +365,7 @@ class LocalCluster:
     def _stop(self) -> None:
         """SIGTERM to all; a second signal or ten seconds turn it into SIGKILL."""
         self._stopping = True
+        endpoints.take_away(self._data_dir)
         asked = len(self._signals)
         self._signal_children(signal.SIGTERM)
         limit_s = time.monotonic() + STOP_TIMEOUT_S

@@ -24,6 +24,7 @@ class Place(NamedTuple):
 
 COMMANDS: Final = {
     "up": Place("holdfast.cli.up:up", "Run a local cluster in the foreground."),
+    "down": Place("holdfast.cli.detached:down", "Stop a cluster of `up`, in the background or not."),
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
     "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),

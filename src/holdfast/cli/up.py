@@ -89,6 +89,12 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     callback=parse_settings,
     help="One more broker setting; repeatable.",
 )
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Leave it running in the background once it is ready; `holdfast down` stops it. What it says goes to "
+    "DIR/up.log.",
+)
 @click.option("--force", is_flag=True, help="Start although no log directory holds anything any more.")
 def up(
     brokers: int | None,
@@ -100,6 +106,7 @@ def up(
     metadata_dirs: tuple[str, ...],
     store: str | None,
     settings: dict[str, str],
+    detach: bool,
     force: bool,
 ) -> None:
     """Run a local cluster in the foreground.
@@ -113,6 +120,9 @@ def up(
 
     if data_dir is not None and not data_dir.strip():
         raise click.UsageError(f"--data-dir {data_dir!r}: expected a path; is a variable not set?")
+    if detach:
+        _detach(data_dir)
+        return
     # Until the cluster watches signals itself; so that a temporary directory is removed.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
@@ -143,6 +153,20 @@ def up(
         if temporary:
             shutil.rmtree(directory, ignore_errors=True)
     sys.exit(code)
+
+
+def _detach(data_dir: str | None) -> None:
+    """The same command once more, in the background."""
+    from holdfast.cli.detached import DetachedError, start
+
+    if data_dir is None:
+        raise click.UsageError("--detach: expected a --data-dir, by which `holdfast down` finds the cluster")
+    try:
+        line = start(Path(data_dir).absolute(), [each for each in sys.argv[2:] if each != "--detach"])
+    except DetachedError as e:
+        click.echo(f"holdfast up: {e}", err=True)
+        sys.exit(1)
+    click.echo(line)
 
 
 def _run(directory: str, options: Options) -> int:

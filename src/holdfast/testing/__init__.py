@@ -1,5 +1,5 @@
 """For other people's tests: a real cluster as a context manager, disks that fail, hosts that lose their power, and a
-deadline to wait with.
+deadline to wait with. The same as fixtures of pytest: holdfast/pytest_plugin.py.
 
 >>> from holdfast.testing import Cluster
 >>> with Cluster(brokers=3) as cluster:              # doctest: +SKIP

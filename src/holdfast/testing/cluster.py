@@ -20,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from holdfast.model.config import BrokerConfig, read_properties
+from holdfast.records.record import Record
 from holdfast.testing import mounts
+from holdfast.testing import topics as wire
 from holdfast.testing.disks import Disk
 from holdfast.testing.ports import BESIDE, free_port
 from holdfast.testing.processes import children, has_gone, lives
@@ -292,6 +294,46 @@ class Cluster:
         view = wait_for(full, f"all replicas of {names or 'all topics'} to be in sync", timeout_s=timeout_s)
         assert view is not None
         return view
+
+    def wait_for_leaders(self, topics: Iterable[str] | None = None, *, timeout_s: float = 60.0) -> ClusterView:
+        """Until every live broker shows a living leader for every partition of the topics; returns the last view."""
+        names = None if topics is None else list(topics)
+
+        def led() -> ClusterView | None:
+            view, live = None, self.live()
+            for broker in live:
+                view = self.describe(names, broker=broker)
+                if any(partition.leader not in live for partition in view.partitions.values()):
+                    return None
+            return view
+
+        view = wait_for(led, f"leaders of {names or 'all topics'}", timeout_s=timeout_s)
+        assert view is not None
+        return view
+
+    # -- by our own client, for tests of something else than clients ---------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        assignment: Mapping[int, tuple[int, ...]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Made, and led everywhere, when it returns. ``assignment``: brokers of each partition, instead of the numbers.
+        HoldfastError as the broker has it."""
+        wire.create_topic(self.bootstrap, name, partitions, replication_factor, assignment, config)
+        self.wait_for_leaders([name])
+
+    def produce(self, topic: str, records: Iterable[wire.Written], *, partition: int | None = None) -> int:
+        """Write values, or pairs of key and value; acknowledged by all of the ISR when it returns. How many."""
+        return wire.produce(self.bootstrap, topic, records, partition)
+
+    def consume(self, topic: str, *, read_committed: bool = False) -> dict[int, list[Record]]:
+        """All that is in the topic at this moment, by partition."""
+        return wire.consume(self.bootstrap, topic, read_committed=read_committed)
 
     def log_tail(self, size: int = 2000) -> str:
         """The end of what ``up`` and its brokers wrote to standard error."""

@@ -40,6 +40,7 @@ def test_a_new_cluster_has_three_brokers_with_two_log_dirs(tmp_path: pathlib.Pat
         "offsets.topic.replication.factor": "3",
         "default.replication.factor": "3",
         "min.insync.replicas": "2",
+        "group.initial.rebalance.delay.ms": "0",
     }
     assert (tmp_path / "broker-3/log-dir-2").is_dir()
 
