@@ -21,7 +21,7 @@ from tests.exactly_once.member import SESSION_MS, SOURCE
 
 PARTITIONS = 6
 MEMBERS = 3
-WORST = 15
+WORST, LOOK_S = 15, 0.5
 END_S = 90.0
 """After the last fault, until every input must be out."""
 
@@ -107,6 +107,7 @@ class Run:
         self._isolation, self._rate, self._clients = isolation, rate, clients
         self._undo: list[tuple[float, Callable[[], None]]] = []
         self.blows: list[Blow] = []
+        self._looked_s = 0.0
 
     def go(self) -> Outcome:
         bootstrap = self._cluster.bootstrap
@@ -138,7 +139,7 @@ class Run:
         while (now_s := time.monotonic()) < end_s:
             self._members.keep()
             self._undo_until(now_s)
-            if now_s >= next_s and now_s < end_s - quiet_s and not self._undo:
+            if now_s >= next_s and now_s < end_s - quiet_s and not self._undo and self._is_whole(now_s):
                 self._strike(now_s)
                 next_s = now_s + self._random.uniform(*self._every_s)
                 if self.blows[-1].kind == "member":  # nobody has its partitions until its session is over
@@ -151,6 +152,18 @@ class Run:
                 self._say(f"{out:,} out, {len(self.blows)} faults; longest gap since: {longest}")
             time.sleep(0.02)
         self._undo_until(float("inf"))
+
+    def _is_whole(self, now_s: float) -> bool:
+        """Every broker is there and every replica in sync: a fault strikes no cluster that has one already, or its gap
+        would be that of two. Looks twice a second."""
+        if now_s - self._looked_s < LOOK_S:
+            return False
+        self._looked_s = now_s
+        try:
+            view = self._cluster.describe()
+        except (ConnectionError, TimeoutError):
+            return False
+        return bool(view.partitions) and not view.under_replicated and len(view.brokers) == self._cluster.brokers
 
     def _undo_until(self, now_s: float) -> None:
         for due in [each for each in self._undo if each[0] <= now_s]:
