@@ -32,8 +32,9 @@ COMMANDS: Final = {
         "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
     ),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
+    "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
-    "cluster": Place("holdfast.cli.cluster:cluster", "Forget a broker that was stopped."),
+    "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
     "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),

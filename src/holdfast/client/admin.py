@@ -15,6 +15,7 @@ from holdfast.client.translate import none_if_negative
 from holdfast.client.views import (
     BrokerNode,
     CommittedOffset,
+    ConfigSynonym,
     ConfigValue,
     GroupListing,
     GroupMember,
@@ -37,6 +38,17 @@ CONFIG_SOURCES = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+}
+CONFIG_TYPES = {
+    1: "BOOLEAN",
+    2: "STRING",
+    3: "INT",
+    4: "SHORT",
+    5: "LONG",
+    6: "DOUBLE",
+    7: "LIST",
+    8: "CLASS",
+    9: "PASSWORD",
 }
 
 
@@ -130,16 +142,7 @@ class AdminClient(KafkaClient):
             found = {}
             for result in answer.results:
                 raise_for(result.error_code.value, result.error_message, f"configs of {result.resource_name}")
-                found[result.resource_name] = tuple(
-                    ConfigValue(
-                        name=c.name,
-                        value=c.value,
-                        source=CONFIG_SOURCES.get(int(c.config_source), "UNKNOWN"),
-                        read_only=c.read_only,
-                        sensitive=c.is_sensitive,
-                    )
-                    for c in result.configs
-                )
+                found[result.resource_name] = tuple(map(config_value, result.configs))
             return found
 
         return await self.retrying(once)
@@ -280,6 +283,26 @@ def _raise_first(outcomes: Mapping[str, HoldfastError | None]) -> None:
     for error in outcomes.values():
         if error is not None:
             raise error
+
+
+def config_value(config: Any) -> ConfigValue:
+    """One key of DescribeConfigs v4."""
+    return ConfigValue(
+        name=config.name,
+        value=config.value,
+        source=CONFIG_SOURCES.get(int(config.config_source), "UNKNOWN"),
+        read_only=config.read_only,
+        sensitive=config.is_sensitive,
+        type=CONFIG_TYPES.get(int(config.config_type), "UNKNOWN"),
+        synonyms=tuple(
+            ConfigSynonym(
+                name=s.name,
+                value=None if config.is_sensitive else s.value,
+                source=CONFIG_SOURCES.get(int(s.source), "UNKNOWN"),
+            )
+            for s in config.synonyms
+        ),
+    )
 
 
 def _creatable(m: Any, topic: NewTopic) -> Any:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from holdfast.client.admin import CONTROLLER_TIMEOUT_MS, AdminClient
 from holdfast.client.cluster import milliseconds
 from holdfast.client.pool import raise_for
+from holdfast.model.types import BrokerId
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
@@ -22,13 +23,15 @@ class FeatureView(NamedTuple):
     """In force in the cluster; 0: not."""
 
 
-async def describe_features(client: AdminClient) -> tuple[tuple[FeatureView, ...], int | None]:
+async def describe_features(
+    client: AdminClient, broker_id: BrokerId | None = None
+) -> tuple[tuple[FeatureView, ...], int | None]:
     """The features that the asked broker knows, by name, and the epoch of what is in force; None: not known."""
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
-    answer = await client.ask_any(
-        ApiVersionsRequest(client_software_name="holdfast", client_software_version="1")
-    )  # version 4: the first that tells of features whose lowest level is 0
+    # version 4: the first that tells of features whose lowest level is 0
+    request = ApiVersionsRequest(client_software_name="holdfast", client_software_version="1")
+    answer = await (client.ask_any(request) if broker_id is None else client.ask_broker(broker_id, request))
     raise_for(answer.error_code.value, None, "features")
     levels = {f.name: int(f.max_version_level) for f in answer.finalized_features}
     found = (

@@ -125,14 +125,29 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """A value that a layer gives to a key, perhaps under the name of the broker key behind it."""
+
+    name: str
+    value: str | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One key of a topic or broker as DescribeConfigs tells it; ``source`` is Kafka's name for the layer."""
+    """One key of a topic or broker as DescribeConfigs tells it; ``source`` is Kafka's name for the layer.
+
+    ``value`` of a sensitive key is None. ``synonyms``: the layers that have one, the one in force first, where they
+    were asked for.
+    """
 
     name: str
     value: str | None
     source: str
     read_only: bool
     sensitive: bool
+    type: str = "UNKNOWN"
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

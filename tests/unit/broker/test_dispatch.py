@@ -329,3 +329,34 @@ async def test_a_described_cluster_and_coordinators_are_those_of_the_listener_to
         assert [int(b.port) for b in cluster.brokers] == ports
         assert [int(c.port) for c in found.coordinators] == [*ports, -1][:3]
         assert [int(c.error_code) for c in found.coordinators] == [0, 0, 15 if listener is CLIENTS else 0]
+
+
+def configured(text: str) -> BrokerConfig:
+    """A broker with a secret in its file, and a throttle of its own over that of all."""
+    key = "replica.alter.log.dirs.io.max.bytes.per.second"
+    config = BrokerConfig.parse({"node.id": "1", "zookeeper.sasl.password": text})
+    return config.with_dynamic(default={key: "7", "log.cleaner.threads": "2"}, broker={key: "5"})
+
+
+async def configs_of(config: BrokerConfig, name: str) -> dict[str, Any]:
+    """Key -> what DescribeConfigs tells of it, layers included."""
+    resource = {"resource_type": 4, "resource_name": name, "configuration_keys": None}
+    async with served(CLIENTS, metadata=several(), config=config, broker_id=1) as client:
+        answer = await client.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": ({**resource},), "include_synonyms": True})
+    (result,) = answer.results
+    return {c.name: c for c in result.configs}
+
+
+@on_a_loop
+async def test_a_secret_is_told_in_no_layer() -> None:
+    told = (await configs_of(configured("hunter2"), "1"))["zookeeper.sasl.password"]
+    assert (told.is_sensitive, told.value, [s.value for s in told.synonyms]) == (True, None, [None])
+
+
+@on_a_loop
+async def test_the_default_of_brokers_is_told_by_one_that_has_its_own() -> None:
+    told = await configs_of(configured("x"), "")
+    assert {name: (c.value, int(c.config_source), [s.value for s in c.synonyms]) for name, c in told.items()} == {
+        "replica.alter.log.dirs.io.max.bytes.per.second": ("7", 3, ["7"]),
+        "log.cleaner.threads": ("2", 3, ["2"]),
+    }

@@ -7,6 +7,7 @@ another (Kafka's does not), and refuses keys that no broker has (Kafka's keeps t
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -78,12 +79,18 @@ def _entries(ctx: RequestContext, kind: int, name: str) -> list[ConfigEntry]:
                 f"Unexpected broker id, expected {broker.broker_id} or empty string, but received {name}"
             )
         entries = describe_broker(broker.config)
-        if not name:
-            return [e for e in entries if e.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
-        return entries
+        return entries if name else [e for entry in entries if (e := _default_of_brokers(entry)) is not None]
     if kind in NOTHING_SET:
         return []
     raise InvalidRequestError(f"resource type {kind}: expected {TOPIC} (topic) or {BROKER} (broker)")
+
+
+def _default_of_brokers(entry: ConfigEntry) -> ConfigEntry | None:
+    """The key as it is set for all brokers, whatever this one has of its own; None where it is not set so."""
+    layers = tuple(s for s in entry.synonyms if s.source is ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    if not layers:
+        return None
+    return dataclasses.replace(entry, value=layers[0].value, source=layers[0].source, synonyms=layers)
 
 
 def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> dict[str, Any]:
@@ -94,7 +101,10 @@ def _entry(entry: ConfigEntry, synonyms: bool, documentation: bool) -> dict[str,
         "config_source": entry.source.value,
         "is_sensitive": entry.key.sensitive,
         "is_default": entry.source is ConfigSource.DEFAULT,
-        "synonyms": [{"name": s.name, "value": s.value, "source": s.source.value} for s in entry.synonyms]
+        "synonyms": [
+            {"name": s.name, "value": None if entry.key.sensitive else s.value, "source": s.source.value}
+            for s in entry.synonyms
+        ]
         if synonyms
         else [],
         "config_type": _WIRE_TYPE[entry.key.type],
