@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
 from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
+from holdfast.cli.group_offsets import delete_offsets_command, reset_offsets
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import GroupView, OffsetSpec
@@ -20,7 +21,11 @@ from holdfast.model.types import Offset, TopicPartition
 
 @click.group()
 def groups() -> None:
-    """List, describe, delete consumer groups."""
+    """List, describe, delete consumer groups; reset and delete their offsets."""
+
+
+groups.add_command(reset_offsets)
+groups.add_command(delete_offsets_command)
 
 
 @groups.command(name="list")
