@@ -47,8 +47,8 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def fill(cluster: Cluster, topic: str, partitions: int = 2) -> None:
-    """A topic with records 0 to 9 in each partition."""
-    create(cluster, topic, [[1 + n % 3] for n in range(partitions)])
+    """A topic with records 0 to 9 in each partition, which are old and stay all the same."""
+    create(cluster, topic, [[1 + n % 3] for n in range(partitions)], retention_ms="-1")
     producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap, **QUIET})
     for partition in range(partitions):
         for n in range(RECORDS):

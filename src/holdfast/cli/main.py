@@ -25,7 +25,7 @@ class Place(NamedTuple):
 COMMANDS: Final = {
     "up": Place("holdfast.cli.up:up", "Run a local cluster in the foreground."),
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
-    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
+    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete, trim topics."),
     "groups": Place("holdfast.cli.groups:groups", "List, describe, delete groups; reset their offsets."),
     "transactions": Place(
         "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from holdfast.cli.plain_command import Failed, Misused
 from holdfast.client.admin import AdminClient
@@ -57,3 +59,65 @@ async def find_partitions(
 ) -> list[TopicPartition]:
     """``partitions_of`` the cluster as it is now."""
     return partitions_of(await client.metadata({topic for topic, _ in wanted}), wanted)
+
+
+# -- patterns ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Topics whose whole name matches, and of them the partitions from ``low`` to before ``high``."""
+
+    topic: re.Pattern[str]
+    low: int = 0
+    high: int | None = None
+
+    def has(self, tp: TopicPartition) -> bool:
+        in_range = self.low <= tp.partition and (self.high is None or tp.partition < self.high)
+        return in_range and self.topic.fullmatch(tp.topic) is not None
+
+
+def parse_patterns(text: str) -> list[Pattern]:
+    """``orders:0-3,:7,logs.*``, as kafka-get-offsets.sh takes them: an expression for names, and a number or a range
+    without its upper end; either may be left out."""
+    return [_parse_pattern(each) for each in text.split(",")]
+
+
+def _parse_pattern(text: str) -> Pattern:
+    name, colon, numbers = text.partition(":")
+    found = re.fullmatch(r"(\d*)(-?)(\d*)", numbers)
+    if found is None or (colon and not (found[1] or found[3])):
+        raise Misused(f"--topic-partitions {text!r}: expected TOPIC, TOPIC:N, TOPIC:N-M, TOPIC:N- or TOPIC:-M")
+    low = int(found[1] or 0)
+    high = (int(found[3]) if found[3] else None) if found[2] or not colon else low + 1
+    return Pattern(expression(name or ".*", "--topic-partitions"), low, high)
+
+
+def expression(text: str, option: str) -> re.Pattern[str]:
+    """Misused for what is no regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as e:
+        raise Misused(f"{option} {text!r} is no regular expression: {e}") from None
+
+
+def matching(
+    view: ClusterView,
+    patterns: Iterable[Pattern],
+    *,
+    numbers: Collection[int] | None = None,
+    exclude_internal: bool = False,
+) -> list[TopicPartition]:
+    """In order. Failed where something was asked for and nothing is there."""
+    chosen = list(patterns)
+    found = [
+        tp
+        for topic in view.topics.values()
+        if not (exclude_internal and topic.internal)
+        for p in topic.partitions
+        if (tp := TopicPartition(topic.name, p.partition)) and any(pattern.has(tp) for pattern in chosen)
+        if numbers is None or p.partition in numbers
+    ]
+    if not found:
+        raise Failed("Could not match any topic-partitions with the specified filters")
+    return sorted(found)

@@ -13,6 +13,7 @@ import click
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.topic_lines import Filter, describe_lines
+from holdfast.cli.topic_offsets import offsets, trim
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
 from holdfast.model.errors import (
@@ -37,7 +38,11 @@ class CommandError(Exception):
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe, alter, delete topics."""
+    """Create, list, describe, alter, delete topics; show offsets, trim."""
+
+
+topics.add_command(offsets)
+topics.add_command(trim)
 
 
 def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

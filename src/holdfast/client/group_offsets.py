@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.log_offsets import list_offsets_each
-from holdfast.client.offset_resets import Form, LogSpan, Reset, ToTime, resets
+from holdfast.client.log_offsets import log_spans
+from holdfast.client.offset_resets import Form, Reset, resets, time_of
 from holdfast.client.pool import raise_for
-from holdfast.client.views import CommittedOffset, OffsetAt, OffsetSpec
-from holdfast.model.errors import HoldfastError, InvalidRequestError, LeaderNotAvailableError
+from holdfast.client.views import CommittedOffset
+from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import GroupIdNotFoundError, NonEmptyGroupError
-from holdfast.model.types import Offset, TimestampMs, TopicPartition, named
+from holdfast.model.types import TopicPartition
 from holdfast.protocol.error_codes import error_of
 
 RESETTABLE = ("Empty", "Dead")
@@ -46,33 +46,7 @@ async def plan_reset(
         partitions = committed.keys()
         if not committed:
             raise InvalidRequestError(f"group '{group_id}' has committed no offsets: expected topics that are named")
-    return resets(form, partitions, await log_spans(client, partitions, form), committed)
-
-
-async def log_spans(
-    client: AdminClient, partitions: Collection[TopicPartition], form: Form | None = None
-) -> dict[TopicPartition, LogSpan]:
-    """Where the logs begin and end, and what they have of the form's time. LeaderNotAvailableError names those of which
-    it cannot be told."""
-    starts = await _offsets(client, partitions, OffsetSpec.EARLIEST)
-    times = await _offsets(client, partitions, form.timestamp_ms) if isinstance(form, ToTime) else {}
-    ends = await _offsets(client, partitions, OffsetSpec.LATEST)
-    return {
-        # Ends are asked for last: a log that is cut meanwhile does not begin beyond its end.
-        tp: LogSpan(start=starts[tp] or 0, end=ends[tp] or 0, at_time=times.get(tp))
-        for tp in partitions
-    }
-
-
-async def _offsets(
-    client: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec | TimestampMs
-) -> dict[TopicPartition, Offset | None]:
-    found = await list_offsets_each(client, dict.fromkeys(partitions, spec))
-    failed = {tp: at for tp, at in found.items() if isinstance(at, HoldfastError)}
-    if failed:
-        why = next(iter(failed.values()))
-        raise LeaderNotAvailableError(f"offsets of {named(sorted(failed))} cannot be told: {why}")
-    return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt)}
+    return resets(form, partitions, await log_spans(client, partitions, time_of(form)), committed)
 
 
 async def commit_resets(client: AdminClient, group_id: str, found: Mapping[TopicPartition, Reset]) -> None:

@@ -6,20 +6,33 @@ Functions over an AdminClient with one outcome per partition: one that has no le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import milliseconds
+from holdfast.client.offset_resets import LogSpan
 from holdfast.client.views import IsolationLevel, OffsetAt, OffsetSpec
-from holdfast.model.errors import BrokerUnavailableError, HoldfastError, UnknownServerError
-from holdfast.model.types import Offset, TimestampMs, TopicPartition
-from holdfast.protocol.error_codes import error_of
+from holdfast.model.errors import (
+    BrokerUnavailableError,
+    HoldfastError,
+    LeaderNotAvailableError,
+    PolicyViolationError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
+from holdfast.model.types import Offset, TimestampMs, TopicPartition, named
+from holdfast.protocol.error_codes import code_of, error_of
 
 PATIENCE_S = 5.0
 """How long a partition without a leader may hold up what is known of the others."""
 DELETION_TIMEOUT_MS = 30_000
+
+_NOT_DELETED = {
+    code_of(PolicyViolationError): "no record was deleted: its cleanup.policy is without delete",
+    code_of(RequestTimedOutError): "its leader has cut the log, and not every replica in sync has followed in time",
+}
 
 V = TypeVar("V")
 A = TypeVar("A")
@@ -38,6 +51,32 @@ async def list_offsets_each(
     return await _each(
         client, specs, lambda part: list_offsets_request(part, isolation), listed_offsets, patience_s=patience_s
     )
+
+
+async def log_spans(
+    client: AdminClient, partitions: Collection[TopicPartition], time_ms: TimestampMs | None = None
+) -> dict[TopicPartition, LogSpan]:
+    """Where logs begin and end, and their first record not older than a time. LeaderNotAvailableError names those of
+    which it cannot be told."""
+    starts = await _known_offsets(client, partitions, OffsetSpec.EARLIEST)
+    times = {} if time_ms is None else await _known_offsets(client, partitions, time_ms)
+    ends = await _known_offsets(client, partitions, OffsetSpec.LATEST)
+    return {
+        # Ends are asked for last: a log that is cut meanwhile does not begin beyond its end.
+        tp: LogSpan(start=starts[tp] or 0, end=ends[tp] or 0, at_time=times.get(tp))
+        for tp in partitions
+    }
+
+
+async def _known_offsets(
+    client: AdminClient, partitions: Iterable[TopicPartition], spec: OffsetSpec | TimestampMs
+) -> dict[TopicPartition, Offset | None]:
+    found = await list_offsets_each(client, dict.fromkeys(partitions, spec))
+    failed = {tp: at for tp, at in found.items() if isinstance(at, HoldfastError)}
+    if failed:
+        why = next(iter(failed.values()))
+        raise LeaderNotAvailableError(f"offsets of {named(sorted(failed))} cannot be told: {why}")
+    return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt)}
 
 
 async def delete_records(
@@ -61,7 +100,7 @@ async def delete_records(
         found: dict[TopicPartition, Offset | HoldfastError] = {}
         for topic in answer.topics:
             for p in topic.partitions:
-                error = error_of(p.error_code.value, f"records are not deleted: {p.error_code.name.upper()}")
+                error = error_of(p.error_code.value, _NOT_DELETED.get(p.error_code.value, p.error_code.name.upper()))
                 tp = TopicPartition(str(topic.name), int(p.partition_index))
                 found[tp] = int(p.low_watermark) if error is None else error
         return found

@@ -60,6 +60,11 @@ class ToPlan:
 Form: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ToPlan
 
 
+def time_of(form: object) -> TimestampMs | None:
+    """What has to be looked up in the logs for it."""
+    return form.timestamp_ms if isinstance(form, ToTime) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpan:
     """Where a log begins and ends; ``at_time``: its first record not older than the time of the form, if it has one."""
