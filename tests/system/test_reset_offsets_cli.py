@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import pathlib
 import subprocess
@@ -11,6 +13,12 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
+import holdfast.model.types
+from holdfast.client.admin import AdminClient
+from holdfast.client.cluster import milliseconds
+from holdfast.client.group_offsets import commit_resets
+from holdfast.client.offset_resets import Reset
+from holdfast.model.group_errors import UnknownMemberIdError
 from holdfast.testing import Cluster
 from tests.system.on_disks import QUIET, TIMEOUT_S, create
 
@@ -238,3 +246,62 @@ def test_offsets_are_deleted_where_no_member_subscribes(cluster: Cluster, topic:
     assert refused(run(cluster, "delete-offsets", "--group", f"no-{topic}", "--topic", past)) == (
         f"group 'no-{topic}' does not exist"
     )
+
+
+async def join_as_connect(bootstrap: str, group: str) -> None:
+    """A member of another kind, as Kafka Connect's workers are; it leaves when its session is over."""
+    from kio.schema.join_group.v7.request import JoinGroupRequest, JoinGroupRequestProtocol
+    from kio.schema.types import GroupId
+
+    async with AdminClient(bootstrap) as client:
+        coordinator = await client.find_coordinator(group)
+        member_id = ""
+        while True:  # the first answer only says which id to join with
+            request = JoinGroupRequest(
+                group_id=GroupId(group),
+                session_timeout=milliseconds(30_000),
+                rebalance_timeout=milliseconds(30_000),
+                member_id=member_id,
+                group_instance_id=None,
+                protocol_type="connect",
+                protocols=(JoinGroupRequestProtocol(name="compatible", metadata=b""),),
+            )
+            answer = await client.ask_broker(coordinator.broker_id, request)
+            if answer.error_code.value == 0:
+                return
+            assert not member_id, answer
+            member_id = answer.member_id
+
+
+def test_what_members_of_another_kind_read_nobody_can_tell(cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic)
+    commit(cluster, topic, topic, 4, 6)
+    asyncio.run(join_as_connect(cluster.bootstrap, topic))
+    assert refused(run(cluster, "delete-offsets", "--group", topic, "--topic", topic)) == (
+        f"group '{topic}' has members that are no consumers: expected none, as nobody can tell what these read"
+    )
+    assert refused(reset(cluster, topic, "--topic", topic, "--to-latest", "--execute")).endswith(
+        f"the group '{topic}' is inactive, but the current state is CompletingRebalance."
+    )
+    # What a reset meets whose group has got members after it had looked.
+    with pytest.raises(UnknownMemberIdError):
+        asyncio.run(commit_by_hand(cluster.bootstrap, topic, topic))
+    assert committed(cluster, topic, topic) == [4, 6]
+
+
+async def commit_by_hand(bootstrap: str, group: str, topic: str) -> None:
+    async with AdminClient(bootstrap) as client:
+        await commit_resets(client, group, {holdfast.model.types.TopicPartition(topic, 0): Reset(offset=1)})
+
+
+def test_groups_as_json(cluster: Cluster, topic: str) -> None:
+    fill(cluster, topic)
+    commit(cluster, topic, topic, 4, 10)
+    listed = json.loads(run(cluster, "list", "--json").stdout)["groups"]
+    assert {"group": topic, "state": "Empty", "protocol_type": None} in listed
+    done = run(cluster, "describe", topic, f"no-{topic}", "--json")
+    assert (done.returncode, done.stderr) == (1, f"holdfast groups: Group no-{topic} not found.\n")
+    missing, found = json.loads(done.stdout)["groups"]
+    assert missing == {"group": f"no-{topic}", "error": f"Group no-{topic} not found."}
+    assert (found["group"], found["state"], found["members"]) == (topic, "Empty", [])
+    assert [(o["current_offset"], o["log_end_offset"], o["lag"]) for o in found["offsets"]] == [(4, 10, 6), (10, 10, 0)]

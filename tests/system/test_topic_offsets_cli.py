@@ -195,3 +195,18 @@ def test_what_cannot_be_cut_is_refused_and_nothing_is(cluster: Cluster, topic: s
     assert (code, out) == (1, ["Executing records delete operation", "Records delete operation completed:"])
     assert err[1:] == [f"holdfast topics: {kept}-0: no record was deleted: its cleanup.policy is without delete"]
     assert watermarks(cluster, kept, 1) == [(0, 3)]
+
+
+def test_topics_as_json(cluster: Cluster, topic: str) -> None:
+    create(cluster, topic, [[1, 2], [3, 1]], retention_ms="3600000")
+    [listed] = [t for t in json.loads("".join(lines(run(cluster, "list", "--json"))))["topics"] if t["name"] == topic]
+    assert (listed["partition_count"], listed["replication_factor"], listed["internal"]) == (2, 2, False)
+    [described] = json.loads("".join(lines(run(cluster, "describe", topic, "--json"))))["topics"]
+    assert (described["topic_id"], described["configs"]) == (listed["topic_id"], {"retention.ms": "3600000"})
+    assert [(p["partition"], p["replicas"], p["offline"]) for p in described["partitions"]] == [
+        (0, [1, 2], []),
+        (1, [3, 1], []),
+    ]
+    missing = run(cluster, "describe", f"no-{topic}", "--json")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert missing.stderr == f"holdfast topics: Topic 'no-{topic}' does not exist as expected\n"

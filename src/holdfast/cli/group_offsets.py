@@ -32,7 +32,12 @@ from holdfast.client.offset_resets import (
     ToTime,
 )
 from holdfast.model.errors import HoldfastError
-from holdfast.model.group_errors import GroupIdNotFoundError, GroupSubscribedToTopicError, UnknownMemberIdError
+from holdfast.model.group_errors import (
+    GroupIdNotFoundError,
+    GroupSubscribedToTopicError,
+    NonEmptyGroupError,
+    UnknownMemberIdError,
+)
 from holdfast.model.types import TopicPartition
 
 FORMS: Final = (
@@ -202,6 +207,10 @@ def delete_offsets_command(bootstrap: str, group: str, topics: tuple[str, ...]) 
             return await delete_offsets(client, group, await find_partitions(client, wanted))
         except GroupIdNotFoundError:
             raise GroupIdNotFoundError(f"group '{group}' does not exist") from None
+        except NonEmptyGroupError:
+            raise NonEmptyGroupError(
+                f"group '{group}' has members that are no consumers: expected none, as nobody can tell what these read"
+            ) from None
 
     outcomes = with_cluster(bootstrap, work)
     refused = {tp: error for tp, error in outcomes.items() if error is not None}

@@ -6,6 +6,10 @@ that it failed, 2 that it was called in a way that cannot be meant. Owns the for
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -47,14 +51,27 @@ class PlainCommand(click.Command):
             raise _of(Misused(_one_line(e)), parent) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with plain_errors(ctx):
             return super().invoke(ctx)
-        except click.UsageError as e:
-            raise _of(Misused(_one_line(e)), ctx.parent) from None
-        except Failed as e:
-            raise _of(e, ctx.parent) from None
-        except HoldfastError as e:
-            raise _of(Failed(words_of(e)), ctx.parent) from None
+
+
+@contextmanager
+def plain_errors(ctx: click.Context) -> Iterator[None]:
+    """The form, for what is done in here: also for one way of calling a command whose other ways have Kafka's words."""
+    try:
+        yield
+    except click.UsageError as e:
+        raise _of(Misused(_one_line(e)), ctx.parent) from None
+    except Failed as e:
+        raise _of(e, ctx.parent) from None
+    except HoldfastError as e:
+        raise _of(Failed(words_of(e)), ctx.parent) from None
+    except OSError as e:
+        if e.errno == errno.EPIPE:  # whoever read has gone: click ends the command without a word
+            raise
+        # What is left in the buffer would fail again at the end of the process, and then with a trace.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise _of(Failed(f"{e.filename or 'standard output'}: {e.strerror}"), ctx.parent) from None
 
 
 def words_of(error: HoldfastError) -> str:
