@@ -28,7 +28,15 @@ _HELP_INSTEAD: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class Failed(Exception):
-    """The command cannot do it. The message names the thing, the value and what was expected."""
+    """The command cannot do it. Each message names the thing, the value and what was expected, and is a line."""
+
+    def __init__(self, *messages: str) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = messages
+
+
+class Misused(Failed):
+    """Options or arguments that cannot be meant."""
 
 
 class OneLineError(click.ClickException):
@@ -36,12 +44,13 @@ class OneLineError(click.ClickException):
 
     exit_code = FAILED
 
-    def __init__(self, command: str, message: str) -> None:
-        super().__init__(message)
-        self.command = command
+    def __init__(self, command: str, *messages: str) -> None:
+        super().__init__("\n".join(messages))
+        self.command, self.messages = command, messages
 
     def show(self, file: Any = None) -> None:
-        click.echo(one_line(self.command, self.message), file=file, err=file is None)
+        for each in self.messages:
+            click.echo(one_line(self.command, each), file=file, err=file is None)
 
 
 class OneLineUsageError(OneLineError):
@@ -69,8 +78,10 @@ def failing(command: str) -> Iterator[None]:
         raise
     except click.UsageError as e:
         raise OneLineUsageError(command, e.format_message()) from e
+    except Misused as e:
+        raise OneLineUsageError(command, *e.messages) from e
     except Failed as e:
-        raise OneLineError(command, str(e)) from e
+        raise OneLineError(command, *e.messages) from e
     except HoldfastError as e:
         raise OneLineError(command, text_of(e)) from e
     except OSError as e:
@@ -95,15 +106,20 @@ def _ended_by(command: str, error: OSError) -> NoReturn:
 
 
 class OneLineCommand(click.Command):
-    """A command that ends so."""
+    """A command that ends so, whatever the others of its group do; with the group's name, if it has one."""
 
-    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        with failing(self.name or ""):
-            return super().make_context(info_name, args, *rest, **extra)
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with failing(self._called(parent)):
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with failing(self.name or ""):
+        with failing(self._called(ctx.parent)):
             return super().invoke(ctx)
+
+    def _called(self, parent: click.Context | None) -> str:
+        return (self.name if parent is None or parent.parent is None else parent.info_name) or ""
 
 
 class OneLineGroup(click.Group):

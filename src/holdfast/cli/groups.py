@@ -1,6 +1,7 @@
 """``holdfast groups``: what kafka-consumer-groups.sh does, with its words and exit codes.
 
-As with Kafka's tool, a group that is not there is told on standard output and is no failure of the command.
+As with Kafka's tool, a group that is not there is told on standard output and is no failure of the command, unless it
+is asked for JSON.
 """
 
 import sys
@@ -9,7 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.documents import DescribedGroup, described_groups_document, groups_document
+from holdfast.cli.failing import Failed, Misused, failing
 from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
+from holdfast.cli.group_offsets import delete_offsets_command, reset_offsets
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import GroupView, OffsetSpec
@@ -20,14 +24,23 @@ from holdfast.model.types import Offset, TopicPartition
 
 @click.group()
 def groups() -> None:
-    """List, describe, delete consumer groups."""
+    """List, describe, delete consumer groups; reset and delete their offsets."""
+
+
+groups.add_command(reset_offsets)
+groups.add_command(delete_offsets_command)
 
 
 @groups.command(name="list")
 @bootstrap_option
 @click.option("--state", is_flag=True, help="With the state of each.")
-def list_groups(bootstrap: str, state: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def list_groups(bootstrap: str, state: bool, as_json: bool) -> None:
     """List consumer groups, one a line."""
+    if as_json:
+        with failing("groups"):
+            click.echo(groups_document(with_cluster(bootstrap, AdminClient.list_groups)))
+        return
 
     async def work(client: AdminClient) -> None:
         for line in list_lines(await client.list_groups(), state=state):
@@ -45,6 +58,7 @@ def list_groups(bootstrap: str, state: bool) -> None:
 @click.option("--verbose", is_flag=True, help="With --members: what each member reads.")
 @click.option("--state", is_flag=True, help="Coordinator and state, instead of its offsets.")
 @click.option("--offsets", is_flag=True, help="Offsets and lag of every partition; the default.")
+@click.option("--json", "as_json", is_flag=True, help="All of it as one JSON document.")
 def describe(
     bootstrap: str,
     names: tuple[str, ...],
@@ -54,9 +68,14 @@ def describe(
     verbose: bool,
     state: bool,
     offsets: bool,
+    as_json: bool,
 ) -> None:
     """Describe consumer groups: offsets and lag, members, or state."""
     chosen = (*names, *group_options)
+    if as_json:
+        with failing("groups"):
+            describe_as_json(bootstrap, None if all_groups else chosen, members or verbose or state or offsets)
+        return
     if not chosen and not all_groups:
         raise UsageError("Option [describe] takes one of these options: [group], [all-groups]")
     if members + state + offsets > 1:
@@ -76,6 +95,33 @@ def describe(
                 await describe_offsets(client, view)
 
     run(bootstrap, work)
+
+
+def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part: bool) -> None:
+    """One document of all groups, or of those; where some of them cannot be described it is printed and a failure."""
+    if wants_a_part:
+        raise Misused("--json has offsets, members and state: expected it without --offsets, --members and --state")
+    if chosen is not None and not chosen:
+        raise Misused("expected names of groups, or --all-groups")
+    failed: dict[str, str] = {}
+
+    async def work(client: AdminClient) -> list[DescribedGroup]:
+        found = []
+        for name in [g.group_id for g in await client.list_groups()] if chosen is None else dict.fromkeys(chosen):
+            try:
+                view = await client.describe_group(name)
+            except GroupError as e:
+                failed[name] = said(e)
+                continue
+            committed = await client.committed(name)
+            tps = {tp for member in view.members for tp in member.assignment} | set(committed)
+            ends = await end_offsets(client, tps) if tps else {}
+            found.append(DescribedGroup(view=view, committed=committed, ends=ends))
+        return found
+
+    click.echo(described_groups_document(with_cluster(bootstrap, work), failed))
+    if failed:
+        raise Failed(*failed.values())
 
 
 @groups.command()

@@ -26,8 +26,8 @@ COMMANDS: Final = {
     "up": Place("holdfast.cli.up:up", "Run a local cluster in the foreground."),
     "down": Place("holdfast.cli.detached:down", "Stop a cluster of `up`, in the background or not."),
     "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
-    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete topics."),
-    "groups": Place("holdfast.cli.groups:groups", "List, describe, delete consumer groups."),
+    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete, trim topics."),
+    "groups": Place("holdfast.cli.groups:groups", "List, describe, delete groups; reset their offsets."),
     "transactions": Place(
         "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
     ),

@@ -41,10 +41,18 @@ def describe_lines(
             yield topic_line(topic, set_ones)
         if chosen.with_overrides and not chosen.of_partitions:
             continue
-        min_isr = next((int(c.value) for c in values if c.name == MIN_ISR and c.value), 1)
-        for partition in topic.partitions:
-            if not chosen.of_partitions or _passes(partition, alive, min_isr, chosen):
-                yield partition_line(topic.name, partition)
+        for partition in passing(topic, values, alive, chosen):
+            yield partition_line(topic.name, partition)
+
+
+def passing(
+    topic: TopicView, configs: Iterable[ConfigValue], alive: frozenset[BrokerId], chosen: Filter
+) -> Iterator[PartitionView]:
+    """The partitions that ``chosen`` lets through."""
+    min_isr = next((int(c.value) for c in configs if c.name == MIN_ISR and c.value), 1)
+    for partition in topic.partitions:
+        if not chosen.of_partitions or _passes(partition, alive, min_isr, chosen):
+            yield partition
 
 
 def topic_line(topic: TopicView, configs: Iterable[ConfigValue]) -> str:

@@ -11,8 +11,11 @@ from typing import NoReturn
 import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
+from holdfast.cli.documents import described_topics_document, topics_document
+from holdfast.cli.failing import Failed, failing
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.topic_lines import Filter, describe_lines
+from holdfast.cli.topic_offsets import offsets, trim
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
 from holdfast.model.errors import (
@@ -37,7 +40,11 @@ class CommandError(Exception):
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe, alter, delete topics."""
+    """Create, list, describe, alter, delete topics; show offsets, trim."""
+
+
+topics.add_command(offsets)
+topics.add_command(trim)
 
 
 def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -57,6 +64,9 @@ def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None
         return click.argument("name", required=False, expose_value=True, is_eager=True)(command)
 
     return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
 @topics.command()
@@ -118,15 +128,19 @@ def create(
 @bootstrap_option
 @topic_option(False, "Only topics whose names match this expression.")
 @click.option("--exclude-internal", is_flag=True, help="Without topics like __consumer_offsets.")
-def list_topics(bootstrap: str, topic: str | None, exclude_internal: bool, name: str | None = None) -> None:
+@json_option
+def list_topics(
+    bootstrap: str, topic: str | None, exclude_internal: bool, as_json: bool, name: str | None = None
+) -> None:
     """List topics, one a line."""
 
     async def work(client: AdminClient) -> None:
         view = await client.metadata()
-        for found in matching(view.topics.values(), topic, exclude_internal):
-            click.echo(found.name)
+        found = matching(view.topics.values(), topic, exclude_internal)
+        for line in [topics_document(found)] if as_json else [each.name for each in found]:
+            click.echo(line)
 
-    run(bootstrap, work)
+    run(bootstrap, work, plainly=as_json)
 
 
 @topics.command()
@@ -139,6 +153,7 @@ def list_topics(bootstrap: str, topic: str | None, exclude_internal: bool, name:
 @click.option("--under-min-isr-partitions", "under_min_isr", is_flag=True, help="ISR below the minimum.")
 @click.option("--at-min-isr-partitions", "at_min_isr", is_flag=True, help="ISR exactly at the minimum.")
 @click.option("--topics-with-overrides", "with_overrides", is_flag=True, help="Topics with settings of their own.")
+@json_option
 def describe(
     bootstrap: str,
     topic: str | None,
@@ -149,6 +164,7 @@ def describe(
     under_min_isr: bool,
     at_min_isr: bool,
     with_overrides: bool,
+    as_json: bool,
     name: str | None = None,
 ) -> None:
     """Describe topics and their partitions: leader, replicas, in-sync and offline ones."""
@@ -165,10 +181,13 @@ def describe(
         found = matching(view.topics.values(), topic, exclude_internal)
         require_found(found, topic, if_exists)
         configs = await client.describe_topic_configs([t.name for t in found]) if found else {}
+        if as_json:
+            click.echo(described_topics_document(found, configs, view.brokers, chosen))
+            return
         for line in describe_lines(found, configs, view.brokers, chosen):
             click.echo(line)
 
-    run(bootstrap, work)
+    run(bootstrap, work, plainly=as_json)
 
 
 def chosen_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -253,8 +272,15 @@ def delete(
     run(bootstrap, work)
 
 
-def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
-    """Errors as kafka-topics.sh prints them, and its exit code."""
+def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]], *, plainly: bool = False) -> None:
+    """Errors as kafka-topics.sh prints them, and its exit code; or plainly, none of them on standard output."""
+    if plainly:
+        with failing("topics"):
+            try:
+                with_cluster(bootstrap, work)
+            except CommandError as e:
+                raise Failed(str(e)) from None
+        return
     try:
         with_cluster(bootstrap, work)
     except CommandError as e:

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main as entry
-from holdfast.cli.failing import Failed, OneLineCommand, OneLineGroup, one_line
+from holdfast.cli.failing import Failed, Misused, OneLineCommand, OneLineGroup, one_line
 from holdfast.client.errors import ConnectionLost
 from holdfast.model.errors import InvalidRequestError, UnknownTopicOrPartitionError
 
@@ -26,6 +26,8 @@ def things() -> None:
 @click.argument("how", required=False)
 def thing(number: int | None, how: str | None) -> None:
     """Fails as it is told."""
+    if how == "misused":
+        raise Misused("--a and --b: expected one")
     if how in ERRORS:
         raise ERRORS[how][0]
 
@@ -36,6 +38,7 @@ things.add_command(click.Command("plain", callback=thing.callback, params=list(t
 ERRORS: dict[str, tuple[Exception, str]] = {
     "failed": (Failed("topic t: no key 'x'"), "topic t: no key 'x'"),
     "lines": (Failed("one\n  two"), "one two"),
+    "several": (Failed("t-0: no", "t-1: no"), "t-0: no\nholdfast {}: t-1: no"),
     "broker": (InvalidRequestError("what the broker says"), "what the broker says"),
     "silent": (UnknownTopicOrPartitionError(), "UNKNOWN_TOPIC_OR_PARTITION"),
     "network": (ConnectionLost("h:1 closed the connection"), "h:1 closed the connection"),
@@ -53,8 +56,9 @@ def ends(command: click.Command, *args: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("how", ERRORS)
 def test_what_fails_is_one_line_and_1(how: str) -> None:
-    assert ends(things, "plain", how) == (1, "", f"holdfast things: {ERRORS[how][1]}\n")
-    assert ends(thing, how) == (1, "", f"holdfast thing: {ERRORS[how][1]}\n")
+    said = ERRORS[how][1]
+    assert ends(things, "plain", how) == (1, "", f"holdfast things: {said.format('things')}\n")
+    assert ends(thing, how) == (1, "", f"holdfast thing: {said.format('thing')}\n")
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,14 @@ def test_wrong_usage_is_one_line_and_2(args: list[str], named: str) -> None:
     code, out, err = ends(things, *args)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("holdfast things: ") and named in err
+
+
+def test_a_command_of_a_group_that_ends_otherwise_has_the_groups_name() -> None:
+    root = click.Group("holdfast", commands=[click.Group("others", commands=[thing])])
+    assert ends(root, "others", "thing", "failed") == (1, "", "holdfast others: topic t: no key 'x'\n")
+    assert ends(root, "others", "thing", "misused") == (2, "", "holdfast others: --a and --b: expected one\n")
+    code, _, err = ends(root, "others", "thing", "--nothing")
+    assert (code, err.startswith("holdfast others: ")) == (2, True)
 
 
 def test_help_is_no_error() -> None:
