@@ -19,6 +19,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.errors import KafkaStorageError, LogAppendError, OffsetOutOfRangeError
 from holdfast.model.types import Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.storage import partition_metadata
+from holdfast.storage.cleaned_log import Planned
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
 from holdfast.storage.growing_log import GrowingLog
@@ -186,6 +187,11 @@ class Log(GrowingLog):
         with self.guard():
             safe = self._flush_rolled(synced)
         self.recovery_point = max(self.recovery_point, safe)
+
+    def note_cleaned(self, planned: Planned, end: Offset) -> None:
+        """What a cleaning has written is on the device, and what that was made of needs no flush any more."""
+        super().note_cleaned(planned, end)
+        self.flush_rolled(())
 
     def flush_if_due(self, now_ms: TimestampMs) -> None:
         """flush.ms: sync when the last sync is that long ago."""

@@ -283,3 +283,20 @@ class TestRules:
         for number in range(3):
             put(compacted, (b"a", b"%d" % number))
         assert [look(compacted.dir.files, compacted, mark, NOW_MS).end for mark in (0, 1, 2, 3)] == [0, 1, 2, 3]
+
+
+def test_what_a_cleaning_has_written_is_behind_the_recovery_point(compacted):
+    """What it was made of had not been flushed; it is gone, and nobody would flush it later."""
+    for number in range(6):
+        put(compacted, (b"k", b"%d" % number))
+    assert compacted.recovery_point == 0
+    stats = clean_log(compacted, NOW_MS)
+    assert stats.end == compacted.view.segments[-1].base_offset == compacted.recovery_point == compacted.cleaned_offset
+
+
+def test_what_a_cleaning_has_left_as_it_was_is_not(compacted):
+    put(compacted, (b"k", b"v"))
+    clean_log(compacted, NOW_MS)
+    assert (compacted.cleaned_offset, compacted.recovery_point) == (1, 0)
+    compacted.flush_rolled()
+    assert compacted.recovery_point == 1
