@@ -21,8 +21,10 @@ from holdfast.cli.start_at import EXPECTED, Exactly, FromTime, Start, parse_star
 from holdfast.client.views import IsolationLevel, OffsetSpec
 from holdfast.model.errors import HoldfastError
 
-EPILOG = r"""
-\b
+AS_IT_IS = "\b"
+"""Before lines that click must not put together."""
+EPILOG = rf"""
+{AS_IT_IS}
 Examples:
   holdfast consume orders --from-beginning --exit-eof
   holdfast consume orders --offset -5 --exit-eof --format '%p@%o %T %k=%s\n'
@@ -30,7 +32,7 @@ Examples:
   holdfast consume --include 'orders\..*' --offset @1767225600000 --format '%t %K %S %h\n'
   holdfast consume old --from-beginning -e --json | holdfast produce new --json
 
-\b
+{AS_IT_IS}
 FORMAT is kcat's; it adds no newline by itself:
   %t topic   %p partition  %o offset  %T timestamp in ms (-1: none)
   %k key     %s %v value   %K %S %V length of key, value (-1: null)

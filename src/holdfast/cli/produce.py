@@ -19,8 +19,10 @@ from holdfast.records.compression import Codec
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
-EPILOG = r"""
-\b
+AS_IT_IS = "\b"
+"""Before lines that click must not put together."""
+EPILOG = rf"""
+{AS_IT_IS}
 Examples:
   seq 100 | holdfast produce numbers
   echo 'order-7:NULL' | holdfast produce orders --key-separator : --null-marker NULL

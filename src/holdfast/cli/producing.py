@@ -126,15 +126,18 @@ class Production:
                 now_ms = time.time_ns() // 1_000_000
                 for line in lines:
                     number += 1
-                    await self._append(producer, line, number, now_ms)
+                    await producer.append(*self._record(line, number, now_ms))
                 if not more:
                     producer.push()
         except OSError as e:
             raise InputError(f"standard input: {e.strerror}, expected lines there") from e
         if rest:
-            await self._append(producer, rest, number + 1, time.time_ns() // 1_000_000)
+            await producer.append(*self._record(rest, number + 1, time.time_ns() // 1_000_000))
 
-    async def _append(self, producer: PipeProducer, line: bytes, number: int, now_ms: TimestampMs) -> None:
+    def _record(
+        self, line: bytes, number: int, now_ms: TimestampMs
+    ) -> tuple[bytes | None, bytes | None, TimestampMs, Sequence[Header], int | None]:
+        """What a line appends. InputError."""
         asked = self._asked
         key, value, headers, timestamp_ms, partition = asked.read_line(line, number)
         if timestamp_ms is None:
@@ -147,7 +150,7 @@ class Production:
             raise InputError(f"line {number}: no partition, expected one with --keep-partitions")
         else:
             self._check(partition, f"line {number}: partition")
-        await producer.append(key, value, timestamp_ms, headers, partition)
+        return key, value, timestamp_ms, headers, partition
 
     def _check(self, partition: int | None, where: str) -> None:
         if partition is not None and partition >= self._partitions:
