@@ -4,8 +4,9 @@ Owns no command. An unreachable cluster fails at once: the first connection is n
 """
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +25,34 @@ class UsageError(click.UsageError):
     exit_code = 1
 
 
+class OneLineUsage(click.UsageError):
+    """Wrong usage, as the commands say everything: ``holdfast consume: ...``."""
+
+    def show(self, file: Any = None) -> None:
+        command = self.ctx.command_path if self.ctx is not None else "holdfast"
+        click.echo(f"{command}: {' '.join(self.message.split())}", file=file, err=file is None)
+
+
+class OneLineCommand(click.Command):
+    """A command that says what is wrong with its options in one line."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(info_name, args, *rest, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as e:
+        raise OneLineUsage(e.format_message(), e.ctx) from e
+
+
 def bootstrap_option(command: F) -> F:
     """``--bootstrap-server``."""
     return click.option(
@@ -35,6 +64,14 @@ def bootstrap_option(command: F) -> F:
         metavar="HOST:PORT,...",
         help="Brokers to ask first.",
     )(command)
+
+
+def understood(parse: Callable[[str], T], text: str, option: str) -> T:
+    """What the value of an option says. Where it cannot be read, what is wrong is the usage error."""
+    try:
+        return parse(text)
+    except ValueError as e:
+        raise click.UsageError(f"{option} {text!r}: {e}") from None
 
 
 def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:

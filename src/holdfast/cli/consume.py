@@ -1,270 +1,182 @@
-"""``holdfast consume``: records become lines on standard output.
+r"""``holdfast consume``: records become lines on standard output.
 
-Ends with 0 after --max-messages, --timeout-ms, or when whoever reads the pipe has gone; 130 after Ctrl-C; 1 after an
-error. With --group, offsets are committed after the records have been written: a record may come twice, never
-zero times.
+Ends with 0 after --exit-eof, --max-messages, --timeout-ms, or when whoever reads the pipe has gone; 130 after Ctrl-C;
+1 after an error. With --group, positions are committed after the records have been written: a record may come twice,
+never zero times.
 """
 
 import asyncio
 import logging
-import signal
+import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.pipes import Output
-from holdfast.cli.produce import INTERRUPTED, unescape
-from holdfast.client.cluster import KafkaClient
-from holdfast.client.group_member import ConsumerGroupMember
-from holdfast.client.reader import PartitionReader
-from holdfast.client.views import FetchedRecords, IsolationLevel, OffsetSpec, TopicView
-from holdfast.model.errors import HoldfastError, RequestError
-from holdfast.model.types import Offset, TopicPartition
-from holdfast.records.markers import decode_committed
+from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.consuming import Consumer, Wanted
+from holdfast.cli.escapes import unescape
+from holdfast.cli.record_format import Form, Properties, as_console_consumer, as_json, by_format, plain
+from holdfast.cli.standard_output import say, silence
+from holdfast.cli.start_at import EXPECTED, Exactly, FromTime, Start, parse_start, parse_time
+from holdfast.client.views import IsolationLevel, OffsetSpec
+from holdfast.model.errors import HoldfastError
 
-COMMIT_EVERY_S = 1.0
-POLL_S = 0.5
+AS_IT_IS = "\b"
+"""Before lines that click must not put together."""
+EPILOG = rf"""
+{AS_IT_IS}
+Examples:
+  holdfast consume orders --from-beginning --exit-eof
+  holdfast consume orders --offset -5 --exit-eof --format '%p@%o %T %k=%s\n'
+  holdfast consume orders --from-time 2026-01-01T00:00:00 --json
+  holdfast consume --include 'orders\..*' --offset @1767225600000 --format '%t %K %S %h\n'
+  holdfast consume old --from-beginning -e --json | holdfast produce new --json
+
+{AS_IT_IS}
+FORMAT is kcat's; it adds no newline by itself:
+  %t topic   %p partition  %o offset  %T timestamp in ms (-1: none)
+  %k key     %s %v value   %K %S %V length of key, value (-1: null)
+  %h headers as NAME=VALUE,...   %% a percent sign
+  \n \t \r \e \0 \a \\ \xNN      these bytes
+"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the command line asks for."""
-
-    topic: str
-    group: str | None
-    partition: int | None
-    start: OffsetSpec | Offset
-    max_messages: int | None
-    timeout_ms: int | None
-    separator: bytes | None
-    isolation: IsolationLevel
-
-
-@click.command()
+@click.command(cls=OneLineCommand, epilog=EPILOG)
 @bootstrap_option
-@click.argument("name", required=False)
-@click.option("--topic", help="What to read; or give it as NAME.")
-@click.option("--group", help="Read as a member of this consumer group and commit offsets.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--topic", "topics", multiple=True, help="What to read; or give it as NAME. May be repeated.")
+@click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches, those of the start.")
+@click.option("--group", help="Read as a member of this consumer group and commit positions.")
 @click.option("--partition", type=click.IntRange(0), help="Only this one.")
-@click.option("--offset", help="Where to begin in --partition: a number, earliest or latest.")
+@click.option("--offset", metavar="WHERE", help="Where to begin: earliest, latest, -N: the last N of each partition, "
+              "@TIME (2026-01-01T00:00:00, UTC, or ms since 1970), or with --partition an offset.")  # fmt: skip
 @click.option("--from-beginning", is_flag=True, help="Begin at the earliest record instead of the next one.")
+@click.option("--from-time", metavar="TIME", help="Begin at the first record of this time or later: --offset @TIME.")
+@click.option("--exit-eof", "-e", is_flag=True, help="End at the end of each partition as it is at the start.")
 @click.option("--max-messages", type=click.IntRange(0), help="End after so many.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="End when no record comes for so long.")
 @click.option("--isolation-level", type=click.Choice(("read_committed", "read_uncommitted")), show_default=True,
               default="read_uncommitted", help="Whether transactions count before their commit.")  # fmt: skip
+@click.option("--format", "form", metavar="FORMAT", help="Write each record as this says; see below.")
+@click.option("--json", "json_lines", is_flag=True, help="Write each record as a JSON object on a line.")
 @click.option("--key-separator", help=r"Write KEY, this, VALUE (\t is a tab). Without it only values.")
+@click.option("--print-key", is_flag=True, help="Write the key before the value, and a tab if not told otherwise.")
+@click.option("--print-timestamp", is_flag=True, help="Write CreateTime:MS or LogAppendTime:MS before it.")
+@click.option("--print-partition", is_flag=True, help="Write Partition:N before it.")
+@click.option("--print-offset", is_flag=True, help="Write Offset:N before it.")
+@click.option("--print-headers", is_flag=True, help="Write NAME:VALUE,NAME:VALUE or NO_HEADERS before it.")
+@click.option("--null-marker", metavar="TEXT", help="What null is written as.  [default: null; in FORMAT nothing]")
 def consume(
     bootstrap: str,
-    name: str | None,
-    topic: str | None,
+    names: tuple[str, ...],
+    topics: tuple[str, ...],
+    include: str | None,
     group: str | None,
     partition: int | None,
     offset: str | None,
     from_beginning: bool,
+    from_time: str | None,
+    exit_eof: bool,
     max_messages: int | None,
     timeout_ms: int | None,
     isolation_level: str,
+    form: str | None,
+    json_lines: bool,
     key_separator: str | None,
+    print_key: bool,
+    print_timestamp: bool,
+    print_partition: bool,
+    print_offset: bool,
+    print_headers: bool,
+    null_marker: str | None,
 ) -> None:
-    """Write the records of topic NAME to standard output, one line each."""
-    topic = topic or name
-    if topic is None:
-        raise click.UsageError("which topic? give its name, or --topic")
-    if group is not None and partition is not None:
-        raise click.UsageError("--partition and --group: expected one of them, as a group assigns partitions")
-    if offset is not None and (partition is None or from_beginning):
-        raise click.UsageError("--offset: expected with --partition and without --from-beginning")
+    """Write the records of topics to standard output, one line each."""
+    shown = Properties(print_timestamp, print_partition, print_offset, print_headers, print_key)
     wanted = Wanted(
-        topic=topic,
+        topics=tuple(dict.fromkeys((*topics, *names))),
+        include=expression(include),
         group=group,
         partition=partition,
-        start=parse_start(offset, from_beginning),
+        start=start_of(offset, from_beginning, from_time, partition),
+        to_end=exit_eof,
         max_messages=max_messages,
         timeout_ms=timeout_ms,
-        separator=None if key_separator is None else unescape(key_separator),
+        form=form_of(form, json_lines, key_separator, shown, null_marker),
         isolation=IsolationLevel[isolation_level.upper()],
     )
+    if bool(wanted.topics) == (include is not None):
+        given = f"{', '.join(wanted.topics)} and --include {include}" if include is not None else "none"
+        raise click.UsageError(f"which topics? {given}: expected names, --topic or --include, and one of them")
+    if group is not None and partition is not None:
+        raise click.UsageError("--partition and --group: expected one of them, as a group assigns partitions")
+    sys.exit(run(Consumer(bootstrap, wanted)))
+
+
+def run(consumer: Consumer) -> int:
+    """The exit code; how many there were is told however it ends."""
     logging.basicConfig(level=logging.WARNING, format="holdfast consume: %(message)s", stream=sys.stderr)
-    consumer = Consumer(bootstrap, wanted)
     try:
         code = asyncio.run(consumer.run())
     except HoldfastError as e:
         click.echo(f"holdfast consume: {e}", err=True)
         code = 1
+    except BrokenPipeError:  # who has read enough goes
+        silence()
+        code = 0
+    except OSError as e:
+        say("holdfast consume", e)
+        silence()
+        code = 1
     click.echo(f"Processed a total of {consumer.count} messages", err=True)
-    if consumer.pipe_is_gone:
-        silence_stdout()
-    sys.exit(code)
+    return code
 
 
-def parse_start(offset: str | None, from_beginning: bool) -> OffsetSpec | Offset:
+# -- what options say --------------------------------------------------------------------------------------
+
+
+def expression(include: str | None) -> re.Pattern[str] | None:
+    try:
+        return None if include is None else re.compile(include)
+    except re.error as e:
+        raise click.BadParameter(f"{include!r}: {e}, expected a regular expression", param_hint="--include") from None
+
+
+def start_of(offset: str | None, from_beginning: bool, from_time: str | None, partition: int | None) -> Start:
+    """One of them at most says where to begin."""
+    given = [name for name, there in (("--offset", offset is not None), ("--from-beginning", from_beginning),
+                                      ("--from-time", from_time is not None)) if there]  # fmt: skip
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)}: expected one of them")
+    if from_time is not None:
+        return FromTime(understood(parse_time, from_time, "--from-time"))
     if offset is None:
         return OffsetSpec.EARLIEST if from_beginning else OffsetSpec.LATEST
-    if offset in ("earliest", "latest"):
-        return OffsetSpec[offset.upper()]
-    if not offset.isdecimal():
-        raise click.BadParameter(f"{offset!r}: expected a number, earliest or latest", param_hint="--offset")
-    return int(offset)
-
-
-class Consumer:
-    """One run of the command: ``count`` records written so far."""
-
-    def __init__(self, bootstrap: str, wanted: Wanted) -> None:
-        self.count = 0
-        self.pipe_is_gone = False
-        self._bootstrap = bootstrap
-        self._wanted = wanted
-        self._written: dict[TopicPartition, Offset] = {}
-
-    async def run(self) -> int:
-        """The exit code."""
-        me = asyncio.current_task()
-        assert me is not None
-        stopped: list[int] = []
-
-        def stop(number: int) -> None:
-            stopped.append(number)
-            assert me is not None
-            me.cancel()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop, number)
-        try:
-            async with KafkaClient(self._bootstrap, client_id="holdfast-consume") as client:
-                await (self._read_alone(client) if self._wanted.group is None else self._read_in_group(client))
-        except BrokenPipeError:
-            self.pipe_is_gone = True
-        except asyncio.CancelledError:
-            if not stopped:
-                raise
-            me.uncancel()
-            return INTERRUPTED if stopped[0] == signal.SIGINT else 0
-        return 0
-
-    async def _read_alone(self, client: KafkaClient) -> None:
-        view = await client.topic(self._wanted.topic)
-        tps = chosen_partitions(view, self._wanted.partition)
-        reader = await self._reader(client, tps, {})
-        try:
-            await self._drain(reader, Output(), lambda: False)
-        finally:
-            reader.close()
-
-    async def _read_in_group(self, client: KafkaClient) -> None:
-        assert self._wanted.group is not None
-        await client.topic(self._wanted.topic)
-        member = ConsumerGroupMember(self._bootstrap, self._wanted.group, [self._wanted.topic])
-        output = Output()
-        try:
-            while True:
-                tps = await member.join()
-                reader = await self._reader(client, tps, await member.committed())
-                committer = asyncio.ensure_future(self._commit_often(member))
-                try:
-                    await self._drain(reader, output, lambda: member.needs_join)
-                finally:
-                    committer.cancel()
-                    reader.close()
-                    await self._commit(member)
-                if not member.needs_join:
-                    return
-        finally:
-            await member.leave()
-
-    async def _reader(
-        self, client: KafkaClient, tps: Iterable[TopicPartition], committed: dict[TopicPartition, Offset]
-    ) -> PartitionReader:
-        start = self._wanted.start
-        positions = dict(committed)
-        unknown = [tp for tp in tps if tp not in committed]
-        if isinstance(start, OffsetSpec):
-            isolation = self._wanted.isolation
-            listed = await client.list_offsets(dict.fromkeys(unknown, start), isolation=isolation) if unknown else {}
-            positions |= {tp: at.offset or 0 for tp, at in listed.items()}
-        else:
-            positions |= dict.fromkeys(unknown, start)
-        # A group keeps where it begins, too: what is written while nobody reads is not to be passed over.
-        self._written = {tp: positions[tp] for tp in unknown if tp in positions}
-        reset = start if isinstance(start, OffsetSpec) else OffsetSpec.LATEST
-        return PartitionReader(client, positions, reset=reset, isolation=self._wanted.isolation)
-
-    async def _drain(self, reader: PartitionReader, output: Output, over: Callable[[], bool]) -> None:
-        """Until there is enough, nothing more comes, or ``over``."""
-        loop = asyncio.get_running_loop()
-        timeout_ms = self._wanted.timeout_ms
-        quiet_since_s = loop.time()
-        while not over() and not self._enough():
-            left_s = POLL_S
-            if timeout_ms is not None:
-                left_s = quiet_since_s + timeout_ms / 1000 - loop.time()
-                if left_s <= 0:
-                    return
-            found = await reader.poll(min(left_s, POLL_S))
-            for tp, asked, answer in found:
-                data, following = self._lines(asked, answer)
-                if data:
-                    await output.write(data)
-                    quiet_since_s = loop.time()
-                self._written[tp] = following
-                if self._enough():
-                    return
-
-    def _enough(self) -> bool:
-        return self._wanted.max_messages is not None and self.count >= self._wanted.max_messages
-
-    def _lines(self, asked: Offset, answer: FetchedRecords) -> tuple[bytes, Offset]:
-        """Records from ``asked`` on as lines, and the offset after the last of them."""
-        out = bytearray()
-        following = asked
-        separator = self._wanted.separator
-        for record in decode_committed(answer.records, answer.aborted):
-            if record.offset < asked:
-                continue
-            if self._enough():
-                break
-            if separator is not None:
-                out += b"null" if record.key is None else record.key
-                out += separator
-            out += b"null" if record.value is None else record.value
-            out += b"\n"
-            self.count += 1
-            following = record.offset + 1
-        return bytes(out), following
-
-    async def _commit_often(self, member: ConsumerGroupMember) -> None:
-        while True:
-            await asyncio.sleep(COMMIT_EVERY_S)
-            await self._commit(member)
-
-    async def _commit(self, member: ConsumerGroupMember) -> None:
-        """What has been written, and where to begin. A member that was thrown out joins again and reads from the last
-        commit."""
-        offsets, self._written = self._written, {}
-        try:
-            await member.commit(offsets)
-        except HoldfastError as e:
-            self._written = {**offsets, **self._written}
-            if not member.needs_join:
-                logging.getLogger(__name__).warning("offsets not committed: %s", e)
-
-
-def chosen_partitions(view: TopicView, partition: int | None) -> list[TopicPartition]:
-    if partition is not None and view.partition(partition) is None:
-        raise RequestError(
-            f"--partition {partition}: topic {view.name!r} has partitions 0 to {len(view.partitions) - 1}"
+    start = understood(parse_start, offset, "--offset")
+    if isinstance(start, Exactly) and partition is None:
+        raise click.UsageError(
+            f"--offset {offset}: expected with --partition; without it {EXPECTED.partition(', ')[2]}"
         )
-    return [
-        TopicPartition(view.name, p.partition) for p in view.partitions if partition is None or p.partition == partition
-    ]
+    return start
 
 
-def silence_stdout() -> None:
-    """So that the interpreter does not try to flush into a pipe that nobody reads."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def form_of(
+    form: str | None, json_lines: bool, key_separator: str | None, shown: Properties, null_marker: str | None
+) -> Form:
+    """One of --format, --json, and what kafka-console-consumer has properties for."""
+    properties = key_separator is not None or any(shown)
+    if (form is not None) + json_lines + properties > 1:
+        raise click.UsageError("--format, --json, --key-separator with --print-...: expected one of these three")
+    marker = None if null_marker is None else understood(unescape, null_marker, "--null-marker")
+    if json_lines:
+        if marker is not None:
+            raise click.UsageError("--null-marker and --json: expected one of them, as JSON has its own null")
+        return as_json()
+    if form is not None:
+        return understood(lambda text: by_format(text, marker or b""), form, "--format")
+    separator = None if key_separator is None else understood(unescape, key_separator, "--key-separator")
+    if separator == b"":
+        raise click.UsageError("--key-separator '': expected at least one character")
+    null = b"null" if marker is None else marker
+    if shown.plain:
+        return plain(separator or (b"\t" if shown.key else None), null)
+    return as_console_consumer(shown._replace(key=shown.key or separator is not None), separator or b"\t", null)

@@ -13,6 +13,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli.lean import lean_imports
+from holdfast.cli.standard_output import told_of_output
 
 
 class Place(NamedTuple):
@@ -97,11 +98,18 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with told_of_output("holdfast"):  # --help is printed here
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
+        with told_of_output(" ".join(("holdfast", *sys.argv[1:2]))):
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                ctx.exit(INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

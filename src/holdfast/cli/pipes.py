@@ -6,6 +6,7 @@ small bounded queues between it and the loop. Owns no meaning of the bytes.
 
 import asyncio
 import contextlib
+import errno
 import io
 import os
 import queue
@@ -19,28 +20,34 @@ CHUNKS = 8
 
 
 async def read_chunks(stream: BinaryIO) -> AsyncIterator[tuple[bytes, bool]]:
-    """(bytes, whether more is there already) until the end; ``stream`` is read as it comes, not in full blocks."""
+    """(bytes, whether more is there already) until the end; ``stream`` is read as it comes, not in full blocks. OSError
+    where it cannot be read."""
     loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+    arrived: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS)
     read = _reader_of(stream)
 
     def pump() -> None:
         while True:
             room.acquire()
+            chunk: bytes | OSError
             try:
                 chunk = read(CHUNK_BYTES)
-            except (OSError, ValueError):  # closed under us
+            except ValueError:  # closed under us
                 chunk = b""
+            except OSError as e:
+                chunk = b"" if e.errno == errno.EBADF else e
             try:
                 loop.call_soon_threadsafe(arrived.put_nowait, chunk)
             except RuntimeError:  # the loop is over
                 return
-            if not chunk:
+            if not chunk or isinstance(chunk, OSError):
                 return
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
     while chunk := await arrived.get():
+        if isinstance(chunk, OSError):
+            raise chunk
         room.release()
         yield chunk, not arrived.empty()
 
@@ -55,18 +62,43 @@ def _reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
     return read
 
 
+def _writer_of(stream: BinaryIO) -> Callable[[bytes], None]:
+    """Writes to the descriptor itself where there is one, for the same reason."""
+    with contextlib.suppress(io.UnsupportedOperation, AttributeError):
+        fd = stream.fileno()
+        stream.flush()
+
+        def write(data: bytes) -> None:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
+
+        return write
+
+    def write_stream(data: bytes) -> None:
+        stream.write(data)
+        stream.flush()
+
+    return write_stream
+
+
 class Output:
     """Writes in order in a thread of its own. ``closed`` once the reader of the pipe has gone."""
 
     def __init__(self, stream: BinaryIO | None = None) -> None:
         self.closed = False
-        self._stream = sys.stdout.buffer if stream is None else stream
+        if stream is None:
+            if sys.stdout is None:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # closed by the shell
+            stream = sys.stdout.buffer
+        self._write = _writer_of(stream)
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         threading.Thread(target=self._pump, name="stdout", daemon=True).start()
 
     async def write(self, data: bytes) -> None:
-        """Returns when the bytes are with the system. BrokenPipeError when nobody reads any more."""
+        """Returns when the bytes are with the system. BrokenPipeError when nobody reads any more, OSError when they
+        cannot be written."""
         done: asyncio.Future[None] = self._loop.create_future()
         self._jobs.put((data, done))
         await done
@@ -76,8 +108,7 @@ class Output:
             data, done = self._jobs.get()
             error: OSError | None = None
             try:
-                self._stream.write(data)
-                self._stream.flush()
+                self._write(data)
             except OSError as e:
                 error = e
             try:

@@ -1,33 +1,41 @@
-"""``holdfast produce``: lines of standard input become records.
+r"""``holdfast produce``: lines of standard input become records.
 
 Ends with 0 when every line is written, 1 when one could not be, 130 after Ctrl-C; what had been read by then is
-written first. Retries write nothing twice.
+written first. Retries write nothing twice, unless --no-idempotence allows it.
 """
 
 import asyncio
-import signal
 import sys
-import time
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.pipes import read_chunks
-from holdfast.client.cluster import KafkaClient
-from holdfast.client.producer import PipeProducer
+from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.escapes import unescape
+from holdfast.cli.producing import Asked, Production
+from holdfast.cli.record_json import LATEST_TIMESTAMP
+from holdfast.cli.record_lines import HeaderForm, InputError, LineForm, ReadLine, header_of, json_record, text_of
 from holdfast.model.errors import HoldfastError
 from holdfast.records.compression import Codec
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
-INTERRUPTED = 130
+
+AS_IT_IS = "\b"
+"""Before lines that click must not put together."""
+EPILOG = rf"""
+{AS_IT_IS}
+Examples:
+  seq 100 | holdfast produce numbers
+  echo 'order-7:NULL' | holdfast produce orders --key-separator : --null-marker NULL
+  printf 'trace:1f,by:me\tkey\tvalue\n' | holdfast produce orders --parse-headers --key-separator '\t'
+  holdfast consume old --from-beginning -e --json | holdfast produce new --json
+
+A line of --json is an object with value (or valueBase64), and any of key (or keyBase64), headers, timestamp,
+timestampType, topic, partition, offset: what consume --json writes. Where it was is not where it goes: topic and offset
+are passed over, and so is partition without --keep-partitions.
+"""
 
 
-class InputError(Exception):
-    """A line of the input cannot be a record."""
-
-
-@click.command()
+@click.command(cls=OneLineCommand, epilog=EPILOG)
 @bootstrap_option
 @click.argument("name", required=False)
 @click.option("--topic", help="Where the records go; or give it as NAME.")
@@ -40,6 +48,17 @@ class InputError(Exception):
     default="none",
     show_default=True,
 )
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="On every record; may be repeated.")
+@click.option("--parse-headers", is_flag=True, help="A line begins with NAME:VALUE,NAME:VALUE and a tab.")
+@click.option("--headers-delimiter", help=r"What ends the headers of a line.  [default: \t]")
+@click.option("--headers-separator", help="What is between two headers.  [default: ,]")
+@click.option("--headers-key-separator", help="What is between a header's name and value.  [default: :]")
+@click.option("--null-marker", metavar="TEXT", help="A value, key or header value that is this is null: a tombstone.")
+@click.option("--timestamp", type=click.IntRange(0, LATEST_TIMESTAMP), metavar="MS",
+              help="Of every record, in ms since 1970; when it was read, without it.")  # fmt: skip
+@click.option("--json", "json_lines", is_flag=True, help="A line is a JSON object, as consume --json writes it.")
+@click.option("--keep-partitions", is_flag=True, help="Each record goes to the partition that its JSON line names.")
+@click.option("--no-idempotence", is_flag=True, help="Without a producer id: a retry may write a record twice.")
 def produce(
     bootstrap: str,
     name: str | None,
@@ -48,95 +67,86 @@ def produce(
     partition: int | None,
     acks: str,
     compression: str,
+    headers: tuple[str, ...],
+    parse_headers: bool,
+    headers_delimiter: str | None,
+    headers_separator: str | None,
+    headers_key_separator: str | None,
+    null_marker: str | None,
+    timestamp: int | None,
+    json_lines: bool,
+    keep_partitions: bool,
+    no_idempotence: bool,
 ) -> None:
     """Write lines of standard input to topic NAME, one record a line."""
-    topic = topic or name
-    if topic is None:
+    if name is not None and topic is not None and name != topic:
+        raise click.UsageError(f"--topic {topic} and {name}: expected one of them")
+    target = topic or name
+    if target is None:
         raise click.UsageError("which topic? give its name, or --topic")
-    separator = None if key_separator is None else unescape(key_separator)
-    codec = Codec[compression.upper()]
+    if keep_partitions and (not json_lines or partition is not None):
+        raise click.UsageError("--keep-partitions: expected with --json and without --partition")
+    null = None if null_marker is None else understood(unescape, null_marker, "--null-marker")
+    signs = (headers_delimiter, headers_separator, headers_key_separator)
+    asked = Asked(
+        topic=target,
+        partition=partition,
+        keep_partitions=keep_partitions,
+        acks=ACKS[acks],
+        codec=Codec[compression.upper()],
+        idempotent=not no_idempotence,
+        headers=tuple(understood(lambda text: header_of(text, null), given, "--header") for given in headers),
+        timestamp_ms=timestamp,
+        read_line=line_form(json_lines, key_separator, null, parse_headers, signs),
+    )
     try:
-        code = asyncio.run(_produce(bootstrap, topic, separator, partition, ACKS[acks], codec))
+        code = asyncio.run(Production(bootstrap, asked).run())
     except (HoldfastError, InputError) as e:
         click.echo(f"holdfast produce: {e}", err=True)
         code = 1
     sys.exit(code)
 
 
-async def _produce(
-    bootstrap: str, topic: str, separator: bytes | None, partition: int | None, acks: int, codec: Codec
-) -> int:
-    me = asyncio.current_task()
-    assert me is not None
-    interrupted = asyncio.Event()
-
-    def interrupt() -> None:
-        interrupted.set()
-        assert me is not None
-        me.cancel()
-
-    loop = asyncio.get_running_loop()
-    async with KafkaClient(bootstrap, client_id="holdfast-produce") as client:
-        view = await client.topic(topic, auto_create=True)
-        count = len(view.partitions)
-        if partition is not None and partition >= count:
-            raise InputError(f"--partition {partition}: topic {topic!r} has partitions 0 to {count - 1}")
-        producer = PipeProducer(client, topic, count, acks=acks, codec=codec, partition=partition)
-        await producer.start()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, interrupt)
-        try:
-            await pump(producer, separator)
-        except asyncio.CancelledError:
-            if not interrupted.is_set():
-                raise
-            me.uncancel()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-        try:
-            await producer.flush()
-        except HoldfastError as e:
-            lost = producer.appended - producer.written
-            click.echo(f"holdfast produce: {lost} records not written: {qualified(e, said(e))}", err=True)
-            return 1
-    return INTERRUPTED if interrupted.is_set() else 0
+def line_form(
+    json_lines: bool,
+    key_separator: str | None,
+    null: bytes | None,
+    parse_headers: bool,
+    signs: tuple[str | None, str | None, str | None],
+) -> ReadLine:
+    """How a line is read: JSON says all of it by itself."""
+    if json_lines:
+        others = {"--key-separator": key_separator, "--parse-headers": parse_headers or None, "--null-marker": null}
+        if given := [option for option, value in others.items() if value is not None]:
+            raise click.UsageError(f"--json and {given[0]}: expected one of them")
+    if any(sign is not None for sign in signs) and not parse_headers:
+        raise click.UsageError("--headers-delimiter and its like: expected with --parse-headers")
+    if json_lines:
+        return json_record
+    separator = None if key_separator is None else sign_of("--key-separator", key_separator)
+    return LineForm(
+        key_separator=separator,
+        null_marker=null,
+        headers=header_form(*signs) if parse_headers else None,
+    )
 
 
-async def pump(producer: PipeProducer, separator: bytes | None) -> None:
-    """All of standard input into the producer; sends at once what nothing follows yet."""
-    rest = b""
-    line_number = 0
-    async for chunk, more in read_chunks(sys.stdin.buffer):
-        lines = (rest + chunk).split(b"\n")
-        rest = lines.pop()
-        now_ms = time.time_ns() // 1_000_000
-        for line in lines:
-            line_number += 1
-            await producer.append(*split_line(line, separator, line_number), now_ms)
-        if not more:
-            producer.push()
-    if rest:
-        key, value = split_line(rest, separator, line_number + 1)
-        await producer.append(key, value, time.time_ns() // 1_000_000)
+def header_form(delimiter: str | None, separator: str | None, key_separator: str | None) -> HeaderForm:
+    form = HeaderForm(
+        delimiter=sign_of("--headers-delimiter", delimiter or r"\t"),
+        separator=sign_of("--headers-separator", separator or ","),
+        key_separator=sign_of("--headers-key-separator", key_separator or ":"),
+    )
+    if len({form.delimiter, form.separator, form.key_separator}) < 3:
+        used = " ".join(map(repr, map(text_of, (form.delimiter, form.separator, form.key_separator))))
+        raise click.UsageError(f"--headers-delimiter, --headers-separator, --headers-key-separator {used}: "
+                               "expected three that differ")  # fmt: skip
+    return form
 
 
-def split_line(line: bytes, separator: bytes | None, number: int) -> tuple[bytes | None, bytes]:
-    """(key, value)."""
-    if separator is None:
-        return None, line
-    key, found, value = line.partition(separator)
-    if not found:
-        shown = line[:60].decode(errors="replace")
-        raise InputError(f"no key separator on line {number}: {shown!r}, expected KEY{separator.decode()}VALUE")
-    return key, value
-
-
-def unescape(text: str) -> bytes:
-    r"""``\t`` and its like, as a shell passes them on; never empty."""
-    try:
-        found = text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
-    except UnicodeDecodeError as e:
-        raise click.UsageError(f"--key-separator {text!r}: {e.reason}; a backslash itself is two") from None
-    if not found:
-        raise click.UsageError("--key-separator: expected at least one character")
-    return found
+def sign_of(option: str, text: str) -> bytes:
+    """The bytes of a separator."""
+    sign = understood(unescape, text, option)
+    if not sign:
+        raise click.UsageError(f"{option} '': expected at least one character")
+    return sign

@@ -1,4 +1,4 @@
-"""Writes records in order and, where the brokers give producer ids, once: for pipes, not for records.
+"""Writes records in order and, where brokers give producer ids and one is wanted, once: for pipes, not for records.
 
 Owns one open batch per partition, the batches that wait, and the sequence numbers. One batch per partition is on its
 way at a time, so that a retry can never overtake. Never reads time: the caller stamps the records.
@@ -6,6 +6,7 @@ way at a time, so that a retry can never overtake. Never reads time: the caller 
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.client.cluster import KafkaClient
@@ -13,7 +14,7 @@ from holdfast.client.partitioner import partition_of
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import TimestampMs
 from holdfast.records.compression import Codec
-from holdfast.records.record import BatchBuilder
+from holdfast.records.record import BatchBuilder, Header
 
 NO_PRODUCER = (-1, -1)
 
@@ -35,6 +36,7 @@ class PipeProducer:
         acks: int = -1,
         codec: Codec = Codec.NONE,
         partition: int | None = None,
+        idempotent: bool = True,
         batch_bytes: int = 256 * 1024,
         max_waiting_bytes: int = 16 << 20,
         delivery_timeout_s: float = 120.0,
@@ -48,6 +50,7 @@ class PipeProducer:
         self._acks = acks
         self._codec = codec
         self._fixed = partition
+        self._idempotent = idempotent
         self._batch_bytes = batch_bytes
         self._max_waiting_bytes = max_waiting_bytes
         self._delivery_timeout_s = delivery_timeout_s
@@ -62,18 +65,27 @@ class PipeProducer:
 
     async def start(self) -> None:
         """Gets a producer id, so that retries write nothing twice; does without where the broker has none."""
-        if self._acks != -1:
+        if self._acks != -1 or not self._idempotent:
             return
         try:
             self._producer = await self._client.init_producer_id()
         except UnsupportedVersionError:
             self._producer = NO_PRODUCER
 
-    async def append(self, key: bytes | None, value: bytes | None, timestamp_ms: TimestampMs) -> None:
-        """Waits while too much is unwritten. Raises ``failure``."""
+    async def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: TimestampMs,
+        headers: Iterable[Header] = (),
+        partition: int | None = None,
+    ) -> None:
+        """Waits while too much is unwritten. ``partition`` is this record's alone. Raises ``failure``."""
         if self.failure is not None:
             raise self.failure
-        if self._fixed is not None:
+        if partition is not None:
+            pass
+        elif self._fixed is not None:
             partition = self._fixed
         elif key is None:
             partition = self._sticky
@@ -82,7 +94,7 @@ class PipeProducer:
         builder = self._open.get(partition)
         if builder is None:
             builder = self._open[partition] = self._new_batch(partition)
-        builder.append(key, value, timestamp_ms)
+        builder.append(key, value, timestamp_ms, headers)
         self.appended += 1
         if builder.size >= self._batch_bytes:
             self._close_batch(partition)

@@ -54,6 +54,10 @@ class PartitionReader:
         self._fetches.clear()
         self._busy.clear()
 
+    def drop(self, tp: TopicPartition) -> None:
+        """Reads that partition no more; what is in flight for it is thrown away."""
+        del self.positions[tp]
+
     async def poll(self, timeout_s: float) -> list[tuple[TopicPartition, Offset, FetchedRecords]]:
         """(partition, offset asked for, answer) of partitions that have records, or nothing after ``timeout_s``.
 
@@ -115,7 +119,9 @@ class PartitionReader:
             return []
         found = []
         for tp, answer in answers.items():
-            asked = self.positions[tp]
+            asked = self.positions.get(tp)
+            if asked is None:
+                continue  # dropped meanwhile
             if isinstance(answer.error, OffsetOutOfRangeError):
                 at = (await self._client.list_offsets({tp: self._reset}))[tp].offset or 0
                 when = "yet" if asked > at else "any more"

@@ -78,7 +78,13 @@ def decode_marker(batch: Buffer, header: BatchHeader) -> EndMarker | None:
 
 
 def decode_committed(buf: Buffer, aborted: Iterable[tuple[int, Offset]]) -> Iterator[Record]:
-    """The records of all whole batches but those of aborted transactions, given as (producer id, first offset) by the
+    """The records of ``committed_batches``."""
+    for _, batch in committed_batches(buf, aborted):
+        yield from iter_batch(batch)
+
+
+def committed_batches(buf: Buffer, aborted: Iterable[tuple[int, Offset]]) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """All whole batches of records but those of aborted transactions, given as (producer id, first offset) by the
     broker that was asked for committed records. A transaction that is aborted goes on to its abort marker."""
     waiting = sorted(aborted, key=itemgetter(1), reverse=True)
     dropped: set[int] = set()
@@ -92,7 +98,7 @@ def decode_committed(buf: Buffer, aborted: Iterable[tuple[int, Offset]]) -> Iter
             if marker is not None and not marker.is_commit:
                 dropped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in dropped):
-            yield from iter_batch(batch)
+            yield header, batch
 
 
 def _marker(kind: int, coordinator_epoch: int) -> EndMarker | None:

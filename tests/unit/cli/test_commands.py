@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli import main as entry
+from holdfast.cli.escapes import unescape
 from holdfast.cli.kafka_words import exception_name, qualified, said
-from holdfast.cli.produce import InputError, split_line, unescape
+from holdfast.cli.record_lines import InputError, LineForm
 from holdfast.cli.topics import CommandError, parse_assignment
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
@@ -127,10 +128,10 @@ def test_assignments() -> None:
 
 
 def test_lines_become_keys_and_values() -> None:
-    assert split_line(b"a:b:c", b":", 1) == (b"a", b"b:c")
-    assert split_line(b"a:b", None, 1) == (None, b"a:b")
+    assert LineForm(key_separator=b":")(b"a:b:c", 1)[:2] == (b"a", b"b:c")
+    assert LineForm()(b"a:b", 1)[:2] == (None, b"a:b")
     with pytest.raises(InputError, match="line 7: 'ab'"):
-        split_line(b"ab", b":", 7)
+        LineForm(key_separator=b":")(b"ab", 7)
 
 
 def test_separators_are_unescaped() -> None:
