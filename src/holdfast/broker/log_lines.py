@@ -182,8 +182,11 @@ def _file_of(config: BrokerConfig, path: str | None) -> LogFile | None:
 
 
 def without_log_file(config: BrokerConfig, path: str | None) -> list[str]:
-    """What a person should hear: keys of the file where there is none."""
-    if path is not None or config.optional_str("log.file") is not None:
+    """What a person should hear: keys of the file where there is none, or another one."""
+    own = config.optional_str("log.file")
+    if path is not None:
+        return [] if own is None else [f"log.file={own} has no effect: the log is in {path}"]
+    if own is not None:
         return []
     keys = ("log.file.max.bytes", "log.file.backups")
     return [f"{k}={config.static[k]} has no effect: log.file is not given" for k in keys if k in config.static]
