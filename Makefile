@@ -85,6 +85,7 @@ sim: $(DEV)
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
 	$(BIN)/python tools/state_pictures.py
+	$(BIN)/python tools/event_page.py
 
 .PHONY: clean
 clean:

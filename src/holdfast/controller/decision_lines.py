@@ -139,7 +139,7 @@ def _about_one(
             "back": tuple(sorted(map(str, back))),
             "cordoned": len(new.cordoned),
         }
-        message = f"broker {new.id} has {len(new.log_dirs)} log directories in use, {len(new.cordoned)} cordoned"
+        message = f"broker {new.id} has {len(new.log_dirs)} log directories, {len(new.cordoned)} cordoned"
         yield _line(LogEvent.BROKER_DIRS_CHANGED, message, {**about, **fields})
 
 
@@ -254,7 +254,7 @@ def _about_replicas(each: _Changed) -> Iterator[_Many]:
     original = _without(old.replicas, old.adding)
     if new.is_reassigned:
         event, words = LogEvent.REASSIGNMENT_STARTED, f"is to be on brokers {_named(new.target)}"
-        fields: dict[str, FieldValue] = {"replicas": new.target, "before": _without(new.replicas, new.adding)}
+        fields: dict[str, FieldValue] = {"replicas": new.target, "before": original}
     elif old.is_reassigned and set(new.replicas) == set(original):
         event, words = LogEvent.REASSIGNMENT_CANCELLED, f"stays on brokers {_named(new.replicas)}"
         fields = {"replicas": new.replicas}

@@ -113,9 +113,9 @@ class LogEvent(Enum):
     BROKER_UNREGISTERED = _kind("broker.unregistered", "broker", "A person has removed a broker for good.", _NOTHING)
     BROKER_DIRS_CHANGED = _kind(
         "broker.dirs_changed", "broker log_dirs gone back cordoned",
-        "The controller has heard which directories of a broker are in use (`log_dirs`), or how many are cordoned; "
-        "by their ids.",
-        "The log of that broker has `dir.offline` or `dir.online` with the path and the reason.",
+        "A broker has other directories than before (`gone`, `back`: their ids), or others are cordoned; `log_dirs` "
+        "and `cordoned` say how many.",
+        "The log of that broker has the paths.",
     )  # fmt: skip
     BROKER_STARTED = _kind("broker.started", "broker", "This broker serves.", _NOTHING)
     BROKER_STOPPED = _kind("broker.stopped", "broker exit_code", "This broker has stopped in order.", _NOTHING)
