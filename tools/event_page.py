@@ -43,9 +43,9 @@ Decisions are in the log of the broker that is the controller, once they are dur
 the log of the broker that has it. To read all of a cluster, read all logs, ordered by `ts`.
 
 Many things of one kind do not make many lines. When a broker dies that leads thousands of partitions, `broker.fenced`
-has the counts, {NAMED} partitions are named for each broker and event, and one more line of that event has the number of
-the rest in `partitions` (`topics`, `resources`) in place of a name. More than {PER_SECOND} named lines in a second are
-counted likewise.
+has the counts, {NAMED} partitions are named for each broker and event, and one more line of that event has the number
+of the rest in `partitions` (`topics`, `resources`) in place of a name. More than {PER_SECOND} named lines in a second
+are counted likewise.
 
 ## Every event
 """
