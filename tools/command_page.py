@@ -50,7 +50,7 @@ def _command(parent: click.Context, name: str, level: int) -> Iterator[str]:
     assert command is not None, name
     context = click.Context(command, info_name=name, parent=parent)
     yield f"{'#' * level} {context.command_path}\n"
-    if not isinstance(command, click.Group):
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield f"```text\n{context.command_path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
     yield from _paragraphs(command.help or "")
     yield from _options(command, context)
