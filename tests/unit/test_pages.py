@@ -56,6 +56,11 @@ def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> Non
     assert loaded == [], "it can be read without a network"
 
 
+def test_the_first_page_names_all_others() -> None:
+    named = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs/index.md").read_text()))
+    assert named | {"index.md"} == {path.name for path in (ROOT / "docs").glob("*.md")}
+
+
 def told(page: str) -> list[str]:
     """What follows ``holdfast`` in the shell's lines of a page, up to a pipe or a bracket."""
     text = (ROOT / page).read_text()

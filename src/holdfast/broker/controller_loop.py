@@ -283,12 +283,15 @@ class ControllerLoop:
         self._arm()
 
     def _log_decisions(self, deltas: list[ClusterDelta]) -> None:
-        """One line for each thing that is different now."""
+        """One line for each thing that is different now. Whatever is wrong with them, the reign goes on."""
         now_ms = self._broker.monotonic_ms()
-        for number, delta in enumerate(deltas, 1):
-            after = deltas[number].before if number < len(deltas) else self.image
-            for line in self._lines.of(delta, after, now_ms):
-                line.log(log)
+        try:
+            for number, delta in enumerate(deltas, 1):
+                after = deltas[number].before if number < len(deltas) else self.image
+                for line in self._lines.of(delta, after, now_ms):
+                    line.log(log)
+        except Exception:
+            log.exception("what the controller decided could not be logged")
 
     def _fail(self, batch: DecidedBatch, reason: str, level: int = logging.ERROR) -> None:
         batch.refuse()
