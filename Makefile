@@ -29,7 +29,7 @@ help:
 	@echo "make exactly-once  members with transactions under kills and disk faults, and a judge (MINUTES=60 SEED=n DISKS=1)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
 	@echo "make sim     whole clusters in virtual time under random faults (SEEDS=1000, or SEED=4711 again)"
-	@echo "make docs    write again what is made from code: docs/status.md, the pictures in docs/replication.md"
+	@echo "make docs    write again what is made from code (status, pictures, events, commands), and build the site into site/"
 	@echo "make clean   remove .venv, caches and what demo, bench, chaos and fuzz wrote"
 
 .PHONY: demo
@@ -85,11 +85,14 @@ sim: $(DEV)
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
 	$(BIN)/python tools/state_pictures.py
+	$(BIN)/python tools/event_page.py
+	$(BIN)/python tools/command_page.py
+	$(BIN)/mkdocs build --strict --quiet
 
 .PHONY: clean
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage coverage.json
-	rm -rf bench-results chaos-results fuzz-results demo-data dist
+	rm -rf bench-results chaos-results fuzz-results demo-data dist site
 
 $(BIN)/python:
 	@for candidate in $(PYTHON) python3.13 python3.12 python3.11 python3 python; do \

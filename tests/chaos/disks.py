@@ -41,7 +41,7 @@ START_S = 60
 REPAIR_S = 60
 SLACK_S = 3.0
 UNEXPECTED = re.compile("Traceback|unexpected error|never retrieved")
-OFFLINE = re.compile(r"(?m)^\[([\d-]+ [\d:]+),(\d+)\].* log dir (\S+) is offline: (.*)$")
+OFFLINE = re.compile(r"(?m)^\[(\S+Z)\].* log dir (\S+) is offline: (.*)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +98,8 @@ def wrongly_offline(log: str, bad: Mapping[str, Sequence[tuple[float, float]]]) 
     """Lines of a broker's log that say of a directory that it is offline at a time when nothing was wrong with it."""
     wrong = []
     for match in OFFLINE.finditer(log):
-        moment = datetime.datetime.fromisoformat(match[1]).timestamp() + int(match[2]) / 1000
-        windows = bad.get(match[3], [])
+        moment = datetime.datetime.fromisoformat(match[1]).timestamp()
+        windows = bad.get(match[2], [])
         if not any(began - SLACK_S <= moment <= ended + SLACK_S for began, ended in windows):
             wrong.append(match[0])
     return wrong

@@ -224,7 +224,7 @@ def took_s(log: str, since: str, until: str) -> float:
 
     def at(what: str) -> datetime:
         line = next(line for line in log.splitlines() if what in line)
-        return datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f")
+        return datetime.fromisoformat(line[1:24])
 
     return (at(until) - at(since)).total_seconds()
 

@@ -193,7 +193,7 @@ def lines_apart(log: str, first: str, last: str) -> float:
 
     def at(text: str) -> datetime.datetime:
         line = next(line for line in log.splitlines() if text in line)
-        return datetime.datetime.strptime(line[1:24], "%Y-%m-%d %H:%M:%S,%f")
+        return datetime.datetime.fromisoformat(line[1:24])
 
     return (at(last) - at(first)).total_seconds()
 

@@ -52,6 +52,7 @@ from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.metadata.store import Candidate, MetadataStore, Presence
 from holdfast.model.config import BrokerConfig, LogConfig
 from holdfast.model.listeners import Endpoints, Listening
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
@@ -415,7 +416,7 @@ class Broker:
 
     def fatal(self, reason: str) -> None:
         """End the process: it cannot go on."""
-        log.critical("%s", reason)
+        log.critical("%s", reason, extra=told(LogEvent.BROKER_FAILED, reason=reason))
         self.exit_code = EXIT_DISKS_FAILED
         self.stopping.set()
 

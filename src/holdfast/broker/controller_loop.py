@@ -22,10 +22,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker import tool_requests
+from holdfast.broker.controller_batch import DecidedBatch, give
 from holdfast.broker.controller_channel import ControllerChannel, told_ends
 from holdfast.broker.signs_of_life import lives
 from holdfast.controller import broadcast
 from holdfast.controller.controller import Controller
+from holdfast.controller.decision_lines import DecisionLines
 from holdfast.controller.events import (
     BrokerConnectionLost,
     BrokerHeartbeat,
@@ -46,6 +48,7 @@ from holdfast.model.errors import (
     RequestTimedOutError,
     UnknownServerError,
 )
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerEpoch, BrokerId, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
@@ -86,33 +89,6 @@ class Host(Protocol):
         """A broker's connection ended by itself."""
 
 
-class _Batch:
-    """Events that are decided and committed together."""
-
-    __slots__ = ("deltas", "records", "replies", "resend")
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
-        self.deltas: list[ClusterDelta] = []
-        self.replies: list[tuple[asyncio.Future[Any] | None, Any]] = []
-        self.resend: set[int] = set()
-
-    def answer(self) -> None:
-        """Give everybody the reply."""
-        for future, reply in self.replies:
-            _give(future, reply)
-
-    def refuse(self) -> None:
-        """Nobody knows whether it was recorded: whoever asked must ask the next controller."""
-        for future, _ in self.replies:
-            _give(future, NotControllerError("the controller lost its claim"))
-
-
-def _give(future: asyncio.Future[Any] | None, reply: Any) -> None:
-    if future is not None and not future.done():
-        future.set_result(reply)
-
-
 class ControllerLoop:
     """One reign: made with a claim, ended by ``close`` or by a failed commit."""
 
@@ -127,11 +103,12 @@ class ControllerLoop:
         self._durable = image
         """The image that brokers may be told: without the decisions of a commit that is under way."""
         self._end_offset = loaded.end_offset
+        self._lines = DecisionLines()
         self._heard: dict[int, tuple[int, int]] = {}
         """By broker: the offset of the metadata that it has taken last, and when it said so (monotonic)."""
         self._events: deque[tuple[Any, asyncio.Future[Any] | None]] = deque()
         self._busy = False
-        self._under_way: _Batch | None = None
+        self._under_way: DecidedBatch | None = None
         """What is being committed."""
         self._closed = False
         self._channels: dict[int, ControllerChannel] = {}
@@ -164,7 +141,9 @@ class ControllerLoop:
 
     def start(self) -> None:
         """Tell every registered broker who the controller is now, and find out who is alive."""
-        log.info("broker %d is the controller with epoch %d", self._broker.broker_id, self.epoch)
+        me = self._broker.broker_id
+        begun = told(LogEvent.CONTROLLER_CLAIMED, broker=me, epoch=self.epoch)
+        log.info("broker %d is the controller with epoch %d", me, self.epoch, extra=begun)
         now_ms = self._broker.monotonic_ms()
         own_epoch = self._broker.broker_epoch
         self.controller.begin(now_ms, own_epoch=own_epoch)
@@ -226,12 +205,12 @@ class ControllerLoop:
         """Decide what waits now; commit it all together."""
         if self._closed:
             return
-        batch = _Batch()
+        batch = DecidedBatch()
         try:
             self._decide(batch)
         except Exception:
-            log.exception("controller epoch %d ends: a decision could not be applied", self.epoch)
-            self._fail(batch)
+            log.exception("a decision of the controller could not be applied")
+            self._fail(batch, "a decision could not be applied")
             return
         if not batch.records:
             self._settle(batch)
@@ -242,7 +221,7 @@ class ControllerLoop:
             functools.partial(self._committed, batch),
         )
 
-    def _decide(self, batch: _Batch) -> None:
+    def _decide(self, batch: DecidedBatch) -> None:
         now_ms = self._broker.monotonic_ms()
         for event in self.controller.due(now_ms):
             self._events.appendleft((event, None))
@@ -270,20 +249,19 @@ class ControllerLoop:
             self._store.snapshot(after, self.epoch)
         return base_offset
 
-    def _committed(self, batch: _Batch, base: int | None, error: HoldfastError | None) -> None:
+    def _committed(self, batch: DecidedBatch, base: int | None, error: HoldfastError | None) -> None:
         self._under_way = None
         if self._closed:
             return  # everybody was refused
         if error is not None or base != self._end_offset:
             # That another one is the controller is nothing to look after.
             level = logging.WARNING if isinstance(error, FencedControllerError) else logging.ERROR
-            log.log(level, "controller epoch %d ends: commit failed: %s", self.epoch, error or f"offset {base}")
-            self._fail(batch)
+            self._fail(batch, f"commit failed: {error or f'offset {base}'}", level)
         else:
             self._end_offset += len(batch.records)
             self._settle(batch)
 
-    def _settle(self, batch: _Batch) -> None:
+    def _settle(self, batch: DecidedBatch) -> None:
         """What was decided is durable: tell the brokers, then whoever asked."""
         if self._durable is not self.image:
             self._durable, self._full_states = self.image, None
@@ -294,18 +272,30 @@ class ControllerLoop:
                 if (channel := self._channels.get(broker_id)) is not None:
                     channel.send(self._full_state(broker_id))
         except Exception:
-            log.exception("controller epoch %d ends: brokers could not be told", self.epoch)
-            self._fail(batch)
+            log.exception("brokers could not be told what the controller decided")
+            self._fail(batch, "brokers could not be told")
             return
         batch.answer()
+        self._log_decisions(batch.deltas)
         self._busy = False
         if self._events:
             self._kick()
         self._arm()
 
-    def _fail(self, batch: _Batch) -> None:
+    def _log_decisions(self, deltas: list[ClusterDelta]) -> None:
+        """One line for each thing that is different now. Whatever is wrong with them, the reign goes on."""
+        now_ms = self._broker.monotonic_ms()
+        try:
+            for number, delta in enumerate(deltas, 1):
+                after = deltas[number].before if number < len(deltas) else self.image
+                for line in self._lines.of(delta, after, now_ms):
+                    line.log(log)
+        except Exception:
+            log.exception("what the controller decided could not be logged")
+
+    def _fail(self, batch: DecidedBatch, reason: str, level: int = logging.ERROR) -> None:
         batch.refuse()
-        self.close()
+        self.close(reason, level)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -460,9 +450,7 @@ class ControllerLoop:
     def lost(self, reason: str) -> None:
         """The store says that the claim is over: the reign ends now, whatever a commit that is under way comes to. What
         is wrong with a store it says itself; a session that ended while the broker was away is no error."""
-        if not self._closed:
-            log.warning("controller epoch %d ends: the claim is lost: %s", self.epoch, reason)
-            self.close()
+        self.close(f"the claim is lost: {reason}", logging.WARNING)
 
     def broker_gone(self, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
         """The store says that a broker is dead."""
@@ -481,11 +469,13 @@ class ControllerLoop:
             self._obeying.add(task)
             task.add_done_callback(self._obeying.discard)
 
-    def close(self) -> None:
+    def close(self, reason: str = "the broker stops", level: int = logging.INFO) -> None:
         """End the reign: nobody is told anything any more."""
         if self._closed:
             return
         self._closed = True
+        ended = told(LogEvent.CONTROLLER_RESIGNED, broker=self._broker.broker_id, epoch=self.epoch, reason=reason)
+        log.log(level, "controller epoch %d ends: %s", self.epoch, reason, extra=ended)
         if self._timer is not None:
             self._timer.cancel()
         for channel in self._channels.values():
@@ -495,6 +485,6 @@ class ControllerLoop:
         if self._under_way is not None:
             self._under_way.refuse()
         for _, future in self._events:
-            _give(future, NotControllerError("the controller lost its claim"))
+            give(future, NotControllerError("the controller lost its claim"))
         self._events.clear()
         self.ended.set()

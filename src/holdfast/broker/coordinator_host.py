@@ -16,6 +16,7 @@ from holdfast.broker.coordinator_loading import CoordinatorLoad, LoadingHost, Lo
 from holdfast.coordinators.journal import CoordinatorLog
 from holdfast.coordinators.tenant import Tenant
 from holdfast.model.errors import HoldfastError
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import ProduceResult
 
@@ -85,6 +86,8 @@ class CoordinatorHost(Generic[T]):
             before.abandon()
         if not is_leader:
             self.tenant.on_resigned(tp.partition)
+            fields = told(LogEvent.COORDINATOR_LEFT, topic=tp.topic, partition=tp.partition)
+            log.info("%s is coordinated elsewhere from now on", tp, extra=fields)
             return
         self.tenant.on_elected(tp.partition, leader_epoch)
         self._load(tp, leader_epoch)

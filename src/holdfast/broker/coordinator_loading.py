@@ -27,6 +27,7 @@ from holdfast.broker import coordinator_reader
 from holdfast.coordinators.newest import OpenPairs, Rest
 from holdfast.coordinators.tenant import Reader, Replaying
 from holdfast.model.errors import HoldfastError, KafkaStorageError, LogReadError
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import TopicPartition
 from holdfast.storage.published import PublishedReader, published_files
 
@@ -259,7 +260,12 @@ class CoordinatorLoad:
             else:
                 self._over = True
                 took_s = self._broker.platform.monotonic_s() - self._began_s
-                log.info("%s is read: %d bytes in %.2f s", self._tp, self._bytes, took_s)
+                tp, size = self._tp, self._bytes
+                fields = told(
+                    LogEvent.COORDINATOR_LOADED,
+                    topic=tp.topic, partition=tp.partition, bytes=size, seconds=round(took_s, 3),
+                )  # fmt: skip
+                log.info("%s is read: %d bytes in %.2f s", tp, size, took_s, extra=fields)
                 self._ready()
 
         self._log.dir.background.submit(lambda: replay.pieces(NAMES_PER_PIECE), came)

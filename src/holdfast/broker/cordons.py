@@ -21,6 +21,7 @@ from uuid import UUID
 
 from holdfast.model.config import ALL_DIRS, CORDONED_LOG_DIRS, absolute_path, cordoned_entries
 from holdfast.model.errors import ConfigError, InvalidRequestError
+from holdfast.model.log_events import LogEvent, told
 
 if TYPE_CHECKING:
     from holdfast.broker.membership import Membership
@@ -81,7 +82,9 @@ class Cordons:
             if cordoned is not directory.cordoned:
                 directory.cordoned = cordoned
                 is_news, is_less = True, is_less or not cordoned
-                log.info("log dir %s is %s", directory.path, "cordoned" if cordoned else "not cordoned any more")
+                event = LogEvent.DIR_CORDONED if cordoned else LogEvent.DIR_UNCORDONED
+                words = "cordoned" if cordoned else "not cordoned any more"
+                log.info("log dir %s is %s", directory.path, words, extra=told(event, dir=directory.path))
         if not is_news:
             return
         foreign = self._foreign(broker.config.list(CORDONED_LOG_DIRS))

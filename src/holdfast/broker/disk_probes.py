@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast.broker.dir_health import Pace, ProbeTimes
 from holdfast.model.errors import DiskQueueFullError, HoldfastError, KafkaStorageError
+from holdfast.model.log_events import LogEvent, told
 from holdfast.storage.dir_state import DirNews, DirState
 from holdfast.storage.log_dir import LogDir
 
@@ -155,7 +156,8 @@ class DiskProbes:
             return
         if times.pace is Pace.WELL:
             directory.note_pace(DirNews.WELL, "")
-            log.warning("log dir %s answers as usual again", directory.path)
+            well = told(LogEvent.DIR_RECOVERED, dir=directory.path)
+            log.warning("log dir %s answers as usual again", directory.path, extra=well)
             self._relieve()
             return
         if times.pace is Pace.SILENT:
@@ -164,7 +166,10 @@ class DiskProbes:
             news = DirNews.ANSWERED if directory.state is DirState.SILENT else DirNews.SLOW
             since = "it was silent, and " if news is DirNews.ANSWERED else ""
             directory.note_pace(news, f"{since}a probe took {times.last_ms or 0.0:.0f} ms, {usual}")
-        log.error("log dir %s is %s: %s", directory.path, directory.state.value, directory.health.reason)
+        event = LogEvent.DIR_SILENT if times.pace is Pace.SILENT else LogEvent.DIR_DEGRADED
+        path, reason = directory.path, directory.health.reason
+        fields = told(event, dir=path, reason=reason)
+        log.error("log dir %s is %s: %s", path, directory.state.value, reason, extra=fields)
         last = sum(d.is_online for d in self._broker.logs.dirs) == 1
         if self._broker.config.str("log.dir.degraded.action") == "offline" and not last:
             directory.mark_offline(KafkaStorageError(f"log dir {directory.path} is degraded"))

@@ -34,6 +34,7 @@ from holdfast.model.errors import (
     LogDirNotFoundError,
 )
 from holdfast.model.fates import ReplicaFate
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import Role
 from holdfast.storage import dir_changes
@@ -129,6 +130,7 @@ class Disks:
             broker.fatal(f"Shutdown broker because all log dirs in {paths} have failed")
             return
         lost = [each.topic_partition for each in broker.logs.logs_in(directory)]
+        self._tell_lost(directory, lost)
         broker.moves.dir_failed(directory)
         broker.replicas.log_dir_failed(directory, broker.now_ms())
         broker.logs.new.dir_failed(directory)
@@ -139,6 +141,12 @@ class Disks:
         broker.loop.call_later(_TAKE_S, broker.server.let_go, directory)
         timeout_ms = broker.config.int("log.dir.failure.timeout.ms")
         broker.loop.call_later(timeout_ms / 1000, self._check_reported, directory, timeout_ms)
+
+    def _tell_lost(self, directory: LogDir, lost: list[TopicPartition]) -> None:
+        partitions = self._broker.replicas.partitions
+        led = sum(tp in partitions and partitions[tp].role is Role.LEADER for tp in lost)
+        counts = told(LogEvent.DIR_REPLICAS_OFFLINE, dir=directory.path, replicas=len(lost), led=led)
+        log.warning("%d replicas were on log dir %s, %d of them led", len(lost), directory.path, led, extra=counts)
 
     def _check_reported(self, directory: LogDir, timeout_ms: int) -> None:
         """While the controller does not know of a dead directory its partitions have no leader: better none of
@@ -274,7 +282,8 @@ class Disks:
         self.news.is_back(new)
         if old is not None:
             self._forget(old)
-        log.warning("log dir %s is %s", path, "added" if old is None else "online again")
+        event = LogEvent.DIR_ADDED if old is None else LogEvent.DIR_ONLINE
+        log.warning("log dir %s is %s", path, "added" if old is None else "online again", extra=told(event, dir=path))
         broker.membership.beat()
         broker.moves.resume()
 
@@ -376,7 +385,7 @@ class Disks:
         self._broker.loop.call_later(_TAKE_S, self._broker.server.let_go, directory)
         self._forget(directory)
         self._make_up_for_refusals()
-        log.warning("log dir %s is removed", directory.path)
+        log.warning("log dir %s is removed", directory.path, extra=told(LogEvent.DIR_REMOVED, dir=directory.path))
         self._broker.membership.beat()
         await keep_log_dirs(self._broker)
 

@@ -17,22 +17,31 @@ from collections import deque
 from types import TracebackType
 from typing import Final
 
+from holdfast.broker.log_file import LogFile
+from holdfast.broker.log_format import JsonLines, make_formatter
+from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
 
 MAX_LINES: Final = 20_000
 MAX_BYTES: Final = 8 << 20
 FLUSH_S: Final = 1.0
 """What the end of a process waits for."""
+LEVEL_VARIABLE: Final = "HOLDFAST_LOG_LEVEL"
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _AT_ONCE: Final = 100
 """Lines that go with one write: about as many are lost with one that fails."""
 
 
 class LogLines(logging.Handler):
-    """Lines to the descriptor ``fd``. Any thread may log; ``flush`` waits, but not for ever."""
+    """Lines to the descriptor ``fd``, which is ``file``'s if there is one. Any thread may log; ``flush`` waits, but
+    not for ever."""
 
-    def __init__(self, fd: int, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, fd: int, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, file: LogFile | None = None
+    ) -> None:
         super().__init__()
         self._fd = fd
+        self._file = file
         self._max_lines = max_lines
         self._max_bytes = max_bytes
         self._changed = threading.Condition()
@@ -52,6 +61,16 @@ class LogLines(logging.Handler):
         threading.Thread(target=self._run, name="log-lines", daemon=True).start()
 
     @property
+    def is_json(self) -> bool:
+        """Whether every line is to be an object: what is said besides would be none."""
+        return isinstance(self.formatter, JsonLines)
+
+    @property
+    def leads_elsewhere(self) -> bool:
+        """Whether lines do not go to standard error."""
+        return self._fd != 2
+
+    @property
     def lost(self) -> int:
         """Lines lost that were not told yet."""
         return self._lost
@@ -61,7 +80,8 @@ class LogLines(logging.Handler):
         try:
             line = self.format(record)
         except Exception:  # the arguments are not what the text wants: say which text, as logging itself does
-            line = f"a log line could not be made of {record.msg!r}:\n{traceback.format_exc()}"
+            what = f"a log line could not be made of {record.msg!r}:\n{traceback.format_exc()}"
+            line = self._line(logging.ERROR, what)
         self.say(line)
 
     def say(self, line: str) -> None:
@@ -103,9 +123,12 @@ class LogLines(logging.Handler):
                 self._changed.notify_all()
 
     def _told(self, lost: int) -> bytes:
-        what = "%d log lines were lost here: what they are written to did not take them"
-        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, what, (lost,), None)
-        return self.format(record).encode() + b"\n"
+        what = f"{lost} log lines were lost here: what they are written to did not take them"
+        return self._line(logging.WARNING, what).encode() + b"\n"
+
+    def _line(self, level: int, what: str) -> str:
+        """A line of our own."""
+        return self.format(logging.LogRecord(__name__, level, __file__, 0, "%s", (what,), None))
 
     def _write(self, data: bytes) -> bool:
         view = memoryview(data)
@@ -114,17 +137,29 @@ class LogLines(logging.Handler):
                 view = view[os.write(self._fd, view) :]
         except OSError:
             return False
+        if self._file is not None:
+            self._file.written()
         return True
 
 
-def configure_logging(broker_id: int | None) -> LogLines:
-    """All log lines go to standard error (once ``start_writing`` was called), with the broker's number; None: it is not
-    known yet. What ends a thread by itself is logged too."""
-    level = os.environ.get("HOLDFAST_LOG_LEVEL", "INFO").upper()
-    if level not in logging.getLevelNamesMapping():
-        raise ConfigError(f"HOLDFAST_LOG_LEVEL={level}: expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
-    lines = LogLines(2)
-    lines.setFormatter(_formatter(broker_id))
+def level_asked_for() -> str:
+    """The level of HOLDFAST_LOG_LEVEL; ConfigError when it is none."""
+    level = os.environ.get(LEVEL_VARIABLE) or "INFO"
+    if level.upper() not in LEVELS:
+        raise ConfigError(f"{LEVEL_VARIABLE}={level}: expected one of {', '.join(LEVELS)}")
+    return level.upper()
+
+
+def configure_logging(config: BrokerConfig, path: str | None = None) -> LogLines:
+    """All log lines go to standard error, or to log.file (once ``start_writing`` was called), with the broker's number
+    if it is known. What ends a thread by itself is logged too.
+
+    ``path``: the file that standard output and standard error lead to; log.file does not count then. ConfigError.
+    """
+    level = level_asked_for()
+    file = _file_of(config, path)
+    lines = LogLines(2 if file is None else file.fd, file=file)
+    lines.setFormatter(make_formatter(config.str("log.format"), config.given_id))
     root = logging.getLogger()
     root.handlers[:] = [lines]
     root.setLevel(level)
@@ -133,16 +168,35 @@ def configure_logging(broker_id: int | None) -> LogLines:
     return lines
 
 
-def _formatter(broker_id: int | None) -> logging.Formatter:
-    name = "broker" if broker_id is None else f"broker-{broker_id}"
-    return logging.Formatter(f"[%(asctime)s] %(levelname)s [{name}] %(message)s (%(name)s)")
+def _file_of(config: BrokerConfig, path: str | None) -> LogFile | None:
+    bounds = {"max_bytes": config.int("log.file.max.bytes"), "backups": config.int("log.file.backups")}
+    if path is not None:
+        return LogFile(path, (2, 1), **bounds)
+    own = config.optional_str("log.file")
+    if own is None:
+        return None
+    try:
+        return LogFile.opened(own, **bounds)
+    except OSError as e:
+        raise ConfigError(f"log.file={own}: {e.strerror or e}: expected a file that can be written") from None
+
+
+def without_log_file(config: BrokerConfig, path: str | None) -> list[str]:
+    """What a person should hear: keys of the file where there is none, or another one."""
+    own = config.optional_str("log.file")
+    if path is not None:
+        return [] if own is None else [f"log.file={own} has no effect: the log is in {path}"]
+    if own is not None:
+        return []
+    keys = ("log.file.max.bytes", "log.file.backups")
+    return [f"{k}={config.static[k]} has no effect: log.file is not given" for k in keys if k in config.static]
 
 
 def name_broker(broker_id: int) -> None:
     """The broker's number is known now: the lines from here on have it."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, LogLines):
-            handler.setFormatter(_formatter(broker_id))
+            handler.setFormatter(make_formatter("json" if handler.is_json else "text", broker_id))
 
 
 def start_writing() -> None:

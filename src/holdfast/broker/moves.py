@@ -22,6 +22,7 @@ from holdfast.model.errors import (
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
 )
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import TopicPartition
 from holdfast.replication.throttle import ByteRate
 from holdfast.storage.dir_scan import FUTURE_SUFFIX
@@ -111,7 +112,7 @@ class Moves:
         if target is None:
             raise LogDirNotFoundError(f"{path} is not one of log.dirs: expected {', '.join(d.path for d in logs.dirs)}")
         if not target.is_online:
-            raise KafkaStorageError(f"log dir {path} is offline: {target.failure}")
+            raise KafkaStorageError(f"log dir {path} is offline: {target.why(target.failure)}")
         current = logs.get(tp)
         running = self._moves.get(tp)
         is_there = current is not None and current.dir is target
@@ -197,6 +198,8 @@ class Moves:
                 (starting if len(starting) < places and _answers(move) else self._waiting).append(move)
         self._copying.update(starting)
         for move in starting:
+            fields = told(LogEvent.MOVE_STARTED, **_about(move))
+            log.info("%s moves to %s", move.topic_partition, move.target.path, extra=fields)
             move.go()
         if self._waiting and not self._is_watching and not self._is_stopping:
             self._is_watching = True
@@ -235,7 +238,9 @@ class Moves:
             logs.switch(future, self.now_ms())
             standstill.release(future)
             self.switches += 1
-            log.info("%s is on %s now, %d bytes from %s", tp, move.target.path, move.bytes_copied, move.source.dir.path)
+            size, path, before = move.bytes_copied, move.target.path, move.source.dir.path
+            fields = told(LogEvent.MOVE_FINISHED, **_about(move), bytes=size)
+            log.info("%s is on %s now, %d bytes from %s", tp, path, size, before, extra=fields)
             self._checkpoint_soon()
         else:
             # Its log died in the last moment: the replica counts as offline, and the next start finds the copy.
@@ -250,7 +255,8 @@ class Moves:
         """See Around."""
         tp = move.topic_partition
         if move.error is not None:
-            log.warning("%s: the move to %s is given up: %s", tp, move.target.path, move.error)
+            fields = told(LogEvent.MOVE_GIVEN_UP, **_about(move), reason=str(move.error))
+            log.warning("%s: the move to %s is given up: %s", tp, move.target.path, move.error, extra=fields)
         self._broker.logs.copies.forget(tp)
         self._moves.pop(tp, None)
         self._copying.discard(move)
@@ -358,6 +364,11 @@ class Moves:
 
     def _is_switching(self) -> bool:
         return any(not m.is_over for m in self._moves.values())
+
+
+def _about(move: Move) -> dict[str, str | int]:
+    tp = move.topic_partition
+    return {"topic": tp.topic, "partition": tp.partition, "dir": move.target.path, "before": move.source.dir.path}
 
 
 def _answers(move: Move) -> bool:

@@ -17,12 +17,13 @@ import sys
 from holdfast.broker.app import Broker
 from holdfast.broker.closer import Closer
 from holdfast.broker.identity import identify
-from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing
+from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing, without_log_file
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.model.config_notes import ineffective
 from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.log_events import LogEvent, told
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | Non
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
     if starting.done():
         starting.result()
-        log.info("broker %d serves", broker.broker_id)
+        log.info("broker %d serves", broker.broker_id, extra=told(LogEvent.BROKER_STARTED, broker=broker.broker_id))
         _tune_garbage_collection()
         if ready_fd is not None:
             os.write(ready_fd, b"1")  # it stays open: its end is the news of our death
@@ -72,6 +73,8 @@ async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | Non
             return broker.exit_code
     await stopping
     await broker.stop()
+    ended = told(LogEvent.BROKER_STOPPED, broker=broker.broker_id, exit_code=broker.exit_code)
+    log.info("broker %d has stopped", broker.broker_id, extra=ended)
     return broker.exit_code
 
 
@@ -95,11 +98,17 @@ async def _identified(config: BrokerConfig, platform: Platform) -> BrokerConfig 
 
 
 def run_broker(
-    config_path: str, *, ready_fd: int | None = None, closer: Closer | None = None, keep_log_dirs: bool = False
+    config_path: str,
+    *,
+    ready_fd: int | None = None,
+    closer: Closer | None = None,
+    keep_log_dirs: bool = False,
+    log_path: str | None = None,
 ) -> int:
     """Run one node until SIGTERM or SIGINT; the process's exit code.
 
-    ``keep_log_dirs``: log.dirs of the file follow what is added and removed while the node runs.
+    ``keep_log_dirs``: log.dirs of the file follow what is added and removed while the node runs. ``log_path``: the file
+    that standard output and standard error lead to; the log is kept there, whatever log.file says.
 
     ``ready_fd`` gets one byte when the node is registered and serves, and ends with the process. Raises nothing:
     what keeps it from starting is one line on standard error. ``closer``: one that was started before this module was
@@ -110,22 +119,21 @@ def run_broker(
         with open(config_path, encoding="utf-8") as file:
             text = file.read()
         config = BrokerConfig.parse(read_properties(text))
-        lines = configure_logging(config.given_id)
+        lines = configure_logging(config, log_path)
         for line in oddities(text, config):
             log.warning("%s: %s", config_path, line)
-        for line in ineffective(config):
+        for line in (*ineffective(config), *without_log_file(config, log_path)):
             log.warning("%s", line)
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()
         return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
     except OSError as e:
-        _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
+        _say(lines, f"{config_path}: {e.strerror or e}")
     except UnicodeDecodeError as e:
-        _say(lines, f"holdfast broker: {config_path} is no text: {e}")
+        _say(lines, f"{config_path} is no text: {e}")
     except (ConfigError, HoldfastError) as e:
-        logging.getLogger(__name__).critical("%s", e)
-        _say(lines, f"holdfast broker: {e}")
+        _say(lines, str(e))
     finally:
         if closer is not None:
             closer.end()
@@ -135,8 +143,10 @@ def run_broker(
 
 
 def _say(lines: LogLines | None, what: str) -> None:
-    """To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
-    if lines is None:
-        print(what, file=sys.stderr)
-    else:
-        lines.say(what)
+    """Why it does not run. To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
+    if lines is not None:
+        log.critical("%s", what, extra=told(LogEvent.BROKER_FAILED, reason=what))
+    if lines is None or lines.leads_elsewhere:
+        print(f"holdfast broker: {what}", file=sys.stderr)
+    elif not lines.is_json:
+        lines.say(f"holdfast broker: {what}")

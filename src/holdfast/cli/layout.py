@@ -62,7 +62,7 @@ OWNED_KEYS = frozenset(
     (
         "node.id", "broker.id", LISTENERS, ADVERTISED, PROTOCOL_MAP, INTER_BROKER, INTER_BROKER_PROTOCOL,
         CONTROL_PLANE, OPERATORS, "log.dir", "log.dirs", *METADATA_KEYS, "metrics.port",
-        "metadata.store", "zookeeper.connect",
+        "metadata.store", "zookeeper.connect", "log.file",
     )
 )  # fmt: skip
 """Keys whose values follow from the options of ``up``."""

@@ -254,8 +254,10 @@ class LocalCluster:
             for other in self._children.values():
                 if other.pipe is not None:
                     os.close(other.pipe)
-            redirect_output(log_path(self._data_dir, node.broker_id), node.broker_id)
-            code = self._run_broker(properties_path(self._data_dir, node.broker_id), ready_fd=ready_write)
+            log_file = log_path(self._data_dir, node.broker_id)
+            redirect_output(log_file, node.broker_id)
+            properties = properties_path(self._data_dir, node.broker_id)
+            code = self._run_broker(properties, ready_fd=ready_write, log_path=log_file)
         except BaseException:  # includes SystemExit and KeyboardInterrupt: nothing may unwind into the parent's frames
             logging.getLogger(__name__).exception("broker %d ended by an error", node.broker_id)
         finally:

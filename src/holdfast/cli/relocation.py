@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 METADATA_KEYS = ("metadata.log.dir", "metadata.log.dirs")
-PATH_KEYS = ("log.dir", "log.dirs", *METADATA_KEYS, "metadata.witness.dirs", "cordoned.log.dirs")
+PATH_KEYS = ("log.dir", "log.dirs", *METADATA_KEYS, "metadata.witness.dirs", "cordoned.log.dirs", "log.file")
 """Keys whose values are directories, by commas."""
 FORMATTED = "meta.properties"
 """What every log directory has that a broker has used."""

@@ -17,6 +17,7 @@ import click
 from holdfast.cli.layout import MAX_PORT, LayoutError, Options, plan, write
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.up_store import FOLDER, Store, StoreError, checked
+from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from holdfast.cli.local_zookeeper import LocalZooKeeper
@@ -171,10 +172,15 @@ def _detach(data_dir: str | None) -> None:
 
 def _run(directory: str, options: Options) -> int:
     with lean_imports():
+        from holdfast.broker.log_lines import level_asked_for
         from holdfast.broker.process import run_broker
         from holdfast.cli.broker_command import raise_open_files_limit
         from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
 
+    try:
+        level_asked_for()
+    except ConfigError as e:  # each broker would end with it
+        raise LayoutError(str(e)) from None
     os.makedirs(directory, exist_ok=True)
     lock_directory(directory)
     nodes, warnings = plan(directory, options)

@@ -26,6 +26,7 @@ from holdfast.coordination.metadata_log import Batch, Contents
 from holdfast.coordination.notes import Note, Seen, Verdict, Voter
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import FencedControllerError, HoldfastError, KafkaStorageError
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset
 from holdfast.storage.files import FileSystem
 
@@ -167,7 +168,9 @@ class Copies:
         for path in self._all:
             if path not in self._good:
                 self.left_out.setdefault(path, "it is not complete")
-                log.warning("metadata copy %s is left out: %s", path, self.left_out[path])
+                why = self.left_out[path]
+                fields = told(LogEvent.METADATA_COPY_OFFLINE, dir=path, reason=why, left=tuple(self._good))
+                log.warning("metadata copy %s is left out: %s", path, why, extra=fields)
                 self._close(path)
         return records, self._epoch
 
@@ -337,7 +340,10 @@ class Copies:
                 copy.copy_id = None
                 self.left_out[path] = why
                 self._dropped.add(path)
-                log.error("metadata copy %s is left out: %s; decisions go on in %s", path, why, ", ".join(self._good))
+                left = tuple(self._good)
+                fields = told(LogEvent.METADATA_COPY_OFFLINE, dir=path, reason=why, left=left)
+                what = "metadata copy %s is left out: %s; decisions go on in %s"
+                log.error(what, path, why, ", ".join(left), extra=fields)
 
     def _write_note(self, *, first: bool = False) -> None:
         """On every good copy, and on the witnesses that answer."""
@@ -482,7 +488,8 @@ class Copies:
         self._number += 1
         self._write_note()
         if path in self._good:
-            log.warning("metadata copy %s is good again, at offset %d", path, self._end_offset)
+            fields = told(LogEvent.METADATA_COPY_ONLINE, dir=path)
+            log.warning("metadata copy %s is good again, at offset %d", path, self._end_offset, extra=fields)
 
     # -- asking --------------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from holdfast.model.config_id_keys import ID_KEYS
 from holdfast.model.config_inert import INERT_KEYS
 from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
 from holdfast.model.config_log_keys import LOG_KEYS
+from holdfast.model.config_logging_keys import LOGGING_KEYS
 from holdfast.model.config_protocol import PROTOCOL_KEY
 from holdfast.model.config_transaction_keys import TRANSACTION_KEYS
 from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
@@ -373,6 +374,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _GROUPS,
         TRANSACTION_KEYS,
         _NETWORK,
+        LOGGING_KEYS,
         ZOOKEEPER_KEYS,
         INERT_KEYS,
     )

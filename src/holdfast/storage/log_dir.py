@@ -32,6 +32,7 @@ from holdfast.model.errors import (
     InconsistentMetaPropertiesError,
     KafkaStorageError,
 )
+from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
 from holdfast.storage.dir_state import DIRECTORY, DirNews, DirState, Health
 from holdfast.storage.file_locks import FileLock
@@ -103,7 +104,7 @@ class Guard:
 
     def __enter__(self) -> None:
         if self._dir.failure is not None:
-            raise self._error(f"log dir {self._dir.path} is offline: {self._dir.failure}")
+            raise self._error(f"log dir {self._dir.path} is offline: {self._dir.why(self._dir.failure)}")
         if self._log is not None and self._log.failure is not None:
             raise self._error(str(self._log.failure))
 
@@ -200,12 +201,19 @@ class LogDir:
         """Why nothing is to be moved to it, for people; None if it may be. A new replica may be put on one that is full
         or slow where there is no other (new_replicas.py). Cordons are not asked."""
         if self.failure is not None:
-            return f"log dir {self.path} is offline: {self.failure}"
+            return f"log dir {self.path} is offline: {self.why(self.failure)}"
         if not self.answers:
             return f"log dir {self.path} does not answer"
         if self.health.state is not DirState.ONLINE:
-            return f"log dir {self.path} is {self.health.state.value}: {self.health.reason}"
+            return f"log dir {self.path} is {self.health.state.value}: {self.why(self.health.reason)}"
         return None
+
+    def why(self, error: object) -> str:
+        """An error, or a reason, in a line that names the directory itself."""
+        text = str(error)
+        for beginning in (f"log dir {self.path}: ", f"log dir {self.path} "):
+            text = text.removeprefix(beginning)
+        return text
 
     def note_pace(self, news: DirNews, reason: str) -> None:
         """SLOW, HUNG, ANSWERED or WELL: what its probes say. Nothing when it is offline."""
@@ -272,10 +280,10 @@ class LogDir:
             self._probe()
         except OSError as e:
             if e.errno in SPACE_ERRORS:
-                self._fill(kind(f"log dir {self.path}: {e}"))
+                self._fill(kind(_what(self.path, e, None)))
                 return False
             if e.errno not in _PROCESS_ERRORS:
-                self.mark_offline(kind(f"log dir {self.path}: {e}"))
+                self.mark_offline(kind(_what(self.path, e, None)))
             return True
         return False
 
@@ -284,14 +292,17 @@ class LogDir:
         if of.failure is not None or self.failure is not None:
             return
         of.failure = error
-        log.error("%s: %s has failed, the directory itself is fine: %s", self.path, of.topic_partition, error)
+        tp, why = of.topic_partition, str(error)
+        failed = told(LogEvent.REPLICA_FAILED, topic=tp.topic, partition=tp.partition, dir=self.path, reason=why)
+        log.error("%s: %s has failed, the directory itself is fine: %s", self.path, tp, why, extra=failed)
         self._tell(self.on_log_failed, of)
 
     def _fill(self, error: KafkaStorageError) -> None:
         if self._no_room is not None or not self._become(DirNews.FILLED, str(error)):
             return
         self._no_room = error
-        log.error("log dir %s is full: its partitions take no writes until there is room: %s", self.path, error)
+        what, why = "log dir %s is full: its partitions take no writes until there is room: %s", self.why(error)
+        log.error(what, self.path, why, extra=told(LogEvent.DIR_FULL, dir=self.path, reason=why))
         self._tell(self.on_full, True)
 
     def _look_for_room(self) -> None:
@@ -300,7 +311,7 @@ class LogDir:
             self._no_room = None
             if self.state is DirState.FULL:
                 self._become(DirNews.ROOM, None)
-            log.warning("log dir %s has room again", self.path)
+            log.warning("log dir %s has room again", self.path, extra=told(LogEvent.DIR_HAS_ROOM, dir=self.path))
             self._tell(self.on_full, False)
         elif self.state is DirState.DEGRADED:  # it was silent meanwhile
             self._become(DirNews.FILLED, str(self._no_room))
@@ -326,7 +337,9 @@ class LogDir:
             state = DIRECTORY.after(self.health.state, DirNews.FAILED)
             self.health = Health(state=state, reason=str(error), since_ms=self._clock())
             self.failure = error
-        log.error("log dir %s is offline: %s", self.path, error)
+        why = self.why(error)
+        fields = told(LogEvent.DIR_OFFLINE, dir=self.path, reason=why)
+        log.error("log dir %s is offline: %s", self.path, why, extra=fields)
         self._tell(self.on_offline, error)
 
     def probe(self) -> None:
@@ -444,8 +457,12 @@ class LogDir:
 
 
 def _what(path: str, error: OSError, of: Suspect | None) -> str:
-    """Which directory, whose files, what: for people (K18-01)."""
-    return f"log dir {path}: {error}" if of is None else f"{of.topic_partition} in log dir {path}: {error}"
+    """Which directory, whose files, what: for people (K18-01). The path of the directory is in it once."""
+    text = str(error)
+    if isinstance(error.filename, str) and error.filename2 is None:
+        name = error.filename.removeprefix(path).lstrip("/")
+        text = f"[Errno {error.errno}] {error.strerror}" + (f": {name!r}" if name else "")
+    return f"log dir {path}: {text}" if of is None else f"{of.topic_partition} in log dir {path}: {text}"
 
 
 def read_meta_properties(files: FileSystem, path: str) -> dict[str, str] | None:

@@ -385,7 +385,7 @@ class LogManager:
             return
         directory = going.dir
         if not directory.is_online:
-            done(KafkaStorageError(f"log dir {directory.path} is offline: {directory.failure}"))
+            done(KafkaStorageError(f"log dir {directory.path} is offline: {directory.why(directory.failure)}"))
             return
         if going.topic_id is not None:
             self.settle(tp, going.topic_id, now_ms)

@@ -125,7 +125,8 @@ class NewReplicas:
         if wished is not None and not wished.is_online:
             if is_new:
                 standings.refused(tp)
-            done(None, KafkaStorageError(f"replica {tp} is to be in {wished.path}, which is offline: {wished.failure}"))
+            why = f"replica {tp} is to be in {wished.path}, which is offline: {wished.why(wished.failure)}"
+            done(None, KafkaStorageError(why))
             return
         is_known_lost = standings.fate(tp) is not None  # back, and on none of the directories
         if not is_new and not is_known_lost and not all(d.is_online for d in self._logs.dirs):
@@ -256,7 +257,7 @@ class NewReplicas:
     def _reuse(self, existing: Log, topic_id: TopicId | None, config: LogConfig, done: Created) -> None:
         self._logs.standings.used(existing.topic_partition)
         if not existing.is_online:
-            failure = existing.failure or f"log dir {existing.dir.path} is offline: {existing.dir.failure}"
+            failure = existing.failure or existing.dir.refusal
             done(None, KafkaStorageError(str(failure)))
         elif topic_id is not None and existing.topic_id is not None and topic_id != existing.topic_id:
             done(

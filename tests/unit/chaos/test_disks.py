@@ -9,7 +9,7 @@ from tests.chaos.disks import OFFLINE, disk_faults, wrongly_offline
 
 
 def line(moment: datetime.datetime, path: str) -> str:
-    return f"[{moment:%Y-%m-%d %H:%M:%S},250] ERROR [broker-1] log dir {path} is offline: log dir {path}: EIO (x)\n"
+    return f"[{moment:%Y-%m-%dT%H:%M:%S}.250Z] ERROR [broker-1] log dir {path} is offline: EIO (event=dir.offline)\n"
 
 
 def test_the_same_seed_draws_the_same_faults_and_a_longer_run_begins_alike() -> None:
@@ -20,7 +20,7 @@ def test_the_same_seed_draws_the_same_faults_and_a_longer_run_begins_alike() -> 
 
 
 def test_a_directory_may_be_offline_while_its_disk_is_bad_and_at_no_other_time() -> None:
-    noon = datetime.datetime(2030, 1, 2, 12, 0, 0)
+    noon = datetime.datetime(2030, 1, 2, 12, 0, 0, tzinfo=datetime.UTC)
     minute = datetime.timedelta(minutes=1)
     log = line(noon, "/d/1") + "[...] INFO another line\n" + line(noon + minute, "/d/1") + line(noon, "/d/2")
     bad = {"/d/1": [(noon.timestamp() - 5, noon.timestamp() + 5)]}

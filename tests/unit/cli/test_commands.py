@@ -193,7 +193,7 @@ def test_operator_C5_operator_C6_what_cannot_be_read_is_named_without_a_trace(
     monkeypatch.setenv("HOLDFAST_LOG_LEVEL", "foo")
     plan.write_text(f"node.id=1\nlog.dirs={tmp_path}/d\n")
     assert run_broker(str(plan)) == 1
-    assert "HOLDFAST_LOG_LEVEL=FOO: expected DEBUG" in capfd.readouterr().err
+    assert "HOLDFAST_LOG_LEVEL=foo: expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL" in capfd.readouterr().err
 
 
 def test_operator_C6_a_command_that_is_nearly_right_is_named() -> None:

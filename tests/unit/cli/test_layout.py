@@ -177,6 +177,10 @@ def test_settings_are_checked_before_anything_is_written(tmp_path: pathlib.Path)
         plan(str(tmp_path), options(**{"log.segment.bytes": "many"}))
     with pytest.raises(LayoutError, match=r"--set log\.dirs"):
         plan(str(tmp_path), options(**{"log.dirs": "/x"}))
+    with pytest.raises(LayoutError, match=r"broker 1: .*xml for configuration log\.format"):
+        plan(str(tmp_path), options(**{"log.format": "xml"}))
+    with pytest.raises(LayoutError, match=r"--set log\.file: expected a key that none of the options"):
+        plan(str(tmp_path), options(**{"log.file": "/x"}))
     assert os.listdir(tmp_path) == []
 
 

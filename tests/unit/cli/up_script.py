@@ -52,7 +52,7 @@ async def broker(config: BrokerConfig, ready_fd: int) -> int:
     return 0
 
 
-def run_broker(path: str, *, ready_fd: int) -> int:
+def run_broker(path: str, *, ready_fd: int, log_path: str) -> int:
     with open(path, encoding="utf-8") as file:
         config = BrokerConfig.parse(read_properties(file.read()))
     if config.node_id == bad:
