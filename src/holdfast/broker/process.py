@@ -120,11 +120,10 @@ def run_broker(
         start_writing()
         return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
     except OSError as e:
-        _say(lines, f"holdfast broker: {config_path}: {e.strerror or e}")
+        _say(lines, f"holdfast broker: {e.filename or config_path}: {e.strerror or e}")
     except UnicodeDecodeError as e:
         _say(lines, f"holdfast broker: {config_path} is no text: {e}")
     except (ConfigError, HoldfastError) as e:
-        logging.getLogger(__name__).critical("%s", e)
         _say(lines, f"holdfast broker: {e}")
     finally:
         if closer is not None:

@@ -7,10 +7,11 @@ import sys
 
 import click
 
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.lean import lean_imports
 
 
-@click.command()
+@click.command(cls=OneLineCommand)
 @click.argument("properties", type=click.Path(exists=True, dir_okay=False, readable=True))
 def broker(properties: str) -> None:
     """Run one node with Kafka's configuration keys from the file PROPERTIES.

@@ -12,7 +12,7 @@ from typing import TypeVar
 import click
 
 from holdfast.cli.connecting import DEFAULT_BOOTSTRAP, UsageError
-from holdfast.cli.log_dirs import fail, run
+from holdfast.cli.failing import Failed, OneLineGroup, asked
 from holdfast.client.admin import AdminClient
 from holdfast.client.broker_ids import HostView, forget_host, list_hosts, set_host
 from holdfast.metadata.broker_ids import BrokerIdMapping
@@ -21,12 +21,12 @@ from holdfast.model.errors import HoldfastError
 T = TypeVar("T")
 
 
-@click.group()
+@click.group(cls=OneLineGroup)
 def brokers() -> None:
     """What belongs to brokers rather than to the cluster."""
 
 
-@brokers.group()
+@brokers.group(cls=OneLineGroup)
 def ids() -> None:
     """Which broker id belongs to which host: what a broker without node.id goes by when it has lost its disks."""
 
@@ -83,7 +83,7 @@ def _where(command: Callable[..., None]) -> Callable[..., None]:
 def _by_brokers(bootstrap: str | None, config: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T | None:
     """What a running cluster answers; None: the mapping itself is to be asked."""
     if config is None:
-        return run(bootstrap or DEFAULT_BOOTSTRAP, work)
+        return asked(bootstrap or DEFAULT_BOOTSTRAP, work)
     source = click.get_current_context().get_parameter_source("bootstrap")
     if source is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--bootstrap-server asks brokers, --config the store: expected one of them")
@@ -104,10 +104,12 @@ def _by_store(path: str, work: Callable[[BrokerIdMapping], T]) -> T:
             return work(opened.mapping)
         finally:
             opened.close()
-    except (OSError, UnicodeDecodeError) as e:
-        fail(f"{path}: {e}")
+    except OSError as e:
+        raise Failed(f"{e.filename or path}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise Failed(f"{path} is no text: {e}") from e
     except HoldfastError as e:
-        fail(f"{path}: {e}")
+        raise Failed(f"{path}: {e}") from e
 
 
 @ids.command(name="list")
@@ -149,5 +151,5 @@ def forget(host: str, bootstrap: str | None, config: str | None) -> None:
     if _by_brokers(bootstrap, config, lambda client: forget_host(client, host)) is None:
         assert config is not None
         if not _by_store(config, lambda mapping: mapping.forget(host)):
-            fail(f"{config}: host {host} has no broker id")
+            raise Failed(f"{config}: host {host} has no broker id")
     click.echo(f"Host {host} has no broker id any more.")

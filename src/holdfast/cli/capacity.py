@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import click
 
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.log_dir_lines import size
 
 FACTORS = (2, 3, 4)
@@ -63,7 +64,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]  # not generic before cl
         return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-@click.command()
+@click.command(cls=OneLineCommand)
 @click.option("--data", type=Bytes(), help="How much there is to keep, once: adds what it takes.")
 @click.option(
     "--before", type=click.IntRange(1, 10), default=2, show_default=True, help="Replication factor on RAID-10."

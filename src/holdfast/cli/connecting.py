@@ -4,9 +4,9 @@ Owns no command. An unreachable cluster fails at once: the first connection is n
 """
 
 import asyncio
-import contextlib
+import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -25,34 +25,6 @@ class UsageError(click.UsageError):
     exit_code = 1
 
 
-class OneLineUsage(click.UsageError):
-    """Wrong usage, as the commands say everything: ``holdfast consume: ...``."""
-
-    def show(self, file: Any = None) -> None:
-        command = self.ctx.command_path if self.ctx is not None else "holdfast"
-        click.echo(f"{command}: {' '.join(self.message.split())}", file=file, err=file is None)
-
-
-class OneLineCommand(click.Command):
-    """A command that says what is wrong with its options in one line."""
-
-    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        with _in_one_line():
-            return super().make_context(info_name, args, *rest, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _in_one_line():
-            return super().invoke(ctx)
-
-
-@contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except click.UsageError as e:
-        raise OneLineUsage(e.format_message(), e.ctx) from e
-
-
 def bootstrap_option(command: F) -> F:
     """``--bootstrap-server``."""
     return click.option(
@@ -63,6 +35,19 @@ def bootstrap_option(command: F) -> F:
         envvar="HOLDFAST_BOOTSTRAP_SERVER",
         metavar="HOST:PORT,...",
         help="Brokers to ask first.",
+    )(command)
+
+
+def memory_option(command: F) -> F:
+    """``--driver-memory``: checked here, as a JVM that cannot start says nothing that helps."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if not re.fullmatch(r"[1-9]\d*[kmgt]b?", value, re.IGNORECASE):
+            raise click.BadParameter(f"{value!r}: expected a size like 512m or 2g", ctx, param)
+        return value
+
+    return click.option(
+        "--driver-memory", default="1g", show_default=True, callback=check, help="Heap of Spark's JVM."
     )(command)
 
 

@@ -12,9 +12,10 @@ import sys
 
 import click
 
-from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.connecting import bootstrap_option, understood
 from holdfast.cli.consuming import Consumer, Wanted
 from holdfast.cli.escapes import unescape
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.record_format import Form, Properties, as_console_consumer, as_json, by_format, plain
 from holdfast.cli.standard_output import say, silence
 from holdfast.cli.start_at import EXPECTED, Exactly, FromTime, Start, parse_start, parse_time

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, memory_option
+from holdfast.cli.failing import Failed, OneLineGroup
 
 if TYPE_CHECKING:
     from holdfast.lake.table import Table
@@ -35,7 +36,9 @@ found_format_option = click.option(
 needed_to_option = click.option("--to", required=True, metavar="LOCATION", help="The table: a directory or s3://.")
 
 
-@click.group(invoke_without_command=True, short_help="Land topics in tables with Spark, each record once.")
+@click.group(
+    cls=OneLineGroup, invoke_without_command=True, short_help="Land topics in tables with Spark, each record once."
+)
 @bootstrap_option
 @click.option("--topic", "topics", multiple=True, help="Topic to land; may be repeated.")
 @click.option("--to", metavar="LOCATION", help="The table: a directory or s3://BUCKET/FOLDER.")
@@ -73,7 +76,7 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
 @click.option("--maintain-every", default=50, show_default=True, metavar="COMMITS",
               help="Compaction and clean-up while landing; 0: never.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Progress and result as JSON lines.")
-@click.option("--driver-memory", default="1g", show_default=True)
+@memory_option
 @click.pass_context
 def lake(context: click.Context, /, **given: Any) -> None:
     """Land topics in tables, each committed record once, whatever is killed, lost or run twice.
@@ -249,7 +252,7 @@ def clear_words() -> Iterator[None]:
     """What a command ends with, in words."""
     try:
         yield
-    except click.ClickException:
+    except (click.ClickException, Failed):
         raise
     except ImportError as error:
         raise click.ClickException(f"{error}: install it with pip install 'holdfast[spark,lake]'") from error

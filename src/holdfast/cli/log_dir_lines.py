@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.kafka_errors import Refused, RefusedUse
 from holdfast.cli.kafka_words import PACKAGE, exception_name
 from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
@@ -19,12 +20,12 @@ COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "
 UNKNOWN = "-"
 
 
-class NoSuchBrokers(Exception):
-    """Kafka's sentence about brokers that are not there."""
+class NoSuchBrokers(Refused):
+    """Brokers that are not there; Kafka has a sentence of its own for them."""
 
 
 def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerId]:
-    """The brokers of ``--broker-list``, or all. NoSuchBrokers, ValueError in Kafka's words."""
+    """The brokers of ``--broker-list``, or all. NoSuchBrokers, RefusedUse."""
     existing = sorted(there)
     if not asked:
         return existing
@@ -33,12 +34,17 @@ def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerI
         try:
             brokers.append(int(part.strip()))
         except ValueError:
-            raise ValueError(f'For input string: "{part}"') from None
+            raise RefusedUse(
+                f"--broker-list {asked}: {part!r}: expected ids of brokers with commas between them, like 1,2",
+                f'For input string: "{part}"',
+            ) from None
     missing = [str(b) for b in dict.fromkeys(brokers) if b not in existing]
     if missing:
         raise NoSuchBrokers(
+            f"--broker-list {asked}: there is no broker {', '.join(missing)}: expected some of "
+            + ", ".join(map(str, existing)),
             f"ERROR: The given brokers do not exist from --broker-list: {','.join(missing)}."
-            f" Current existent brokers: {','.join(map(str, existing))}"
+            f" Current existent brokers: {','.join(map(str, existing))}",
         )
     return list(dict.fromkeys(brokers))
 

@@ -5,12 +5,13 @@ Holdfast brokers what Kafka has no words for. Changes concern one broker and run
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
 import click
 
-from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.connecting import UsageError, bootstrap_option
+from holdfast.cli.failing import text_of
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
@@ -27,34 +28,16 @@ from holdfast.cli.log_dir_lines import (
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
 from holdfast.client.views import DisksView, DiskView, LogDirView
-from holdfast.model.errors import HoldfastError, LogDirNotFoundError, UnknownTopicOrPartitionError
+from holdfast.model.errors import LogDirNotFoundError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition, named
 from holdfast.protocol.operating import DirAction
 
-T = TypeVar("T")
 KEPT = "log.dirs follows with holdfast up; change it yourself for other brokers"
 
 
-@click.group(name="log-dirs")
+@click.group(name="log-dirs", cls=KafkaErrorsGroup)
 def log_dirs() -> None:
     """Describe the brokers' log directories, move replicas between them, take them out and in."""
-
-
-def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
-    """One line on standard error and exit code 1 for whatever goes wrong."""
-    try:
-        return with_cluster(bootstrap, work, timeout_s=timeout_s)
-    except NoSuchBrokers as e:
-        fail(str(e))
-    except HoldfastError as e:
-        fail(f"ERROR {qualified(e, said(e))}")
-    except ValueError as e:
-        fail(str(e))
-
-
-def fail(line: str) -> NoReturn:
-    click.echo(line, err=True)
-    sys.exit(1)
 
 
 def broker_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +51,10 @@ async def known(client: AdminClient, broker: BrokerId) -> None:
     """NoSuchBrokers for a broker that the cluster has not."""
     existing = sorted((await client.metadata(())).brokers)
     if broker not in existing:
-        raise NoSuchBrokers(f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}")
+        raise NoSuchBrokers(
+            f"there is no broker {broker}: expected one of {', '.join(map(str, existing))}",
+            f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}",
+        )
 
 
 # -- describe ------------------------------------------------------------------------------------------------------
@@ -178,7 +164,8 @@ async def refuse_last_copies(client: AdminClient, broker: BrokerId, disk: DiskVi
     view = await client.metadata(topics) if topics else None
     last = [] if view is None else last_copies(broker, disk, view)
     if last:
-        fail(f"ERROR: {disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it")
+        line = f"{disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it"
+        raise Refused(line, f"ERROR: {line}")
 
 
 @log_dirs.command()
@@ -246,7 +233,8 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
 
     enough = run(bootstrap, work)
     if not enough and not force:
-        fail(f"ERROR: too little room for the replicas of {path}: free some, add a directory, or use --force")
+        line = f"too little room for the replicas of {path}: free some, add a directory, or use --force"
+        raise Refused(line, f"ERROR: {line}")
     if not check:
         change(bootstrap, broker, DirAction.REMOVE, path, f"is removed ({KEPT})", force=force)
 
@@ -307,10 +295,11 @@ def move(
     """Move replicas of one broker to another of its log directories, while they are in use."""
     if not replicas and source is None:
         raise UsageError("nothing to move: expected TOPIC-PARTITION, or --from PATH")
+    named_replicas = list(map(replica_of, replicas))
 
-    async def work(client: AdminClient) -> list[TopicPartition]:
+    async def work(client: AdminClient) -> list[Refused]:
         await known(client, broker)
-        wanted = dict.fromkeys(map(parse_replica, replicas))
+        wanted = dict.fromkeys(named_replicas)
         dirs = (await client.describe_log_dirs([broker]))[broker]
         if source is not None:
             wanted |= dict.fromkeys(replicas_in(broker, dirs, source))
@@ -320,19 +309,20 @@ def move(
         await refuse_unknown(client, wanted)
         outcomes = await alter_replica_log_dirs(client, broker, dict.fromkeys(wanted, path)) if wanted else {}
         refused = {tp: error for tp, error in outcomes.items() if error is not None}
-        for tp, error in refused.items():
-            click.echo(f"ERROR {tp} on broker {broker}: {qualified(error, said(error))}", err=True)
+        failures = [
+            Refused(f"{tp} on broker {broker}: {text_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}")
+            for tp, e in refused.items()
+        ]
         begun = [tp for tp in outcomes if tp not in refused]
         for tp in begun:
             click.echo(f"Successfully started moving log directory to {path} for replica {tp} with broker {broker}")
         if not wanted:
             click.echo(f"{source} on broker {broker} holds nothing to move")
-        failed = list(refused)
         if begun and not no_wait:
             from holdfast.cli.log_dir_moves import watch_moves
 
-            failed += await watch_moves(client, broker, begun, path)
-        return failed
+            failures += await watch_moves(client, broker, begun, path)
+        return failures
 
     try:
         failed = run(bootstrap, work)
@@ -343,7 +333,15 @@ def move(
         )
         raise
     if failed:
-        sys.exit(1)
+        raise Refused.several(failed)
+
+
+def replica_of(text: str) -> TopicPartition:
+    """RefusedUse: it names no replica."""
+    try:
+        return parse_replica(text)
+    except ValueError as e:
+        raise RefusedUse(str(e)) from None
 
 
 def not_a_log_dir(path: str, broker: BrokerId, dirs: Iterable[LogDirView | DiskView]) -> LogDirNotFoundError:

@@ -5,6 +5,8 @@ stands here, each command in its module.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -65,6 +67,22 @@ EXTRA_OF: Final = {
 """Package that a command imports -> the extra of Holdfast that brings it."""
 
 
+@contextmanager
+def one_line_of(ctx: click.Context | str) -> Iterator[None]:
+    """Inside, what click says of wrong usage and the like is one line, as commands say everything."""
+    try:
+        yield
+    except click.ClickException as e:
+        from holdfast.cli.failing import failing
+        from holdfast.cli.kafka_errors import CHOSEN
+
+        if isinstance(ctx, click.Context) and ctx.meta.get(CHOSEN):
+            raise
+        name = ctx if isinstance(ctx, str) else ctx.invoked_subcommand or ""
+        with failing(name if name in COMMANDS else ""):
+            raise e
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name; imports one when it runs."""
 
@@ -84,7 +102,7 @@ class LazyGroup(click.Group):
             if missing not in EXTRA_OF:
                 raise
             raise click.ClickException(
-                f"holdfast {cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
+                f"{cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
             ) from e
         assert isinstance(command, click.Command)
         return command
@@ -101,13 +119,14 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with told_of_output("holdfast"):  # --help is printed here
+        with told_of_output("holdfast"), one_line_of(""):  # --help is printed here
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with told_of_output(" ".join(("holdfast", *sys.argv[1:2]))):
             try:
-                return super().invoke(ctx)
+                with one_line_of(ctx):
+                    return super().invoke(ctx)
             except KeyboardInterrupt:
                 ctx.exit(INTERRUPTED)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.failing import Failed, OneLineGroup, one_line
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
@@ -25,7 +26,7 @@ MAX_SHOWN = 50
 """Partitions that a plan lists; the rest is counted."""
 
 
-@click.group()
+@click.group(cls=OneLineGroup)
 def metadata() -> None:
     """The cluster's metadata: its copies, what is in it, and its move to another store."""
 
@@ -154,7 +155,7 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
         for lock in locks:
             lock.close()
     for path, why in made.failed.items():
-        click.echo(f"{path}: not written: {why}")
+        click.echo(one_line("metadata", f"{path}: not written: {why}"), err=True)
     click.echo(
         f"Written to {', '.join(made.copies)}. Start the cluster, look at the configurations of its topics, then"
     )
@@ -197,7 +198,7 @@ def _numbers(of: Sequence[int]) -> str:
 @place_options
 def confirm(data_dir: str | None, configs: tuple[str, ...]) -> None:
     """Say that the configurations are right after `recover`: retention deletes again. Works on a running cluster."""
-    confirmed, failed = 0, 0
+    confirmed, failed = 0, []
     for path in place_of(data_dir, configs).all_log_dirs:
         try:
             os.unlink(os.path.join(path, topic_configs.RECOVERED))
@@ -205,8 +206,7 @@ def confirm(data_dir: str | None, configs: tuple[str, ...]) -> None:
         except FileNotFoundError:
             continue
         except OSError as e:
-            failed += 1
-            click.echo(f"{path}: {e.strerror}", err=True)
+            failed.append(f"{path}: {e.strerror}")
     click.echo(f"Confirmed in {confirmed} log directories.")
     if failed:
-        sys.exit(1)
+        raise Failed(*failed)

@@ -9,8 +9,9 @@ import sys
 
 import click
 
-from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.connecting import bootstrap_option, understood
 from holdfast.cli.escapes import unescape
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.producing import Asked, Production
 from holdfast.cli.record_json import LATEST_TIMESTAMP
 from holdfast.cli.record_lines import HeaderForm, InputError, LineForm, ReadLine, header_of, json_record, text_of

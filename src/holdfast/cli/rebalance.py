@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.log_dirs import fail, run
-from holdfast.cli.reassign_execute import Limits, begin, known_topics
-from holdfast.cli.reassign_lines import Plan, PlanError, parse_brokers, plan_json, refuse_unknown_brokers
+from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, run
+from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
+from holdfast.cli.reassign_lines import Plan, parse_brokers, plan_json, refuse_unknown_brokers
 from holdfast.client.admin import AdminClient
 from holdfast.client.reassignments import list_reassignments
 from holdfast.controller.placement import Place
@@ -20,10 +20,9 @@ from holdfast.model.errors import InvalidReplicationFactorError
 from holdfast.model.types import BrokerId, TopicPartition
 
 TIMEOUT_S = 60.0
-MAX_NAMED = 5
 
 
-@click.command()
+@click.command(cls=KafkaErrorsCommand)
 @bootstrap_option
 @click.option("--minimal", "way", flag_value="minimal", default="minimal",
               help="Copy as little as makes the brokers even.  [default]")  # fmt: skip
@@ -44,11 +43,9 @@ def rebalance(
 
     async def work(client: AdminClient) -> None:
         there = (await client.metadata(())).brokers
-        try:
+        with refusals():
             brokers = sorted(there) if broker_list is None else parse_brokers(broker_list)
             refuse_unknown_brokers(brokers, there)
-        except PlanError as e:
-            fail(f"Error: {e}")
         view = await known_topics(client, names.split(",")) if names else await client.metadata()
         now = {
             TopicPartition(name, partition.partition): tuple(partition.replicas)
@@ -56,13 +53,12 @@ def rebalance(
             for partition in topic.partitions
         }
         if running := await list_reassignments(client):  # a list of replicas has those that come and go in it
-            names_of = ", ".join(sorted(map(str, running))[:MAX_NAMED])
-            fail(f"Error: {len(running)} reassignments are under way ({names_of}): expected none")
+            raise Refused(f"{under_way(running)}: expected none", f"Error: {under_way(running)}: expected none")
         places = [Place(id=broker, rack=there[broker].rack) for broker in brokers]
         try:
             wanted = (full if way == "full" else minimal)(now, places)
         except InvalidReplicationFactorError as e:
-            fail(f"Error: {e}")
+            raise Refused(str(e), f"Error: {e}") from e
         _show(now, wanted, brokers)
         if not wanted:
             click.echo("The brokers are even: there is no plan to write.")
@@ -80,7 +76,8 @@ def _write(path: Path, plan: str) -> None:
         with path.open("x") as file:
             file.write(plan + "\n")
     except OSError as e:
-        fail(f"Error: {path}: {e.strerror}: expected a new file")
+        line = f"{path}: {e.strerror}: expected a new file"
+        raise Refused(line, f"Error: {line}") from e
     click.echo(f"The plan is in {path}.")
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.failing import OneLineGroup
 
-@click.group()
+
+@click.group(cls=OneLineGroup)
 def spark() -> None:
     """What has to do with Spark itself."""
 

@@ -1,6 +1,6 @@
-"""``holdfast topics``: what kafka-topics.sh does, with its words and exit codes.
+"""``holdfast topics``: what kafka-topics.sh does, with its lines.
 
-Errors go to standard output with the tool's prefix, as scripts expect, and to standard error with their class.
+With --kafka-errors, errors go to standard output with the tool's prefix, and to standard error with their class.
 """
 
 import re
@@ -12,7 +12,8 @@ import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
-from holdfast.cli.failing import Failed, failing
+from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.topic_lines import Filter, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim
@@ -30,21 +31,32 @@ MAX_REPLICATION_FACTOR = 32767
 MAX_PARTITIONS = 2**31 - 1
 
 
-class CommandError(Exception):
-    """Refused before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
+class CommandError(Failed):
+    """Refused before a broker was asked; ``kafkas`` and ``kind`` are what Kafka's tool says, and of which class."""
 
-    def __init__(self, message: str, kind: str = "java.lang.IllegalArgumentException") -> None:
+    def __init__(
+        self, message: str, kafkas: str | None = None, kind: str = "java.lang.IllegalArgumentException"
+    ) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kafkas, self.kind = message if kafkas is None else kafkas, kind
 
 
-@click.group()
+class OptionError(CommandError, Misused):
+    """The same, for what cannot be meant."""
+
+
+@click.group(cls=KafkaErrorsGroup)
 def topics() -> None:
     """Create, list, describe, alter, delete topics; show offsets, trim."""
 
 
 topics.add_command(offsets)
 topics.add_command(trim)
+
+
+def missing_topic(ctx: click.Context | None = None) -> UsageError:
+    kafkas = 'Missing required argument "[topic]"'
+    return UsageError(kafkas if in_kafkas_words() else "expected the NAME of a topic", ctx)
 
 
 def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -57,7 +69,7 @@ def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None
                 raise UsageError(f"--topic {value} and {name}: expected one of them", ctx)
             value = value or name
             if required and value is None:
-                raise UsageError('Missing required argument "[topic]"', ctx)
+                raise missing_topic(ctx)
             return value
 
         command = click.option("--topic", "topic", callback=check, help=help_text)(command)
@@ -90,12 +102,7 @@ def create(
     """Create a topic."""
 
     async def work(client: AdminClient) -> None:
-        if partitions is not None and partitions < 1:
-            raise CommandError("The partitions must be greater than 0")
-        if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
-            raise CommandError(f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive")
-        if partitions is not None and partitions > MAX_PARTITIONS:
-            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+        check_counts(partitions, replication_factor)
         if replica_assignment is not None and (partitions is not None or replication_factor is not None):
             raise UsageError(
                 "--replica-assignment says how many partitions and replicas there are: expected it without"
@@ -122,6 +129,18 @@ def create(
         click.echo(f"Created topic {topic}.")
 
     run(bootstrap, work)
+
+
+def check_counts(partitions: int | None, replication_factor: int | None) -> None:
+    """OptionError for numbers that nothing can have."""
+    if partitions is not None and not 0 < partitions <= MAX_PARTITIONS:
+        kafkas = "The partitions must be greater than 0" if partitions < 1 else None
+        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}", kafkas)
+    if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
+        raise OptionError(
+            f"--replication-factor {replication_factor}: expected 1 to {MAX_REPLICATION_FACTOR}",
+            f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive",
+        )
 
 
 @topics.command(name="list")
@@ -208,7 +227,7 @@ async def chosen(
     if pattern is not None and names:
         raise UsageError(f"--topic {pattern} and {names[0]}: expected names, or --topic")
     if pattern is None and not names:
-        raise UsageError('Missing required argument "[topic]"')
+        raise missing_topic()
     there = (await client.metadata()).topics
     found: dict[str, TopicView] = {}
     for wanted in (pattern,) if pattern is not None else names:
@@ -237,8 +256,8 @@ def alter(
     """Add partitions to the topics NAME."""
 
     async def work(client: AdminClient) -> None:
-        if partitions > MAX_PARTITIONS:
-            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+        if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
+            raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
         if len(found) > 1:
             confirmed(f"give {partitions} partitions to {len(found)} topics:", [t.name for t in found], yes=yes)
@@ -265,26 +284,32 @@ def delete(
         for name, error in outcomes.items():
             if error is None:
                 click.echo(f"Deleted topic {name}.")
-        for error in outcomes.values():
-            if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError)):
-                raise error
+        failed = {
+            name: error
+            for name, error in outcomes.items()
+            if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError))
+        }
+        if failed and in_kafkas_words():
+            raise next(iter(failed.values()))
+        if failed:
+            raise Failed(*(f"topic '{name}' was not deleted: {text_of(error)}" for name, error in failed.items()))
 
     run(bootstrap, work)
 
 
 def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]], *, plainly: bool = False) -> None:
-    """Errors as kafka-topics.sh prints them, and its exit code; or plainly, none of them on standard output."""
+    """In Kafka's words as kafka-topics.sh prints them, and its exit code; ``plainly``: none on standard output."""
+    if not in_kafkas_words():
+        asked(bootstrap, work)
+        return
     if plainly:
         with failing("topics"):
-            try:
-                with_cluster(bootstrap, work)
-            except CommandError as e:
-                raise Failed(str(e)) from None
+            with_cluster(bootstrap, work)
         return
     try:
         with_cluster(bootstrap, work)
     except CommandError as e:
-        fail(str(e), f"{e.kind}: {e}")
+        fail(e.kafkas, f"{e.kind}: {e.kafkas}")
     except HoldfastError as e:
         fail(said(e), qualified(e, said(e)))
 
@@ -292,7 +317,7 @@ def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]], *, plain
 def fail(message: str, detail: str) -> NoReturn:
     click.echo(f"Error while executing topic command : {message}")
     click.echo(f"ERROR {detail}", err=True)
-    sys.exit(1)
+    sys.exit(FAILED)
 
 
 def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal: bool) -> list[TopicView]:
@@ -302,7 +327,7 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
         try:
             expression = re.compile(pattern.replace(",", "|"))
         except re.error as e:
-            raise CommandError(f"{pattern!r} is not a regular expression: {e}") from e
+            raise OptionError(f"{pattern!r} is not a regular expression: {e}") from e
     return sorted(
         (
             t
@@ -315,7 +340,7 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
 
 def require_found(found: list[TopicView], pattern: str | None, if_exists: bool) -> None:
     if not found and pattern is not None and not if_exists:
-        raise CommandError(f"Topic '{pattern}' does not exist as expected")
+        raise CommandError(f"there is no topic '{pattern}'", f"Topic '{pattern}' does not exist as expected")
 
 
 def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
@@ -323,27 +348,32 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ConfigError(f"Invalid topic config: {pair!r}, expected KEY=VALUE")
+            if in_kafkas_words():
+                raise ConfigError(f"Invalid topic config: {pair!r}, expected KEY=VALUE")
+            raise Misused(f"--config {pair!r}: expected KEY=VALUE")
         configs[key.strip()] = value.strip()
     return configs
 
 
 def parse_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
-    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}."""
+    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}. OptionError."""
     found: dict[int, tuple[BrokerId, ...]] = {}
     for index, part in enumerate(text.split(",")):
+        where = f"--replica-assignment {text}: partition {index}"
         try:
             brokers = tuple(int(broker) for broker in part.split(":"))
         except ValueError:
-            raise CommandError(f"{part!r} in --replica-assignment: expected broker ids like 1:2") from None
-        repeated = sorted({b for b in brokers if brokers.count(b) > 1})
+            raise OptionError(f"{where} has {part!r}: expected broker ids like 1:2") from None
+        repeated = ",".join(map(str, sorted({b for b in brokers if brokers.count(b) > 1})))
         if repeated:
-            raise CommandError(
-                f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}",
+            raise OptionError(
+                f"{where} has broker {repeated} more than once: expected each broker once",
+                f"Partition replica lists may not contain duplicate entries: {repeated}",
                 "org.apache.kafka.tools.AdminCommandFailedException",
             )
         if found and len(brokers) != len(found[0]):
-            raise CommandError(
+            raise OptionError(
+                f"{where} has {len(brokers)} replicas and partition 0 has {len(found[0])}: expected as many of each",
                 f"Partition {index} has different replication factor: [{', '.join(map(str, brokers))}]",
                 "org.apache.kafka.tools.AdminOperationException",
             )
