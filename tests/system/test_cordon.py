@@ -250,7 +250,9 @@ def test_C5_K1066_13_describe_shows_it_and_older_versions_do_not_know_of_it(cord
     older = ask(cordoned, 1, "describe_log_dirs", 4, "DescribeLogDirs", topics=())
     assert [(int(found.error_code), hasattr(found, "is_cordoned")) for found in older.results] == [(0, False)] * 2
     assert "online, cordoned" in cli(cordoned, "log-dirs", "describe")
-    line = cli(cordoned, "log-dirs", "describe", "--json").splitlines()[2]
+    line = cli(cordoned, "log-dirs", "describe", "--kafka-json").splitlines()[2]
+    document = json.loads(cli(cordoned, "log-dirs", "describe", "--json", "--broker-list", "1"))
+    assert {d["path"]: d["cordoned"] for d in document["brokers"][0]["log_dirs"]} == {one: True, two: False}
     theirs = next(e["stdout"] for e in RECORDED if e.get("note") == "with one cordoned dir").splitlines()[2]
     assert list(json.loads(line)["brokers"][0]["logDirs"][0]) == list(json.loads(theirs)["brokers"][0]["logDirs"][0])
 

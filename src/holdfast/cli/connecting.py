@@ -38,6 +38,11 @@ def bootstrap_option(command: F) -> F:
     )(command)
 
 
+def json_option(help_text: str = "One JSON document.") -> Callable[[F], F]:
+    """``--json``: parameter ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
 def memory_option(command: F) -> F:
     """``--driver-memory``: checked here, as a JVM that cannot start says nothing that helps."""
 

@@ -1,10 +1,11 @@
 """``holdfast features``: what kafka-features.sh does, with its lines."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
 from holdfast.client.admin import AdminClient
 from holdfast.client.features import (
@@ -34,9 +35,13 @@ def features() -> None:
 
 @features.command()
 @bootstrap_option
-def describe(bootstrap: str) -> None:
+@json_option()
+def describe(bootstrap: str, as_json: bool) -> None:
     """Which levels the brokers know, and which are in force."""
     found, epoch = run(bootstrap, describe_features)
+    if as_json:
+        click.echo(features_document(found, epoch))
+        return
     for line in describe_lines(found, epoch):
         click.echo(line)
 
@@ -131,6 +136,15 @@ def describe_lines(features: Iterable[FeatureView], epoch: int | None) -> list[s
         f"FinalizedVersionLevel: {f.level:<17}Epoch: {'-' if epoch is None else epoch}"
         for f in features
     ]
+
+
+def features_document(features: Iterable[FeatureView], epoch: int | None) -> str:
+    """The same as JSON; a level of 0 is not in force. Pure."""
+    found = [
+        {"feature": f.name, "supported_min": f.supported_min, "supported_max": f.supported_max, "level": f.level}
+        for f in features
+    ]
+    return json.dumps({"version": 1, "epoch": epoch, "features": found})
 
 
 def outcome_lines(what: str, levels: Mapping[str, int], error: HoldfastError | None, *, dry_run: bool) -> list[str]:

@@ -31,11 +31,15 @@ MEANS_YES: Final = frozenset(("1", "true", "t", "yes", "y", "on"))
 
 
 class Refused(Failed):
-    """Failed; ``kafkas``: the line that Kafka's tool has for it on standard error."""
+    """Failed; ``kafkas``: the line that Kafka's tool has for it."""
 
     def __init__(self, message: str, kafkas: str | None = None) -> None:
         super().__init__(message)
         self.kafkas = message if kafkas is None else kafkas
+
+    def tell_in_kafkas_words(self) -> None:
+        """As most of its tools, on standard error."""
+        click.echo(self.kafkas, err=True)
 
     @classmethod
     def several(cls, each: Sequence[Refused], kafkas: str | None = None) -> Refused:
@@ -66,7 +70,8 @@ def kafkas_words() -> Iterator[None]:
     try:
         yield
     except Refused as e:
-        _end(e.kafkas)
+        e.tell_in_kafkas_words()
+        sys.exit(FAILED)
     except Failed as e:
         _end(*e.messages)
     except HoldfastError as e:

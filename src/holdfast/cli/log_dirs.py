@@ -1,11 +1,9 @@
 """``holdfast log-dirs``: the disks of the brokers, and what an operator does with them.
 
-``describe --json`` is kafka-log-dirs.sh with its lines and exit codes, and asks any Kafka broker; the rest asks
-Holdfast brokers what Kafka has no words for. Changes concern one broker and run there; nothing here decides anything.
+Changes concern one broker and run there; nothing here decides anything. ``describe`` is log_dir_describe.py.
 """
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import click
 
@@ -13,15 +11,11 @@ from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.kafka_words import qualified, said
+from holdfast.cli.log_dir_describe import describe
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
-    chosen_brokers,
-    disk_table,
-    kafka_json,
     last_copies,
     parse_replica,
-    reason_lines,
-    replica_lines,
     room_lines,
     same_path,
 )
@@ -40,6 +34,9 @@ def log_dirs() -> None:
     """Describe the brokers' log directories, move replicas between them, take them out and in."""
 
 
+log_dirs.add_command(describe)
+
+
 def broker_option(command: Callable[..., None]) -> Callable[..., None]:
     """``--broker N``."""
     return click.option("--broker", type=int, required=True, metavar="ID", help="The broker whose directory it is.")(
@@ -55,77 +52,6 @@ async def known(client: AdminClient, broker: BrokerId) -> None:
             f"there is no broker {broker}: expected one of {', '.join(map(str, existing))}",
             f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}",
         )
-
-
-# -- describe ------------------------------------------------------------------------------------------------------
-
-
-@log_dirs.command()
-@bootstrap_option
-@click.option("--broker-list", metavar="ID,...", help="Only these brokers.")
-@click.option("--topic-list", metavar="TOPIC,...", help="Only replicas of these topics.")
-@click.option("--json", "as_json", is_flag=True, help="kafka-log-dirs.sh's lines and JSON.")
-@click.option("--replicas", is_flag=True, help="Every replica, one a line: broker, directory, replica, bytes.")
-def describe(bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool, replicas: bool) -> None:
-    """Show log directories: state and reason, since when, bytes, replicas, moves."""
-    if as_json and replicas:
-        raise UsageError("--json has every replica already: expected it without --replicas")
-    topics = None if topic_list is None else [t.strip() for t in topic_list.split(",") if t.strip()]
-
-    async def work(client: AdminClient) -> None:
-        view = await client.metadata(topics)
-        brokers = chosen_brokers(broker_list, view.brokers)
-        if as_json:
-            await kafka_lines(client, brokers, topics)
-            return
-        views = {broker: await describe_disks(client, broker) for broker in brokers}
-        if replicas:
-            for line in replica_lines(views, topics):
-                click.echo(line)
-            return
-        show(views, topics)
-
-    run(bootstrap, work)
-
-
-async def kafka_lines(client: AdminClient, brokers: list[BrokerId], topics: list[str] | None) -> None:
-    names = ",".join(map(str, brokers))
-    click.echo("Querying brokers for log directories information")
-    found = await client.describe_log_dirs(brokers)
-    click.echo(f"Received log directory information from brokers {names}")
-    if topics is not None:
-        found = {
-            broker: tuple(
-                type(d)(
-                    path=d.path, error=d.error, total_bytes=d.total_bytes, usable_bytes=d.usable_bytes,
-                    replicas=tuple(r for r in d.replicas if r.tp.topic in topics),
-                )
-                for d in dirs
-            )
-            for broker, dirs in found.items()
-        }  # fmt: skip
-    click.echo(kafka_json(found))
-
-
-def show(views: Mapping[BrokerId, DisksView], topics: list[str] | None = None) -> None:
-    """The table, and below it why directories are as they are."""
-    from rich.console import Console
-
-    if topics is not None:
-        views = {broker: only(view, topics) for broker, view in views.items()}
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    console.print(disk_table(views))
-    for line in reason_lines(views):
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def only(view: DisksView, topics: list[str]) -> DisksView:
-    from dataclasses import replace
-
-    return DisksView(
-        disks=tuple(replace(d, replicas=tuple(r for r in d.replicas if r.tp.topic in topics)) for d in view.disks),
-        moves=tuple(m for m in view.moves if m.tp.topic in topics),
-    )
 
 
 # -- changes -------------------------------------------------------------------------------------------------------

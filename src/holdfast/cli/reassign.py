@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
 from holdfast.cli.reassign_lines import (
     Plan,
     PlanError,
+    list_document,
     list_lines,
     move_lines,
     parse_brokers,
@@ -210,11 +211,13 @@ async def _cancel_moves(client: AdminClient, plan: Plan) -> None:
 
 @reassign.command(name="list")
 @bootstrap_option
-def list_(bootstrap: str) -> None:
+@json_option()
+def list_(bootstrap: str, as_json: bool) -> None:
     """Print every reassignment that is under way."""
 
     async def work(client: AdminClient) -> None:
-        click.echo("\n".join(list_lines(await list_reassignments(client))))
+        found = await list_reassignments(client)
+        click.echo(list_document(found) if as_json else "\n".join(list_lines(found)))
 
     run(bootstrap, work)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.columns import table_lines
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, run
 from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
@@ -82,18 +83,14 @@ def _write(path: Path, plan: str) -> None:
 
 
 def _show(now: Mapping[TopicPartition, Sequence[BrokerId]], wanted: Assignment, brokers: Sequence[BrokerId]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     after = {**now, **wanted}
     (held, led), (held_then, led_then) = counts(now.values()), counts(after.values())
-    table = Table()
-    for name in ("broker", "replicas", "then", "preferred leader of", "then"):
-        table.add_column(name, justify="right")
-    for broker in sorted({*brokers, *held}):
-        row = (broker, held[broker], held_then[broker], led[broker], led_then[broker])
-        table.add_row(*map(str, row))
-    Console().print(table)
+    rows = [
+        tuple(map(str, (broker, held[broker], held_then[broker], led[broker], led_then[broker])))
+        for broker in sorted({*brokers, *held})
+    ]
+    header = ("BROKER", "REPLICAS", "THEN", "PREFERRED LEADER OF", "THEN")
+    click.echo("\n".join(table_lines(header, rows, right=range(5))))
     copied = moved(now, wanted)
     click.echo(
         f"{copied} of {sum(held.values())} replicas are copied to another broker; {len(wanted)} partitions change."

@@ -6,21 +6,19 @@ With --kafka-errors, errors go to standard output with the tool's prefix, and to
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NoReturn
 
 import click
 
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
 from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, in_kafkas_words
-from holdfast.cli.kafka_words import qualified, said
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, in_kafkas_words
+from holdfast.cli.kafka_words import PACKAGE, qualified, said
 from holdfast.cli.topic_lines import Filter, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
 from holdfast.model.errors import (
-    ConfigError,
     HoldfastError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -31,14 +29,18 @@ MAX_REPLICATION_FACTOR = 32767
 MAX_PARTITIONS = 2**31 - 1
 
 
-class CommandError(Failed):
-    """Refused before a broker was asked; ``kafkas`` and ``kind`` are what Kafka's tool says, and of which class."""
+class CommandError(Refused):
+    """Refused before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
 
     def __init__(
         self, message: str, kafkas: str | None = None, kind: str = "java.lang.IllegalArgumentException"
     ) -> None:
-        super().__init__(message)
-        self.kafkas, self.kind = message if kafkas is None else kafkas, kind
+        super().__init__(message, kafkas)
+        self.kind = kind
+
+    def tell_in_kafkas_words(self) -> None:
+        """On both streams."""
+        tell(self.kafkas, f"{self.kind}: {self.kafkas}")
 
 
 class OptionError(CommandError, Misused):
@@ -101,25 +103,26 @@ def create(
 ) -> None:
     """Create a topic."""
 
+    check_counts(partitions, replication_factor)
+    if replica_assignment is not None and (partitions is not None or replication_factor is not None):
+        raise UsageError(
+            "--replica-assignment says how many partitions and replicas there are: expected it without"
+            " --partitions and --replication-factor"
+        )
+    new = NewTopic(
+        name=topic,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=None if replica_assignment is None else parse_assignment(replica_assignment),
+        configs=parse_configs(configs),
+    )
+
     async def work(client: AdminClient) -> None:
-        check_counts(partitions, replication_factor)
-        if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-            raise UsageError(
-                "--replica-assignment says how many partitions and replicas there are: expected it without"
-                " --partitions and --replication-factor"
-            )
         if "." in topic or "_" in topic:
             click.echo(
                 "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could"
                 " collide. To avoid issues it is best to use either, but not both."
             )
-        new = NewTopic(
-            name=topic,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignments=None if replica_assignment is None else parse_assignment(replica_assignment),
-            configs=parse_configs(configs),
-        )
         try:
             await client.create_topic(new)
         except TopicAlreadyExistsError:
@@ -220,14 +223,18 @@ def chosen_option(command: Callable[..., None]) -> Callable[..., None]:
     return click.argument("names", nargs=-1, metavar="[NAME]...")(command)
 
 
-async def chosen(
-    client: AdminClient, names: Sequence[str], pattern: str | None, *, regex: bool, if_exists: bool
-) -> list[TopicView]:
-    """The topics of ``chosen_option``, in order of name. CommandError for one that is not there."""
+def check_chosen(names: Sequence[str], pattern: str | None) -> None:
+    """UsageError where it does not say which topics."""
     if pattern is not None and names:
         raise UsageError(f"--topic {pattern} and {names[0]}: expected names, or --topic")
     if pattern is None and not names:
         raise missing_topic()
+
+
+async def chosen(
+    client: AdminClient, names: Sequence[str], pattern: str | None, *, regex: bool, if_exists: bool
+) -> list[TopicView]:
+    """The topics of ``chosen_option``, in order of name. CommandError for one that is not there."""
     there = (await client.metadata()).topics
     found: dict[str, TopicView] = {}
     for wanted in (pattern,) if pattern is not None else names:
@@ -254,10 +261,12 @@ def alter(
     partitions: int,
 ) -> None:
     """Add partitions to the topics NAME."""
+    check_chosen(names, pattern)
+
+    if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
+        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
 
     async def work(client: AdminClient) -> None:
-        if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
-            raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
         if len(found) > 1:
             confirmed(f"give {partitions} partitions to {len(found)} topics:", [t.name for t in found], yes=yes)
@@ -275,6 +284,7 @@ def delete(
     bootstrap: str, names: tuple[str, ...], pattern: str | None, regex: bool, yes: bool, if_exists: bool
 ) -> None:
     """Delete the topics NAME with all their records."""
+    check_chosen(names, pattern)
 
     async def work(client: AdminClient) -> None:
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
@@ -308,16 +318,15 @@ def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]], *, plain
         return
     try:
         with_cluster(bootstrap, work)
-    except CommandError as e:
-        fail(e.kafkas, f"{e.kind}: {e.kafkas}")
     except HoldfastError as e:
-        fail(said(e), qualified(e, said(e)))
+        tell(said(e), qualified(e, said(e)))
+        sys.exit(FAILED)
 
 
-def fail(message: str, detail: str) -> NoReturn:
+def tell(message: str, detail: str) -> None:
+    """An error, as kafka-topics.sh does."""
     click.echo(f"Error while executing topic command : {message}")
     click.echo(f"ERROR {detail}", err=True)
-    sys.exit(FAILED)
 
 
 def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal: bool) -> list[TopicView]:
@@ -348,9 +357,10 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            if in_kafkas_words():
-                raise ConfigError(f"Invalid topic config: {pair!r}, expected KEY=VALUE")
-            raise Misused(f"--config {pair!r}: expected KEY=VALUE")
+            kafkas = f"Invalid topic config: {pair!r}, expected KEY=VALUE"
+            raise OptionError(
+                f"--config {pair!r}: expected KEY=VALUE", kafkas, f"{PACKAGE}.InvalidConfigurationException"
+            )
         configs[key.strip()] = value.strip()
     return configs
 

@@ -8,11 +8,18 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
 from holdfast.cli.kafka_words import said
-from holdfast.cli.transaction_lines import describe_lines, hanging_lines, list_lines, producer_lines
+from holdfast.cli.transaction_lines import (
+    describe_lines,
+    document,
+    hanging_document,
+    hanging_lines,
+    list_lines,
+    producer_lines,
+)
 from holdfast.client.admin import AdminClient
 from holdfast.client.transactions import (
     ProducerView,
@@ -37,14 +44,14 @@ def transactions() -> None:
 @bootstrap_option
 @click.option("--duration-filter", type=int, default=-1, help="Only those open for longer, milliseconds.")
 @click.option("--transactional-id-pattern", help="Only ids that match this regular expression as a whole.")
-def list_command(bootstrap: str, duration_filter: int, transactional_id_pattern: str | None) -> None:
+@json_option()
+def list_command(bootstrap: str, duration_filter: int, transactional_id_pattern: str | None, as_json: bool) -> None:
     """List transactional ids with their coordinators."""
 
     async def work(client: AdminClient) -> None:
         longer_than_ms = max(-1, duration_filter)
-        _print(
-            list_lines(await list_transactions(client, longer_than_ms=longer_than_ms, pattern=transactional_id_pattern))
-        )
+        found = await list_transactions(client, longer_than_ms=longer_than_ms, pattern=transactional_id_pattern)
+        _print([document("transactions", found)] if as_json else list_lines(found))
 
     _run(bootstrap, work, "Failed to list transactions")
 
@@ -52,11 +59,13 @@ def list_command(bootstrap: str, duration_filter: int, transactional_id_pattern:
 @transactions.command()
 @bootstrap_option
 @click.option("--transactional-id", required=True, help="Transactional id.")
-def describe(bootstrap: str, transactional_id: str) -> None:
+@json_option()
+def describe(bootstrap: str, transactional_id: str, as_json: bool) -> None:
     """What the coordinator knows of a transactional id."""
 
     async def work(client: AdminClient) -> None:
-        _print(describe_lines(await describe_transaction(client, transactional_id), _now_ms()))
+        found = await describe_transaction(client, transactional_id)
+        _print([document("transactions", [found])] if as_json else describe_lines(found, _now_ms()))
 
     _run(
         bootstrap,
@@ -71,12 +80,16 @@ def describe(bootstrap: str, transactional_id: str) -> None:
 @click.option("--broker-id", type=int, help="The replica of this broker, in place of the leader.")
 @click.option("--topic", required=True, help="Topic.")
 @click.option("--partition", required=True, type=int, help="Number of the partition.")
-def describe_producers_command(bootstrap: str, broker_id: int | None, topic: str, partition: int) -> None:
+@json_option()
+def describe_producers_command(
+    bootstrap: str, broker_id: int | None, topic: str, partition: int, as_json: bool
+) -> None:
     """What a partition remembers of its producers."""
     tp = TopicPartition(topic, partition)
 
     async def work(client: AdminClient) -> None:
-        _print(producer_lines(await describe_producers(client, tp, broker_id=broker_id)))
+        found = await describe_producers(client, tp, broker_id=broker_id)
+        _print([document("producers", found)] if as_json else producer_lines(found))
 
     where = "leader" if broker_id is None else f"broker {broker_id}"
     _run(bootstrap, work, f"Failed to describe producers for partition {tp} on {where}", str(tp))
@@ -143,8 +156,14 @@ def abort(
 @click.option(
     "--max-transaction-timeout", type=int, default=15, show_default=True, help="Minutes; what is younger does not hang."
 )
+@json_option()
 def find_hanging(
-    bootstrap: str, broker_id: int | None, topic: str | None, partition: int | None, max_transaction_timeout: int
+    bootstrap: str,
+    broker_id: int | None,
+    topic: str | None,
+    partition: int | None,
+    max_transaction_timeout: int,
+    as_json: bool,
 ) -> None:
     """Open transactions in partitions that no coordinator will end."""
     if topic is None and broker_id is None:
@@ -167,7 +186,8 @@ def find_hanging(
             for p in await describe_producers(client, tp, broker_id=broker_id)
             if p.start_offset is not None and p.last_timestamp_ms < oldest_ms
         ]
-        _print(hanging_lines(await _hanging(client, candidates), now_ms))
+        found = await _hanging(client, candidates)
+        _print([hanging_document(found)] if as_json else hanging_lines(found, now_ms))
 
     _run(bootstrap, work, "Failed to find hanging transactions")
 

@@ -1,0 +1,231 @@
+"""Rows of an operator's review of the commands that need no cluster: how they fail, and what they say then."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main as entry
+from holdfast.cli.reassign_lines import list_document
+from holdfast.cli.transaction_lines import document, hanging_document
+from holdfast.client.transactions import ProducerView, TransactionListing, TransactionView
+from holdfast.client.views import ReassignmentView
+from holdfast.model.types import TopicPartition
+
+NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
+HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
+
+
+def holdfast(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(entry.main, args, prog_name="holdfast")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def one_line(args: list[str], code: int, said: str) -> None:
+    """That it ends so, with a line of the command's name and nothing else."""
+    got, out, err = holdfast(*args)
+    assert (got, out, err.count("\n")) == (code, "", 1), (args, got, out, err)
+    assert err.startswith(f"holdfast {args[0]}: ") and said in err, err
+    assert "java" not in err and "apache" not in err and "Traceback" not in err
+
+
+def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += every_command(command, (*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", every_command(entry.main), ids=" ".join)
+def test_operator_C4_wrong_usage_of_every_command_is_one_line_and_2(path: tuple[str, ...]) -> None:
+    code, out, err = holdfast(*path, "--no-such-option")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith(f"holdfast {path[0]}: ") and "--no-such-option" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["topics", "create", *NOBODY], 2, "expected the NAME of a topic"),
+        (["topics", "delete", *NOBODY], 2, "expected the NAME of a topic"),
+        (["topics", "create", "t", "--topic", "u", *NOBODY], 2, "--topic u and t: expected one of them"),
+        (["topics", "create", "t", "--config", "x", *NOBODY], 2, "--config 'x': expected KEY=VALUE"),
+        (["topics", "list", *NOBODY], 1, "no broker can be reached"),
+        (["groups", "describe", *NOBODY], 2, "expected names of groups, or --all-groups"),
+        (["groups", "delete", *NOBODY], 2, "expected names of groups"),
+        (["groups", "list", *NOBODY], 1, "no broker can be reached"),
+        (["log-dirs", "move", "--broker", "1", "--to", "/d", *NOBODY], 2, "expected TOPIC-PARTITION, or --from PATH"),
+        (["log-dirs", "describe", *NOBODY], 1, "no broker can be reached"),
+        (["reassign", "list", *NOBODY], 1, "no broker can be reached"),
+        (["transactions", "list", *NOBODY], 1, "no broker can be reached"),
+        (["transactions", "abort", "--topic", "t", "--partition", "0", *NOBODY], 2, "expected --start-offset"),
+        (["elect", "preferred", *NOBODY], 2, "expected one of --topic, --all-topic-partitions, --path-to-json-file"),
+        (["elect", "preferred", "--topic", "t", *NOBODY], 1, "no broker can be reached"),
+        (["features", "upgrade", *NOBODY], 2, "which features to upgrade? expected --feature"),
+        (["features", "describe", *NOBODY], 1, "no broker can be reached"),
+        (["brokers", "ids", "list", *NOBODY], 1, "no broker can be reached"),
+        (["brokers", "ids", "list", "--config", "/nope"], 1, "/nope: No such file or directory"),
+        (["cluster", "unregister", "--id", "1", *NOBODY], 1, "no broker can be reached"),
+        (["metadata", "check"], 2, "give --data-dir DIR of `holdfast up`, or --config FILE for each broker"),
+        (["metadata", "check", "--config", "/nope"], 1, "/nope: No such file or directory"),
+        (["lake", "--topic", "t"], 2, "Missing option '--to'"),
+        (["lake", "status", "--to", "/nope"], 1, "/nope: there is no table"),
+        (["broker", "/nope"], 2, "'/nope' does not exist"),
+        (["capacity", "--data", "x"], 2, "'x': expected a size like 500G"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_operator_C4_every_command_says_it_once_in_one_form(args: list[str], code: int, said: str) -> None:
+    one_line(args, code, said)
+
+
+def test_operator_C4_the_command_that_is_none() -> None:
+    code, out, err = holdfast("topic", "list")
+    assert (code, out, err) == (2, "", "holdfast: No such command 'topic'. Did you mean 'topics'?\n")
+
+
+def test_operator_C4_a_broker_that_cannot_start_says_so_once(tmp_path: pathlib.Path) -> None:
+    """Also where the log is set up already."""
+    file = tmp_path / "b.properties"
+    for text, said in (
+        ("node.id=x\n", "node.id"),
+        (f"node.id=1\nlog.dirs={tmp_path}/a,{tmp_path}/a\n", f"{tmp_path}/a"),
+    ):
+        file.write_text(text)
+        done = subprocess.run([*HOLDFAST, "broker", str(file)], capture_output=True, text=True, timeout=60)
+        lines = [line for line in done.stderr.splitlines() if said in line]
+        assert (done.returncode, done.stdout, len(lines)) == (1, "", 1), done.stderr
+        assert lines[0].startswith("holdfast broker: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["topics", "create", "x", "--partitions", "3000000000", *NOBODY], 2, "--partitions 3000000000: expected 1 to"),
+        (["topics", "alter", "x", "--partitions", "3000000000", *NOBODY], 2, "--partitions 3000000000: expected 1 to"),
+        (["topics", "create", "x", "--partitions", "0", *NOBODY], 2, "--partitions 0: expected 1 to 2147483647"),
+        (["topics", "create", "x", "--replication-factor", "70000", *NOBODY], 2, "70000: expected 1 to 32767"),
+        (["produce", "x", "--key-separator", "\\", *NOBODY], 2, "--key-separator '\\\\'"),
+        (["consume", "x", "--key-separator", "\\x", *NOBODY], 2, "--key-separator '\\\\x'"),
+        (["audit", "--driver-memory", "foo", *NOBODY], 2, "'foo': expected a size like 512m or 2g"),
+        (
+            ["lake", "--topic", "t", "--to", "/t", "--checkpoint", "/c", "--driver-memory", "1", *NOBODY],
+            2,
+            "'1': expect",
+        ),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_operator_C5_no_traceback_for_values_that_cannot_be(args: list[str], code: int, said: str) -> None:
+    one_line(args, code, said)
+
+
+@pytest.mark.parametrize("verb", ["execute", "verify", "cancel"])
+def test_operator_C5_C6_a_plan_that_is_none_is_named(verb: str, tmp_path: pathlib.Path) -> None:
+    plan = tmp_path / "plan.json"
+    command = ["reassign", verb, "--reassignment-json-file", str(plan), *NOBODY]
+    one_line(command, 1, f"{plan}: No such file or directory")
+    plan.write_bytes(b"\xff\xfe\x00")
+    one_line(command, 2, f"{plan} is no text: ")
+    plan.write_text("")
+    one_line(command, 2, f"{plan}: Expecting value: line 1 column 1 (char 0)")
+    topics = ["reassign", "generate", "--broker-list", "1", "--topics-to-move-json-file", str(plan), *NOBODY]
+    one_line(topics, 2, f"{plan}: Expecting value: ")
+    election = ["elect", "preferred", "--path-to-json-file", str(plan), *NOBODY]
+    one_line(election, 2, f"{plan}: Expecting value: ")
+
+
+def test_operator_C5_a_log_level_that_is_none_is_one_line(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "b.properties"
+    file.write_text(f"node.id=1\nlog.dirs={tmp_path}/d\n")
+    environment = os.environ | {"HOLDFAST_LOG_LEVEL": "foo"}
+    command = [*HOLDFAST, "broker", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "holdfast broker: HOLDFAST_LOG_LEVEL=FOO: expected DEBUG, INFO, WARNING, ERROR or CRITICAL\n"
+
+
+@pytest.mark.parametrize("args", [["--help"], ["topics", "--help"], ["capacity"], ["log-dirs", "describe", "-h"]])
+def test_operator_C5_a_full_disk_below_standard_output_is_one_line(args: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*HOLDFAST, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("holdfast") and "standard output: No space left on device" in done.stderr
+
+
+def test_operator_C6_the_log_directory_is_named_and_not_the_file_of_properties(tmp_path: pathlib.Path) -> None:
+    """A file is in the way of the directory."""
+    (tmp_path / "out").write_text("")
+    file = tmp_path / "c.properties"
+    file.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/out/x\nmetrics.port=0\n")
+    done = subprocess.run([*HOLDFAST, "broker", str(file)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("holdfast broker: ") and f"{tmp_path}/out" in last, done.stderr
+
+
+# -- JSON of what has no cluster -----------------------------------------------------------------------------------
+
+
+def test_operator_C2_reassignments_as_json() -> None:
+    running = {TopicPartition("t", 1): ReassignmentView(replicas=(3, 2, 1), adding=(3,), removing=(1,))}
+    assert json.loads(list_document(running)) == {
+        "version": 1,
+        "reassignments": [{"topic": "t", "partition": 1, "replicas": [3, 2, 1], "adding": [3], "removing": [1]}],
+    }
+    assert json.loads(list_document({})) == {"version": 1, "reassignments": []}
+
+
+def test_operator_C2_transactions_as_json() -> None:
+    listed = TransactionListing(transactional_id="x", coordinator=2, producer_id=7, state="Ongoing")
+    assert json.loads(document("transactions", [listed])) == {
+        "version": 1,
+        "transactions": [{"transactional_id": "x", "coordinator": 2, "producer_id": 7, "state": "Ongoing"}],
+    }
+    view = TransactionView(
+        transactional_id="x", coordinator=2, producer_id=7, producer_epoch=1, state="Empty", timeout_ms=60_000,
+        start_ms=None, partitions=(TopicPartition("t", 1),),
+    )  # fmt: skip
+    [described] = json.loads(document("transactions", [view]))["transactions"]
+    assert (described["start_ms"], described["partitions"]) == (None, [{"topic": "t", "partition": 1}])
+    producer = ProducerView(
+        producer_id=7, producer_epoch=1, last_sequence=4, last_timestamp_ms=5, coordinator_epoch=None, start_offset=9
+    )
+    assert json.loads(hanging_document([(TopicPartition("t", 1), producer)]))["hanging"] == [
+        {
+            "topic": "t", "partition": 1, "producer_id": 7, "producer_epoch": 1, "last_sequence": 4,
+            "last_timestamp_ms": 5, "coordinator_epoch": None, "start_offset": 9,
+        }
+    ]  # fmt: skip
+
+
+LISTS = {
+    "topics list", "topics describe", "topics offsets", "groups list", "groups describe", "transactions list",
+    "transactions describe", "transactions describe-producers", "transactions find-hanging", "log-dirs describe",
+    "configs describe", "brokers ids list", "cluster describe", "cluster health", "metadata check", "metadata dump",
+    "metadata tree", "metadata diff", "reassign list", "features describe", "capacity", "lake status", "spark doctor",
+    "audit",
+}  # fmt: skip
+
+
+def test_operator_C2_everything_that_lists_or_describes_has_json() -> None:
+    for path in sorted(LISTS):
+        assert "--json" in holdfast(*path.split(), "--help")[1], path
+    named = {
+        " ".join(path) for path in every_command(entry.main) if path[-1] in ("list", "describe", "health", "status")
+    }
+    assert named <= LISTS, "a command that lists or describes is new: it needs --json, and a line here"
