@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.connecting import DEFAULT_BOOTSTRAP, UsageError
+from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import Failed, OneLineGroup, asked
 from holdfast.client.admin import AdminClient
 from holdfast.client.broker_ids import HostView, forget_host, list_hosts, set_host
@@ -71,19 +71,13 @@ def _where(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--config", type=click.Path(dir_okay=False), help="A broker's properties file, instead of a running broker."
     )(command)
-    return click.option(
-        "--bootstrap-server",
-        "bootstrap",
-        envvar="HOLDFAST_BOOTSTRAP_SERVER",
-        metavar="HOST:PORT,...",
-        help=f"Brokers to ask first.  [default: {DEFAULT_BOOTSTRAP}]",
-    )(command)
+    return bootstrap_option(command)
 
 
-def _by_brokers(bootstrap: str | None, config: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T | None:
+def _by_brokers(bootstrap: str, config: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T | None:
     """What a running cluster answers; None: the mapping itself is to be asked."""
     if config is None:
-        return asked(bootstrap or DEFAULT_BOOTSTRAP, work)
+        return asked(bootstrap, work)
     source = click.get_current_context().get_parameter_source("bootstrap")
     if source is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--bootstrap-server asks brokers, --config the store: expected one of them")
@@ -115,7 +109,7 @@ def _by_store(path: str, work: Callable[[BrokerIdMapping], T]) -> T:
 @ids.command(name="list")
 @_where
 @click.option("--json", "wants_json", is_flag=True, help="One line of JSON.")
-def list_ids(bootstrap: str | None, config: str | None, wants_json: bool) -> None:
+def list_ids(bootstrap: str, config: str | None, wants_json: bool) -> None:
     """Show which host has which broker id, and how that broker is."""
     view = _by_brokers(bootstrap, config, list_hosts)
     if view is not None:
@@ -135,7 +129,7 @@ def list_ids(bootstrap: str | None, config: str | None, wants_json: bool) -> Non
 @click.argument("host")
 @click.argument("broker_id", type=click.IntRange(0, 2**31 - 1))
 @_where
-def set_id(host: str, broker_id: int, bootstrap: str | None, config: str | None) -> None:
+def set_id(host: str, broker_id: int, bootstrap: str, config: str | None) -> None:
     """Have HOST have BROKER_ID: the next broker that starts there without an id and with empty disks takes it."""
     if _by_brokers(bootstrap, config, lambda client: set_host(client, host, broker_id)) is None:
         assert config is not None
@@ -146,7 +140,7 @@ def set_id(host: str, broker_id: int, bootstrap: str | None, config: str | None)
 @ids.command()
 @click.argument("host")
 @_where
-def forget(host: str, bootstrap: str | None, config: str | None) -> None:
+def forget(host: str, bootstrap: str, config: str | None) -> None:
     """Forget which broker id HOST has."""
     if _by_brokers(bootstrap, config, lambda client: forget_host(client, host)) is None:
         assert config is not None

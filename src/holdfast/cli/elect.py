@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, RefusedUse, in_kafkas_words, run
@@ -24,7 +25,7 @@ from holdfast.model.types import TopicPartition
 @click.command(cls=KafkaErrorsCommand)
 @bootstrap_option
 @click.argument("kind", type=click.Choice(["preferred", "unclean"], case_sensitive=False))
-@click.option("--topic", help="Partitions of this topic.")
+@click.option("--topic", shell_complete=complete_topics, help="Partitions of this topic.")
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these; repeatable.")
 @click.option("--all-topic-partitions", "everything", is_flag=True, help="All that have something to elect.")
 @click.option("--path-to-json-file", "path", metavar="FILE", help='{"partitions": [{"topic": "t", "partition": 0}]}')

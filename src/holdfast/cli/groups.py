@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import click
 
+from holdfast.cli.completing import complete_groups
 from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
 from holdfast.cli.documents import DescribedGroup, described_groups_document, groups_document
 from holdfast.cli.failing import Failed, Misused, asked, failing
@@ -52,8 +53,10 @@ def list_groups(bootstrap: str, state: bool, as_json: bool) -> None:
 
 @groups.command()
 @bootstrap_option
-@click.argument("names", nargs=-1)
-@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
+@click.option(
+    "--group", "group_options", multiple=True, shell_complete=complete_groups, help="Name of a group; repeatable."
+)
 @click.option("--all-groups", is_flag=True, help="Every group there is.")
 @click.option("--members", is_flag=True, help="Who is in it, instead of its offsets.")
 @click.option("--verbose", is_flag=True, help="With --members: what each member reads.")
@@ -146,8 +149,10 @@ def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part:
 
 @groups.command()
 @bootstrap_option
-@click.argument("names", nargs=-1)
-@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
+@click.option(
+    "--group", "group_options", multiple=True, shell_complete=complete_groups, help="Name of a group; repeatable."
+)
 def delete(bootstrap: str, names: tuple[str, ...], group_options: tuple[str, ...]) -> None:
     """Delete consumer groups without members, with their offsets."""
     chosen = (*names, *group_options)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option, memory_option
+from holdfast.cli.completing import complete_topics
+from holdfast.cli.connecting import cluster_option, memory_option
 from holdfast.cli.failing import Failed, OneLineGroup
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
 @click.group(
     cls=OneLineGroup, invoke_without_command=True, short_help="Land topics in tables with Spark, each record once."
 )
-@bootstrap_option
-@click.option("--topic", "topics", multiple=True, help="Topic to land; may be repeated.")
+@cluster_option
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Topic to land; may be repeated."
+)
 @click.option("--to", metavar="LOCATION", help="The table: a directory or s3://BUCKET/FOLDER.")
 @format_option
 @catalog_option
@@ -155,7 +158,9 @@ def _pairs(options: tuple[str, ...]) -> dict[str, str]:
 @needed_to_option
 @found_format_option
 @catalog_option
-@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none.")
+@click.option(
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none."
+)
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 def status(to: str, table_format: str | None, catalog: str | None, bootstrap: str | None, as_json: bool) -> None:
     """Rows, offsets by topic and partition, lag, snapshot and the current metadata file. Needs no Spark."""

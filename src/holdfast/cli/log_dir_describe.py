@@ -12,6 +12,7 @@ from dataclasses import replace
 import click
 
 from holdfast.cli.columns import terminal_width
+from holdfast.cli.completing import complete_broker_lists, complete_topic_lists
 from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import Failed, text_of
 from holdfast.cli.kafka_errors import KafkaErrorsCommand, run
@@ -47,8 +48,10 @@ def parse_states(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 @click.command(cls=KafkaErrorsCommand)
 @bootstrap_option
-@click.option("--broker-list", metavar="ID,...", help="Only these brokers.")
-@click.option("--topic-list", metavar="TOPIC,...", help="Only replicas of these topics.")
+@click.option("--broker-list", metavar="ID,...", shell_complete=complete_broker_lists, help="Only these brokers.")
+@click.option(
+    "--topic-list", metavar="TOPIC,...", shell_complete=complete_topic_lists, help="Only replicas of these topics."
+)
 @click.option("--state", "states", metavar="STATE,...", callback=parse_states, help="Only directories of these states.")
 @click.option("--problems", is_flag=True, help="Only directories that are not simply online.")
 @click.option("--replicas", is_flag=True, help="Every replica, one a line: broker, directory, replica, bytes.")

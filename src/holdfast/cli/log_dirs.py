@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import click
 
+from holdfast.cli.completing import complete_brokers
 from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
@@ -39,9 +40,14 @@ log_dirs.add_command(describe)
 
 def broker_option(command: Callable[..., None]) -> Callable[..., None]:
     """``--broker N``."""
-    return click.option("--broker", type=int, required=True, metavar="ID", help="The broker whose directory it is.")(
-        command
-    )
+    return click.option(
+        "--broker",
+        type=int,
+        required=True,
+        metavar="ID",
+        shell_complete=complete_brokers,
+        help="The broker whose directory it is.",
+    )(command)
 
 
 async def known(client: AdminClient, broker: BrokerId) -> None:

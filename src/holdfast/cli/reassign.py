@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from holdfast.cli.completing import complete_broker_lists
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
@@ -77,7 +78,13 @@ def _read_plan(_: Any, __: Any, path: str) -> Plan:
 @reassign.command()
 @bootstrap_option
 @click.option("--topics-to-move-json-file", "topics", required=True, metavar="FILE", help="Which topics.")
-@click.option("--broker-list", required=True, metavar="ID,...", help="The brokers that shall have them.")
+@click.option(
+    "--broker-list",
+    required=True,
+    metavar="ID,...",
+    shell_complete=complete_broker_lists,
+    help="The brokers that shall have them.",
+)
 def generate(bootstrap: str, topics: str, broker_list: str) -> None:
     """Print where topics are now, and a plan for other brokers."""
     with refusals(f"{topics}: "):

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.columns import table_lines
+from holdfast.cli.completing import complete_broker_lists, complete_topic_lists
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, run
 from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
@@ -28,8 +29,19 @@ TIMEOUT_S = 60.0
 @click.option("--minimal", "way", flag_value="minimal", default="minimal",
               help="Copy as little as makes the brokers even.  [default]")  # fmt: skip
 @click.option("--full", "way", flag_value="full", help="Place everything anew, as if it were made today.")
-@click.option("--broker-list", metavar="ID,...", help="The brokers that shall have it all.  [default: all that live]")
-@click.option("--topics", "names", metavar="TOPIC,...", help="Only these topics.  [default: all]")
+@click.option(
+    "--broker-list",
+    metavar="ID,...",
+    shell_complete=complete_broker_lists,
+    help="The brokers that shall have it all.  [default: all that live]",
+)
+@click.option(
+    "--topics",
+    "names",
+    metavar="TOPIC,...",
+    shell_complete=complete_topic_lists,
+    help="Only these topics.  [default: all]",
+)
 @click.option("--plan", "path", required=True, metavar="FILE", type=click.Path(dir_okay=False, writable=True),
               help="A new file for the plan; `reassign verify` and `reassign cancel` take it.")  # fmt: skip
 @click.option("--execute", "begins", is_flag=True, help="Begin it; otherwise it is only written down.")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
 from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
@@ -74,8 +75,12 @@ def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None
                 raise missing_topic(ctx)
             return value
 
-        command = click.option("--topic", "topic", callback=check, help=help_text)(command)
-        return click.argument("name", required=False, expose_value=True, is_eager=True)(command)
+        command = click.option("--topic", "topic", callback=check, shell_complete=complete_topics, help=help_text)(
+            command
+        )
+        return click.argument("name", required=False, expose_value=True, is_eager=True, shell_complete=complete_topics)(
+            command
+        )
 
     return decorate
 
@@ -216,11 +221,15 @@ def chosen_option(command: Callable[..., None]) -> Callable[..., None]:
     """NAME..., or ``--regex`` NAME..., or ``--topic`` EXPRESSION: which topics a change is for."""
     command = click.option("--yes", "-y", is_flag=True, help="Do not ask when it is more than one topic.")(command)
     command = click.option("--regex", "-r", is_flag=True, help="Each NAME is a regular expression.")(command)
-    command = click.option("--topic", "pattern", metavar="EXPRESSION", help="A regular expression, as Kafka's tool.")(
-        command
-    )
+    command = click.option(
+        "--topic",
+        "pattern",
+        metavar="EXPRESSION",
+        shell_complete=complete_topics,
+        help="A regular expression, as Kafka's tool.",
+    )(command)
     command = click.option("--if-exists", is_flag=True, help="A missing topic is no error.")(command)
-    return click.argument("names", nargs=-1, metavar="[NAME]...")(command)
+    return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)(command)
 
 
 def check_chosen(names: Sequence[str], pattern: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
@@ -78,7 +79,7 @@ def describe(bootstrap: str, transactional_id: str, as_json: bool) -> None:
 @transactions.command(name="describe-producers")
 @bootstrap_option
 @click.option("--broker-id", type=int, help="The replica of this broker, in place of the leader.")
-@click.option("--topic", required=True, help="Topic.")
+@click.option("--topic", required=True, shell_complete=complete_topics, help="Topic.")
 @click.option("--partition", required=True, type=int, help="Number of the partition.")
 @json_option()
 def describe_producers_command(
@@ -97,7 +98,7 @@ def describe_producers_command(
 
 @transactions.command()
 @bootstrap_option
-@click.option("--topic", required=True, help="Topic.")
+@click.option("--topic", required=True, shell_complete=complete_topics, help="Topic.")
 @click.option("--partition", required=True, type=int, help="Number of the partition.")
 @click.option("--start-offset", type=int, help="Where the transaction begins; the rest is then looked up.")
 @click.option("--producer-id", type=int, help="With --producer-epoch and --coordinator-epoch, in place of the offset.")
@@ -151,7 +152,7 @@ def abort(
 @transactions.command(name="find-hanging")
 @bootstrap_option
 @click.option("--broker-id", type=int, help="Only partitions that this broker has.")
-@click.option("--topic", help="Only this topic.")
+@click.option("--topic", shell_complete=complete_topics, help="Only this topic.")
 @click.option("--partition", type=int, help="Only this partition of it.")
 @click.option(
     "--max-transaction-timeout", type=int, default=15, show_default=True, help="Minutes; what is younger does not hang."

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import threading
 
 import click
 import pytest
@@ -165,6 +167,25 @@ def test_operator_C5_a_full_disk_below_standard_output_is_one_line(args: list[st
         done = subprocess.run([*HOLDFAST, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("holdfast") and "standard output: No space left on device" in done.stderr
+
+
+def test_operator_C6_a_port_that_is_not_a_brokers_is_asked_about() -> None:
+    """One that never answers is test_profiles.py's; one that speaks HTTP says so."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            asked, _ = listening.accept()
+            with asked:
+                asked.recv(1000)
+                asked.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+        other = threading.Thread(target=answer)
+        other.start()
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
+        code, out, err = holdfast("topics", "list", "-b", where)
+        other.join(60)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.endswith(f"{where}: it speaks HTTP: expected a broker's port for clients\n")
 
 
 def test_operator_C6_the_log_directory_is_named_and_not_the_file_of_properties(tmp_path: pathlib.Path) -> None:
