@@ -55,12 +55,15 @@ def completer(question: Question, *, lists: bool = False) -> Completer:
 
 def names_of(ctx: click.Context, question: Question) -> list[str]:
     """What the cluster answers; nothing where it does not, whatever the reason is."""
+    before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with lean_imports():
             return asyncio.run(asyncio.wait_for(_asked(bootstrap_of(ctx), question), LIMIT_S))
     except Exception:
         return []
+    finally:
+        logging.disable(before)
 
 
 def bootstrap_of(ctx: click.Context) -> str:

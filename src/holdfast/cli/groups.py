@@ -18,10 +18,12 @@ from holdfast.cli.group_offsets import delete_offsets_command, reset_offsets
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
-from holdfast.client.views import GroupView, OffsetSpec
+from holdfast.client.views import GroupListing, GroupView, OffsetSpec
 from holdfast.model.errors import HoldfastError, NetworkError
 from holdfast.model.group_errors import GroupError, GroupIdNotFoundError, NonEmptyGroupError
 from holdfast.model.types import Offset, TopicPartition
+
+STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
 
 
 @click.group(cls=KafkaErrorsGroup)
@@ -33,19 +35,55 @@ groups.add_command(reset_offsets)
 groups.add_command(delete_offsets_command)
 
 
+def parse_states(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[str] | None:
+    """None: not asked for; empty: all."""
+    if value is None:
+        return None
+    names = {name.lower(): name for name in STATES}
+    given = [part.strip() for part in value.split(",") if part.strip()]
+    if wrong := [part for part in given if part.lower() not in names]:
+        raise click.BadParameter(f"{wrong[0]!r}: expected some of {', '.join(STATES)}", ctx, param)
+    return frozenset(names[part.lower()] for part in given)
+
+
+def parse_types(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[str] | None:
+    """``none`` is that of groups without a protocol."""
+    if value is None:
+        return None
+    return frozenset("" if part.strip() == "none" else part.strip() for part in value.split(","))
+
+
+def chosen_groups(
+    found: Iterable[GroupListing], states: frozenset[str] | None, types: frozenset[str] | None
+) -> list[GroupListing]:
+    """Those of one of the states and of one of the types; None or empty: whatever they are. Pure."""
+    return [g for g in found if (not states or g.state in states) and (types is None or g.protocol_type in types)]
+
+
 @groups.command(name="list")
 @bootstrap_option
-@click.option("--state", is_flag=True, help="With the state of each.")
+@click.option(
+    "--state", "states", is_flag=False, flag_value="", metavar="[STATE,...]", callback=parse_states,
+    help="With the state of each; only groups of these states, if some are given.",
+)  # fmt: skip
+@click.option(
+    "--type", "types", metavar="TYPE,...", callback=parse_types,
+    help="Only groups of these protocol types: consumer, connect, ...; none: what only commits offsets.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def list_groups(bootstrap: str, state: bool, as_json: bool) -> None:
-    """List consumer groups, one a line."""
+def list_groups(bootstrap: str, states: frozenset[str] | None, types: frozenset[str] | None, as_json: bool) -> None:
+    """List groups, one a line."""
+
+    async def chosen(client: AdminClient) -> list[GroupListing]:
+        return chosen_groups(await client.list_groups(), states, types)
+
     if as_json:
         with failing("groups"):
-            click.echo(groups_document(asked(bootstrap, AdminClient.list_groups)))
+            click.echo(groups_document(asked(bootstrap, chosen)))
         return
 
     async def work(client: AdminClient) -> None:
-        for line in list_lines(await client.list_groups(), state=state):
+        for line in list_lines(await chosen(client), state=states is not None):
             click.echo(line)
 
     run(bootstrap, work)

@@ -317,7 +317,8 @@ class _BarReport:
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=(console := Console(stderr=True)),
+            disable=not console.is_terminal,  # elsewhere one line of it would be left
         )
         self._tasks: dict[str, Any] = {}
 

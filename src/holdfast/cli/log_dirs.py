@@ -13,6 +13,7 @@ from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.log_dir_describe import describe
+from holdfast.cli.log_dir_inspect import inspect
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
     last_copies,
@@ -36,6 +37,7 @@ def log_dirs() -> None:
 
 
 log_dirs.add_command(describe)
+log_dirs.add_command(inspect)
 
 
 def broker_option(command: Callable[..., None]) -> Callable[..., None]:

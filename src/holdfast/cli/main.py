@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from holdfast import __version__
+from holdfast.cli.examples import with_examples
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.standard_output import told_of_output
 
@@ -106,7 +107,7 @@ class LazyGroup(click.Group):
                 f"{cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
             ) from e
         assert isinstance(command, click.Command)
-        return command
+        return with_examples(command, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -35,6 +35,8 @@ TIMEOUT_S = 60.0
     shell_complete=complete_broker_lists,
     help="The brokers that shall have it all.  [default: all that live]",
 )
+@click.option("--drain", metavar="ID,...", shell_complete=complete_broker_lists,
+              help="The brokers that shall have nothing any more; all others that live shall have it.")  # fmt: skip
 @click.option(
     "--topics",
     "names",
@@ -48,17 +50,27 @@ TIMEOUT_S = 60.0
 @click.option("--throttle", type=click.IntRange(1), metavar="BYTES/S",
               help="With --execute: as of `reassign execute`.")  # fmt: skip
 def rebalance(
-    bootstrap: str, way: str, broker_list: str | None, names: str | None, path: str, begins: bool, throttle: int | None
+    bootstrap: str,
+    way: str,
+    broker_list: str | None,
+    drain: str | None,
+    names: str | None,
+    path: str,
+    begins: bool,
+    throttle: int | None,
 ) -> None:
     """Make the brokers even, after some were added or before some go."""
     if throttle is not None and not begins:
         raise click.UsageError("--throttle: expected --execute beside it")
+    if drain is not None and broker_list is not None:
+        raise click.UsageError("--drain and --broker-list: expected one of them")
 
     async def work(client: AdminClient) -> None:
         there = (await client.metadata(())).brokers
         with refusals():
-            brokers = sorted(there) if broker_list is None else parse_brokers(broker_list)
-            refuse_unknown_brokers(brokers, there)
+            leaving = [] if drain is None else parse_brokers(drain)
+            brokers = sorted(set(there) - set(leaving)) if broker_list is None else parse_brokers(broker_list)
+            refuse_unknown_brokers(brokers if drain is None else leaving, there)
         view = await known_topics(client, names.split(",")) if names else await client.metadata()
         now = {
             TopicPartition(name, partition.partition): tuple(partition.replicas)

@@ -15,7 +15,7 @@ from holdfast.cli.documents import described_topics_document, topics_document
 from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
 from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, in_kafkas_words
 from holdfast.cli.kafka_words import PACKAGE, qualified, said
-from holdfast.cli.topic_lines import Filter, describe_lines
+from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
@@ -106,8 +106,11 @@ def create(
     if_not_exists: bool,
     name: str | None = None,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
 
+    Which keys --config takes, and what they have without it, is in docs/configuration.md; `holdfast configs describe
+    --topic NAME --all` shows those of a topic.
+    """
     check_counts(partitions, replication_factor)
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
         raise UsageError(
@@ -173,6 +176,7 @@ def list_topics(
 @topics.command()
 @bootstrap_option
 @topic_option(False, "Only topics whose names match this expression.")
+@click.option("--topic-id", metavar="ID", help="Only the topic with this id, in place of a name.")
 @click.option("--exclude-internal", is_flag=True, help="Without topics like __consumer_offsets.")
 @click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
 @click.option("--under-replicated-partitions", "under_replicated", is_flag=True, help="ISR is not complete.")
@@ -184,6 +188,7 @@ def list_topics(
 def describe(
     bootstrap: str,
     topic: str | None,
+    topic_id: str | None,
     exclude_internal: bool,
     if_exists: bool,
     under_replicated: bool,
@@ -195,6 +200,8 @@ def describe(
     name: str | None = None,
 ) -> None:
     """Describe topics and their partitions: leader, replicas, in-sync and offline ones."""
+    if topic is not None and topic_id is not None:
+        raise UsageError(f"--topic-id {topic_id} and {topic}: expected one of them")
     chosen = Filter(
         under_replicated=under_replicated,
         unavailable=unavailable,
@@ -207,6 +214,8 @@ def describe(
         view = await client.metadata()
         found = matching(view.topics.values(), topic, exclude_internal)
         require_found(found, topic, if_exists)
+        if topic_id is not None:
+            found = with_id(found, topic_id, if_exists)
         configs = await client.describe_topic_configs([t.name for t in found]) if found else {}
         if as_json:
             click.echo(described_topics_document(found, configs, view.brokers, chosen))
@@ -260,6 +269,10 @@ async def chosen(
 @bootstrap_option
 @chosen_option
 @click.option("--partitions", type=int, required=True, help="New number of partitions.")
+@click.option(
+    "--replica-assignment",
+    help="Brokers of every partition, as of create; those of partitions that are there are passed over.",
+)
 def alter(
     bootstrap: str,
     names: tuple[str, ...],
@@ -268,19 +281,28 @@ def alter(
     yes: bool,
     if_exists: bool,
     partitions: int,
+    replica_assignment: str | None,
 ) -> None:
     """Add partitions to the topics NAME."""
     check_chosen(names, pattern)
 
     if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
         raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+    assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
+    if assignment is not None and len(assignment) != partitions:
+        raise OptionError(
+            f"--replica-assignment {replica_assignment} has {len(assignment)} partitions: expected {partitions}, those"
+            " that are there included, as --partitions says"
+        )
 
     async def work(client: AdminClient) -> None:
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
         if len(found) > 1:
             confirmed(f"give {partitions} partitions to {len(found)} topics:", [t.name for t in found], yes=yes)
         for one in found:
-            await client.create_partitions(one.name, partitions)
+            there = len(one.partitions)
+            placed = None if assignment is None else [assignment[at] for at in range(there, partitions)]
+            await client.create_partitions(one.name, partitions, placed)
             click.echo(f"Topic {one.name} has {partitions} partitions.")
 
     run(bootstrap, work)
@@ -359,6 +381,14 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
 def require_found(found: list[TopicView], pattern: str | None, if_exists: bool) -> None:
     if not found and pattern is not None and not if_exists:
         raise CommandError(f"there is no topic '{pattern}'", f"Topic '{pattern}' does not exist as expected")
+
+
+def with_id(topics: Iterable[TopicView], topic_id: str, if_exists: bool) -> list[TopicView]:
+    """The one of this id, in Kafka's form. CommandError."""
+    found = [t for t in topics if t.topic_id is not None and base64_id(t.topic_id) == topic_id]
+    if not found and not if_exists:
+        raise CommandError(f"there is no topic of id '{topic_id}'", f"TopicId '{topic_id}' does not exist as expected")
+    return found
 
 
 def parse_configs(pairs: Iterable[str]) -> dict[str, str]:

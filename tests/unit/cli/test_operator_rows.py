@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import pathlib
+import re
+import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 
 import click
@@ -15,10 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main as entry
+from holdfast.cli.groups import chosen_groups
 from holdfast.cli.reassign_lines import list_document
 from holdfast.cli.transaction_lines import document, hanging_document
 from holdfast.client.transactions import ProducerView, TransactionListing, TransactionView
-from holdfast.client.views import ReassignmentView
+from holdfast.client.views import GroupListing, ReassignmentView
 from holdfast.model.types import TopicPartition
 
 NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
@@ -100,18 +104,18 @@ def test_operator_C4_the_command_that_is_none() -> None:
     assert (code, out, err) == (2, "", "holdfast: No such command 'topic'. Did you mean 'topics'?\n")
 
 
-def test_operator_C4_a_broker_that_cannot_start_says_so_once(tmp_path: pathlib.Path) -> None:
-    """Also where the log is set up already."""
+def test_operator_C4_a_broker_that_cannot_start_says_so_once(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where the log is set up already it is the test of operator_C6 below."""
+    from holdfast.broker.process import run_broker
+
     file = tmp_path / "b.properties"
-    for text, said in (
-        ("node.id=x\n", "node.id"),
-        (f"node.id=1\nlog.dirs={tmp_path}/a,{tmp_path}/a\n", f"{tmp_path}/a"),
-    ):
-        file.write_text(text)
-        done = subprocess.run([*HOLDFAST, "broker", str(file)], capture_output=True, text=True, timeout=60)
-        lines = [line for line in done.stderr.splitlines() if said in line]
-        assert (done.returncode, done.stdout, len(lines)) == (1, "", 1), done.stderr
-        assert lines[0].startswith("holdfast broker: ")
+    file.write_text("node.id=x\n")
+    assert run_broker(str(file)) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1), err
+    assert err.startswith("holdfast broker: ") and "node.id" in err
 
 
 @pytest.mark.parametrize(
@@ -151,16 +155,6 @@ def test_operator_C5_C6_a_plan_that_is_none_is_named(verb: str, tmp_path: pathli
     one_line(election, 2, f"{plan}: Expecting value: ")
 
 
-def test_operator_C5_a_log_level_that_is_none_is_one_line(tmp_path: pathlib.Path) -> None:
-    file = tmp_path / "b.properties"
-    file.write_text(f"node.id=1\nlog.dirs={tmp_path}/d\n")
-    environment = os.environ | {"HOLDFAST_LOG_LEVEL": "foo"}
-    command = [*HOLDFAST, "broker", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "holdfast broker: HOLDFAST_LOG_LEVEL=FOO: expected DEBUG, INFO, WARNING, ERROR or CRITICAL\n"
-
-
 @pytest.mark.parametrize("args", [["--help"], ["topics", "--help"], ["capacity"], ["log-dirs", "describe", "-h"]])
 def test_operator_C5_a_full_disk_below_standard_output_is_one_line(args: list[str]) -> None:
     with open("/dev/full", "wb") as full:
@@ -195,8 +189,87 @@ def test_operator_C6_the_log_directory_is_named_and_not_the_file_of_properties(t
     file.write_text(f"node.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/out/x\nmetrics.port=0\n")
     done = subprocess.run([*HOLDFAST, "broker", str(file)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("holdfast broker: ") and f"{tmp_path}/out" in last, done.stderr
+    [last] = [line for line in done.stderr.splitlines() if line.startswith("holdfast broker: ")]
+    assert f"{tmp_path}/out" in last and "CRITICAL" not in done.stderr, done.stderr
+
+
+# -- help ----------------------------------------------------------------------------------------------------------
+
+
+def command_of(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = entry.main
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    return command
+
+
+@pytest.mark.parametrize("path", every_command(entry.main), ids=" ".join)
+def test_operator_2_every_command_has_an_example_that_it_takes(path: tuple[str, ...]) -> None:
+    """Each example of a command is parsed by the command itself, values included."""
+    code, out, _ = holdfast(*path, "--help")
+    name = " ".join(("holdfast", *path))
+    lines = [line.strip() for line in out.splitlines() if re.match(rf" +(.*\| )?{name} ", line + " ")]
+    assert (code, bool(lines)) == (0, True), "an example is missing: cli/examples.py"
+    if isinstance(command_of(path), click.Group):
+        return
+    for line in lines:
+        words = shlex.split(re.split(r" \| | \|\| | > ", line[line.index(name) :])[0])[1 + len(path) :]
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            for file in ("plan.json", "topics.json"):
+                pathlib.Path(file).write_text('{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]}]}')
+            if path == ("broker",):
+                words = ["plan.json"]
+            command_of(path).make_context(path[-1], words, resilient_parsing=False)
+
+
+def test_operator_2_help_shows_the_form_of_plans_and_where_keys_are() -> None:
+    assert '{"version":1,"partitions":[{"topic":"orders"' in holdfast("reassign", "execute", "--help")[1]
+    shown = " ".join(holdfast("topics", "create", "--help")[1].split())
+    assert "docs/configuration.md" in shown
+    assert "HOLDFAST_LOG_LEVEL" in holdfast("broker", "--help")[1]
+
+
+def test_operator_2_the_version_has_a_short_form_and_the_package_is_run_as_a_module() -> None:
+    assert holdfast("-V") == holdfast("--version")
+    done = subprocess.run([sys.executable, "-m", "holdfast", "-V"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, holdfast("-V")[1])
+
+
+# -- what has no cluster -------------------------------------------------------------------------------------------
+
+
+def test_operator_3_a_directory_says_whose_it_is(tmp_path: pathlib.Path) -> None:
+    mine, nobodys = tmp_path / "mine", tmp_path / "nobodys"
+    for name in ("t-0", "a-b-12", "t-1.0f2c-future", "u-0.ab12-stray", "u-1.cd34-delete"):
+        (mine / name).mkdir(parents=True)
+    (mine / "meta.properties").write_text("#\nversion=1\nnode.id=3\ncluster.id=Xy\ndirectory.id=Zz\n")
+    nobodys.mkdir()
+    (nobodys / "thesis.txt").write_text("")
+    code, out, err = holdfast("log-dirs", "inspect", str(mine), str(nobodys), str(tmp_path / "no"))
+    assert (code, err) == (1, f"holdfast log-dirs: {tmp_path}/no: No such file or directory\n")
+    assert out.splitlines() == [
+        f"{mine}: of broker 3, cluster Xy, directory Zz; 2 partitions, 1 on their way here, 1 being deleted, 1 set"
+        " aside",
+        f"{nobodys}: of nobody: it has no meta.properties; 0 partitions",
+    ]
+    [told] = json.loads(holdfast("log-dirs", "inspect", str(mine), "--json")[1])["log_dirs"]
+    assert told == {
+        "path": str(mine), "broker": 3, "cluster_id": "Xy", "directory_id": "Zz", "partitions": 2, "future": 1,
+        "delete": 1, "stray": 1,
+    }  # fmt: skip
+
+
+def test_operator_3_groups_are_chosen_by_state_and_type() -> None:
+    a = GroupListing(group_id="a", protocol_type="consumer", state="Stable")
+    b = GroupListing(group_id="b", protocol_type="connect", state="Empty")
+    c = GroupListing(group_id="c", protocol_type="", state="Empty")
+    assert chosen_groups([a, b, c], None, None) == chosen_groups([a, b, c], frozenset(), None) == [a, b, c]
+    assert chosen_groups([a, b, c], frozenset({"Empty"}), None) == [b, c]
+    assert chosen_groups([a, b, c], frozenset({"Empty"}), frozenset({"", "consumer"})) == [c]
+    one_line(["groups", "list", "--state", "alive", *NOBODY], 2, "'alive': expected some of Stable, Empty, Prep")
 
 
 # -- JSON of what has no cluster -----------------------------------------------------------------------------------
