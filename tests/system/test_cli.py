@@ -59,7 +59,7 @@ def golden_errors() -> list[tuple[list[str], dict[str, Any]]]:
 @pytest.mark.parametrize(("args", "record"), golden_errors(), ids=lambda v: " ".join(v) if isinstance(v, list) else "")
 def test_refusals_have_kafkas_exit_code_and_class(run: Run, args: list[str], record: dict[str, Any]) -> None:
     """The tool's own sentences are Kafka's; what a broker refuses has its class and words of our own."""
-    done = run("topics", *args)
+    done = run("topics", "--kafka-errors", *args)
     kafkas_class = record["stderr"].split("TopicCommand - ")[1].split(":")[0]
     if kafkas_class == "org.apache.kafka.common.config.ConfigException":  # raised inside Kafka's broker
         kafkas_class = "org.apache.kafka.common.errors.InvalidConfigurationException"
@@ -86,7 +86,7 @@ def test_the_life_of_a_topic(run: Run, topic: str) -> None:
     assert (made.returncode, made.stdout.splitlines()[-1]) == (0, f"Created topic {topic}.")
     again = run("topics", "create", "--topic", topic)
     assert again.returncode == 1
-    assert again.stderr.startswith("ERROR org.apache.kafka.common.errors.TopicExistsException: ")
+    assert again.stderr == f"holdfast topics: Topic '{topic}' already exists.\n"
     assert run("topics", "create", topic, "--if-not-exists").returncode == 0
     assert topic in run("topics", "list").stdout.splitlines()
     header, *partitions = run("topics", "describe", topic).stdout.splitlines()
@@ -96,9 +96,12 @@ def test_the_life_of_a_topic(run: Run, topic: str) -> None:
     assert all("\tOffline: \t" in line for line in partitions)
     assert run("topics", "alter", topic, "--partitions", "4").returncode == 0
     fewer = run("topics", "alter", topic, "--partitions", "2")
-    assert (fewer.returncode, "InvalidPartitionsException" in fewer.stderr) == (1, True)
+    assert (fewer.returncode, fewer.stdout, fewer.stderr.count("\n")) == (1, "", 1)
+    assert fewer.stderr.startswith(f"holdfast topics: The topic {topic} currently has 4 partition(s)")
     assert run("topics", "delete", topic).returncode == 0
     gone = run("topics", "delete", topic)
+    assert (gone.returncode, gone.stdout, gone.stderr) == (1, "", f"holdfast topics: there is no topic '{topic}'\n")
+    gone = run("topics", "delete", topic, "--kafka-errors")
     assert (gone.returncode, gone.stdout) == (
         1,
         f"Error while executing topic command : Topic '{topic}' does not exist as expected\n",
@@ -164,7 +167,38 @@ def test_a_group_goes_on_where_it_stopped(run: Run, topic: str) -> None:
     assert sum(int(row[3]) for row in table) == 100
     assert {row[5] for row in table} == {"0"}
     assert run("groups", "delete", group).stdout.endswith("was successful.\n")
-    assert "GroupIdNotFoundException" in run("groups", "describe", group).stdout
+    gone = run("groups", "describe", group)
+    assert (gone.returncode, gone.stdout, gone.stderr) == (1, "", f"holdfast groups: there is no group '{group}'\n")
+    kafkas = run("groups", "describe", group, "--kafka-errors")
+    assert (kafkas.returncode, "GroupIdNotFoundException" in kafkas.stdout) == (0, True)
+
+
+def test_operator_C3_groups_fails_when_it_failed(cluster: Cluster, run: Run, topic: str) -> None:
+    run("topics", "create", topic)
+    run("produce", topic, stdin="one\n")
+    read = ("consume", topic, "--from-beginning")
+    assert run(*read, "--group", f"{topic}-left", "--max-messages", "1").returncode == 0
+    member = start(cluster, *read, "--group", topic)
+    assert member.stdout is not None
+    assert member.stdout.readline() == "one\n"
+    no = f"no-{topic}"
+    for args, said in (
+        (("describe", no), f"there is no group '{no}'"),
+        (("describe", no, "--state"), f"there is no group '{no}'"),
+        (("delete", no), f"not deleted: there is no group '{no}'"),
+        (("delete", topic), f"not deleted: group '{topic}' has members: expected one without"),
+    ):
+        done = run("groups", *args)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"holdfast groups: {said}\n")
+        kafkas = run("groups", *args, "--kafka-errors")
+        assert (kafkas.returncode, kafkas.stderr, "org.apache.kafka.common.errors." in kafkas.stdout) == (0, "", True)
+    some = run("groups", "delete", f"{topic}-left", topic)
+    assert (some.returncode, some.stdout) == (
+        1,
+        f"Deletion of requested consumer groups ('{topic}-left') was successful.\n",
+    )
+    member.terminate()
+    assert member.wait(30) == 0
 
 
 def test_two_members_share_a_topic(cluster: Cluster, run: Run, topic: str) -> None:

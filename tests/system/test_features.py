@@ -43,6 +43,9 @@ def test_levels_are_changed_by_hand_and_outlive_the_brokers() -> None:
         of = f"{TRANSACTION_VERSION}="
         assert run(cluster, "upgrade", "--feature", of + "2") == (0, f"{TRANSACTION_VERSION} was upgraded to 2.\n", "")
         code, out, err = run(cluster, "upgrade", "--feature", of + "1")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"holdfast features: Could not upgrade {TRANSACTION_VERSION} to 1. {FAILED} 1 for ")
+        code, out, err = run(cluster, "upgrade", "--feature", of + "1", "--kafka-errors")
         assert (code, err) == (1, "1 out of 1 operation(s) failed.\n")
         assert out.startswith(f"Could not upgrade {TRANSACTION_VERSION} to 1. {FAILED} 1 for feature")
         code, out, _ = run(cluster, "downgrade", "--feature", of + "1", "--dry-run")

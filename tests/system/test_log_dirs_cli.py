@@ -53,8 +53,8 @@ def dirs_of(cluster: Cluster, broker: int) -> dict[str, LogDirView]:
 
 def states(cluster: Cluster) -> dict[tuple[str, str], str]:
     """(broker, directory) -> state, as the table shows it."""
-    rows = [line.split("│") for line in run(cluster, "describe").stdout.splitlines() if "│" in line]
-    return {(row[1].strip(), row[2].strip()): row[3].strip() for row in rows}
+    _, *rows = [line.split() for line in run(cluster, "describe").stdout.splitlines()]
+    return {(row[0], row[1]): row[2] for row in rows if row[0].isdigit() and row[1].startswith("/")}
 
 
 def test_K113_12_describe_prints_what_kafka_log_dirs_prints(cluster: Cluster, topic: str) -> None:
@@ -62,7 +62,7 @@ def test_K113_12_describe_prints_what_kafka_log_dirs_prints(cluster: Cluster, to
         client.create_topic(NewTopic(name=topic, partitions=3, replication_factor=3))
     cluster.wait_in_sync([topic])
     kafkas: dict[str, Any] = json.loads(RECORDED[0]["stdout"].splitlines()[2])
-    code, out, err = outcome(run(cluster, "describe", "--json", "--topic-list", topic))
+    code, out, err = outcome(run(cluster, "describe", "--kafka-json", "--topic-list", topic))
     first, second, line = out.splitlines()
     assert (code, err) == (0, "")
     assert [first, second] == RECORDED[0]["stdout"].splitlines()[:2]
@@ -76,30 +76,62 @@ def test_K113_12_describe_prints_what_kafka_log_dirs_prints(cluster: Cluster, to
         assert all(list(d) == list(kafkas["brokers"][0]["logDirs"][0]) for d in broker["logDirs"])
         found = sorted(p["partition"] for d in broker["logDirs"] for p in d["partitions"])
         assert found == [f"{topic}-{p}" for p in range(3)]
-    some = run(cluster, "describe", "--json", "--broker-list", "2,1", "--topic-list", "nosuch").stdout.splitlines()
+    some = run(
+        cluster, "describe", "--kafka-json", "--broker-list", "2,1", "--topic-list", "nosuch"
+    ).stdout.splitlines()
     assert some[1] == "Received log directory information from brokers 2,1"
     assert [d["partitions"] for b in json.loads(some[2])["brokers"] for d in b["logDirs"]] == [[], [], [], []]
+
+
+def test_operator_C1_C2_a_topic_that_is_not_there_is_told(cluster: Cluster, topic: str) -> None:
+    for form in ([], ["--json"], ["--replicas"]):
+        done = run(cluster, "describe", "--topic-list", f"no-{topic}", *form)
+        assert outcome(done) == (1, "", f"holdfast log-dirs: --topic-list: there is no topic 'no-{topic}'\n")
+    wrong = run(cluster, "describe", "--state", "dead")
+    assert (wrong.exit_code, "'dead': expected some of online, full, degraded" in wrong.stderr) == (2, True)
+
+
+def test_operator_C2_json_is_json_and_has_what_the_table_has(cluster: Cluster) -> None:
+    found = json.loads(run(cluster, "describe", "--json").stdout)
+    assert [b["broker"] for b in found["brokers"]] == [1, 2, 3]
+    told = {(str(b["broker"]), d["path"]): d["state"] for b in found["brokers"] for d in b["log_dirs"]}
+    assert told == states(cluster)
+    room = [d["room"] for b in found["brokers"] for d in b["log_dirs"]]
+    assert all(0 < each["usable_bytes"] <= each["total_bytes"] for each in room)
+    assert found["directories"]["total"] == len(told)
 
 
 @pytest.mark.parametrize("number", ["7", "abc"])
 def test_K113_12_a_wrong_broker_list_is_refused_as_kafka_does(cluster: Cluster, number: str) -> None:
     recorded = next(r for r in RECORDED if r["exit"] == 1 and r["command"][-1].endswith(number))
-    code, out, err = outcome(run(cluster, "describe", "--json", "--broker-list", recorded["command"][-1]))
+    code, out, err = outcome(run(cluster, "describe", "--kafka-errors", "--broker-list", recorded["command"][-1]))
     assert (code, out, err.splitlines()[0]) == (1, "", recorded["stderr"].splitlines()[0])
 
 
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [
-        (["offline", "--broker", "9", "/d"], 1, "ERROR: broker 9 does not exist. Current existent brokers: [1, 2, 3]"),
-        (["offline", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
-        (["online", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
-        (["remove", "--broker", "1", "/d"], 1, "LogDirNotFoundException: /d is no log directory of broker 1"),
-        (["add", "--broker", "1", "d"], 1, "InvalidRequestException: log directory d: expected an absolute path"),
-        (["move", "--broker", "1", "--to", "/d"], 1, "nothing to move: expected TOPIC-PARTITION, or --from PATH"),
-        (["move", "t", "--broker", "1", "--to", "/d"], 1, "'t': expected TOPIC-PARTITION, like flights-0"),
-        (["move", "--broker", "1", "--from", "/d", "--to", "/e"], 1, "LogDirNotFoundException: /d is no log directory"),
-        (["describe", "--json", "--replicas"], 1, "--json has every replica already"),
+        (["offline", "--broker", "9", "/d"], 1, "there is no broker 9: expected one of 1, 2, 3\n"),
+        (["offline", "--broker", "1", "/d"], 1, "/d is no log directory of broker 1: expected one of /"),
+        (["online", "--broker", "1", "/d"], 1, "/d is no log directory of broker 1: expected one of /"),
+        (["remove", "--broker", "1", "/d"], 1, "/d is no log directory of broker 1: expected one of /"),
+        (["add", "--broker", "1", "d"], 1, "log directory d: expected an absolute path"),
+        (["move", "--broker", "1", "--to", "/d"], 2, "nothing to move: expected TOPIC-PARTITION, or --from PATH\n"),
+        (["move", "t", "--broker", "1", "--to", "/d"], 2, "'t': expected TOPIC-PARTITION, like flights-0\n"),
+        (["move", "--broker", "1", "--from", "/d", "--to", "/e"], 1, "/d is no log directory of broker 1: expected "),
+        (["describe", "--json", "--replicas"], 2, "--json, --kafka-json and --replicas: expected one of them"),
+        (["describe", "--broker-list", "x"], 2, "--broker-list x: 'x': expected ids of brokers with commas between "),
+        (
+            ["describe", "--broker-list", "1,9"],
+            1,
+            "--broker-list 1,9: there is no broker 9: expected some of 1, 2, 3\n",
+        ),
+        (
+            ["offline", "--broker", "1", "/d", "--kafka-errors"],
+            1,
+            "ERROR org.apache.kafka.common.errors.LogDirNotFound",
+        ),
+        (["offline", "--broker", "9", "/d", "--kafka-errors"], 1, "ERROR: broker 9 does not exist. Current existent "),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
@@ -107,7 +139,11 @@ def test_wrong_input_is_told_and_changes_nothing(cluster: Cluster, args: list[st
     before = states(cluster)
     done = run(cluster, *args)
     assert (done.exit_code, done.stdout) == (code, "")
-    assert said in done.stderr
+    kafkas = "--kafka-errors" in args
+    assert (done.stderr.startswith(("" if kafkas else "holdfast log-dirs: ") + said), done.stderr.count("\n")) == (
+        True,
+        1,
+    )
     assert states(cluster) == before
 
 
@@ -128,8 +164,19 @@ def test_a_directory_is_taken_out_used_again_added_and_removed_H_32(own_cluster:
     last = run(cluster, "offline", "--broker", "1", two)
     assert (last.exit_code, "is the last log directory" in last.stderr) == (1, True)
     assert f'"error":"org.apache.kafka.common.errors.KafkaStorageException","logDir":"{one}"' in (
-        run(cluster, "describe", "--json").stdout
+        run(cluster, "describe", "--kafka-json").stdout
     )
+    wrong = run(cluster, "describe", "--problems").stdout.splitlines()
+    assert [line.split()[:3] for line in wrong[1:-2]] == [["1", one, "offline"]]
+    assert wrong[-2].startswith(f"broker 1: {one} is offline: ")
+    assert wrong[-1] == "4 directories: 3 online, 1 offline"
+    assert run(cluster, "describe", "--state", "degraded,full").stdout.splitlines()[1:] == wrong[-1:]
+    document = json.loads(run(cluster, "describe", "--state", "offline", "--json").stdout)
+    [broker] = document["brokers"]
+    [directory] = broker["log_dirs"]
+    assert (broker["broker"], directory["path"], directory["state"], directory["healthy"]) == (1, one, "offline", False)
+    assert directory["reason"] and directory["since_ms"] > 0
+    assert sorted(f"{r['topic']}-{r['partition']}" for r in directory["replicas"]) == sorted(held)
     done = run(cluster, "online", "--broker", "1", one)
     assert (done.exit_code, done.stdout) == (0, f"broker 1: {one} is in use: online, {len(held)} replicas\n")
     cluster.wait_in_sync(["t"])
@@ -170,8 +217,8 @@ def test_replicas_are_moved_and_a_directory_is_emptied(own_cluster: Callable[...
     assert run(cluster, "remove", "--broker", "1", one).exit_code == 0
     nowhere = run(cluster, "move", first, "nosuch-0", "--broker", "1", "--to", "/nowhere", "--no-wait")
     assert (nowhere.exit_code, nowhere.stdout) == (1, "")
-    expected = f"LogDirNotFoundException: /nowhere is no log directory of broker 1: expected one of {two}"
-    assert nowhere.stderr == f"ERROR org.apache.kafka.common.errors.{expected}\n"
+    expected = f"/nowhere is no log directory of broker 1: expected one of {two}"
+    assert nowhere.stderr == f"holdfast log-dirs: {expected}\n"
 
 
 def test_a_stock_broker_that_closes_the_connection_is_told_so(cluster: Cluster) -> None:

@@ -278,15 +278,15 @@ def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) 
         assert "logs-a" in ok(cluster, "topics", "list").splitlines()
 
         refused = run(cluster, "topics", "delete", "--topic", "logs.b", "keep")
-        assert (refused.returncode, "--topic logs.b and keep: expected names" in refused.stderr) == (1, True)
+        assert (refused.returncode, "--topic logs.b and keep: expected names" in refused.stderr) == (2, True)
         several = run(cluster, "topics", "delete", "-r", "old-.*")
-        assert several.returncode == 1
+        assert several.returncode == 2
         assert "delete 2 topics with all their records: old-1, old-2: --yes" in several.stderr
         assert run(cluster, "topics", "delete", "old-1", "nope", "--yes").returncode == 1  # before anything is deleted
         both = run(cluster, "topics", "create", "--topic", "a", "b")
-        assert (both.returncode, "--topic a and b: expected one of them" in both.stderr) == (1, True)
+        assert (both.returncode, "--topic a and b: expected one of them" in both.stderr) == (2, True)
         grown = run(cluster, "topics", "alter", "-r", "(keep|logs.b)", "--partitions", "2")
-        assert (grown.returncode, "give 2 partitions to 2 topics: keep, logs.b" in grown.stderr) == (1, True)
+        assert (grown.returncode, "give 2 partitions to 2 topics: keep, logs.b" in grown.stderr) == (2, True)
         for topic in ("keep", "logs-a", "logs.b", "old-1", "old-2"):
             assert records(cluster, topic, 100) == numbers(100)
 
@@ -346,7 +346,7 @@ def test_B11_the_last_copy_of_something_is_taken_away_by_force_only(tmp_path: pa
         unclean = run(cluster, "elect", "unclean", "--topic", "only", "--partition", "0", "--yes")
         assert unclean.returncode == 1
         assert "only-0 has no leader, and none of its replicas is alive (1)" in unclean.stderr
-        assert "EligibleLeadersNotAvailableException" in unclean.stdout
+        assert (unclean.stdout, "holdfast elect: no leader was elected for only-0: " in unclean.stderr) == ("", True)
         ok(cluster, "log-dirs", "online", "--broker", "1", str(folder))
         assert records(cluster, "only", 50) == numbers(50)
         assert records(cluster, "t", 100) == numbers(100)
@@ -369,7 +369,7 @@ def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) ->
         told = "no leader: t-0. `holdfast topics describe --unavailable-partitions`"
         wait_for(lambda: told in cluster.log_tail(), "the line about t-0", timeout_s=15)
         asked = run(cluster, "elect", "unclean", "--topic", "t")
-        assert asked.returncode == 1
+        assert asked.returncode == 2
         assert "t-0 has no leader; no replica is known to have everything" in asked.stderr
         assert "--yes says so without being asked" in asked.stderr
         done = ok(cluster, "elect", "unclean", "--topic", "t", "--yes")
@@ -410,7 +410,7 @@ def test_B6_B9_B10_B12_what_cannot_be_meant_is_refused(tmp_path: pathlib.Path) -
     (foreign / "thesis.txt").write_text("mine")
     with Cluster(brokers=2, data_dir=data) as cluster:
         both = run(cluster, "topics", "create", "x", "--replica-assignment", "1:2", "--partitions", "2")
-        assert (both.returncode, "expected it without --partitions" in both.stderr) == (1, True)
+        assert (both.returncode, "expected it without --partitions" in both.stderr) == (2, True)
 
         unset = run(cluster, "up", "--data-dir", "")
         assert (unset.returncode, "--data-dir ''" in unset.stderr) == (2, True)

@@ -228,7 +228,8 @@ def test_a_target_that_is_bad_keeps_it_open_and_the_old_replicas_in_place_K112_7
             assert run(cluster, "reassign", "list").splitlines() == [
                 "Current partition reassignments:", f"{topic}-0: replicas: 2,3,4,1. adding: 4. removing: 1.",
             ]  # fmt: skip
-            assert "there is an existing partition assignment" in execute(cluster, path, code=1)
+            assert " are under way (" in execute(cluster, path, code=1)
+            assert "there is an existing partition assignment" in execute(cluster, path, "--kafka-errors", code=1)
             wait_for(lambda: _heals(cluster, 1), "the disk to be free", timeout_s=TIMEOUT_S)
             run(cluster, "log-dirs", "online", "--broker", "4", str(cluster.disks[4, 1].path))
             wait_over(cluster, path)

@@ -209,4 +209,4 @@ def test_topics_as_json(cluster: Cluster, topic: str) -> None:
     ]
     missing = run(cluster, "describe", f"no-{topic}", "--json")
     assert (missing.returncode, missing.stdout) == (1, "")
-    assert missing.stderr == f"holdfast topics: Topic 'no-{topic}' does not exist as expected\n"
+    assert missing.stderr == f"holdfast topics: there is no topic 'no-{topic}'\n"

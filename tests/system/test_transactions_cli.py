@@ -48,7 +48,10 @@ def test_an_open_transaction_is_listed_described_and_ended_by_hand(cluster: Clus
     assert cells(run(cluster, "list", "--transactional-id-pattern", f"{topic}-t.")) == listed
     assert cells(run(cluster, "list", "--transactional-id-pattern", topic)) == []
     refused = run(cluster, "list", "--transactional-id-pattern", "(")
-    assert (refused.returncode, "Failed to list transactions" in refused.stderr) == (1, True), refused.stderr
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1), refused.stderr
+    assert refused.stderr.startswith("holdfast transactions: ")
+    kafkas = run(cluster, "list", "--transactional-id-pattern", "(", "--kafka-errors")
+    assert (kafkas.returncode, "Failed to list transactions" in kafkas.stderr) == (1, True), kafkas.stderr
     [described] = cells(run(cluster, "describe", "--transactional-id", f"{topic}-tx"))
     assert described[:5] == [listed[0][1], f"{topic}-tx", listed[0][2], "0", "Ongoing"]
     assert described[8] == f"{topic}-0"
@@ -62,6 +65,8 @@ def test_an_open_transaction_is_listed_described_and_ended_by_hand(cluster: Clus
     assert ended[5] == "None"
     again = run(cluster, "abort", *where, "--start-offset", "0")
     assert again.returncode == 1
+    assert again.stderr == f"holdfast transactions: {topic}-0 has no open transaction that starts at offset 0\n"
+    again = run(cluster, "abort", *where, "--start-offset", "0", "--kafka-errors")
     assert again.stderr == f"Could not find any open transactions starting at offset 0 on partition {topic}-0\n"
 
 
@@ -91,7 +96,7 @@ def test_a_transaction_that_no_coordinator_knows_hangs_until_it_is_aborted(clust
 
 def test_refusals_are_kafkas(cluster: Cluster) -> None:
     [recorded] = [r for r in json.loads(GOLDEN.read_text()) if r["exit"]]
-    done = run(cluster, *recorded["command"][3:])
+    done = run(cluster, "--kafka-errors", *recorded["command"][3:])
     assert (done.returncode, done.stdout, done.stderr) == (1, "", recorded["stderr"])
     for args, says in (
         (("find-hanging",), "requires either --topic or --broker-id"),
@@ -99,5 +104,8 @@ def test_refusals_are_kafkas(cluster: Cluster) -> None:
         (("abort", "--topic", "t", "--partition", "0"), "must be identified either with --start-offset"),
         (("abort", "--topic", "t", "--partition", "0", "--producer-id", "1"), "argument --producer-epoch"),
     ):
-        done = run(cluster, *args)
+        done = run(cluster, *args, "--kafka-errors")
         assert (done.returncode, says in done.stderr) == (1, True), done.stderr
+        done = run(cluster, *args)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert done.stderr.startswith("holdfast transactions: ") and "expected " in done.stderr

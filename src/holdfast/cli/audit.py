@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.completing import complete_topics
+from holdfast.cli.connecting import cluster_option, memory_option
+from holdfast.cli.failing import OneLineCommand
 from holdfast.model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -32,11 +34,17 @@ COMPARED_NOTHING = 3
 NOTHING = "compared with nothing: of no partition two replicas could be read here"
 
 
-@click.command(short_help="Compare all replicas on disk, batch by batch.")
-@bootstrap_option
-@click.option("--topic", "topics", multiple=True, help="Topic to audit; repeatable. All without it, internal ones too.")
+@click.command(cls=OneLineCommand, short_help="Compare all replicas on disk, batch by batch.")
+@cluster_option
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="Topic to audit; repeatable. All without it, internal ones too.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each partition, then the verdict.")
-@click.option("--driver-memory", default="1g", show_default=True, help="Heap of Spark's JVM.")
+@memory_option
 def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory: str) -> None:
     """Compare all replicas on disk, batch by batch.
 

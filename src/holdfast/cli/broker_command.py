@@ -7,16 +7,18 @@ import sys
 
 import click
 
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.lean import lean_imports
 
 
-@click.command()
+@click.command(cls=OneLineCommand)
 @click.argument("properties", type=click.Path(exists=True, dir_okay=False, readable=True))
 def broker(properties: str) -> None:
     """Run one node with Kafka's configuration keys from the file PROPERTIES.
 
     Also brings back a killed node of `holdfast up`: its file is DIR/broker-N.properties. Log lines go to standard
-    error. Exit code 0 after a clean stop, 1 when the node cannot start or all its disks are lost.
+    error, from the level that HOLDFAST_LOG_LEVEL names on (INFO without it). Exit code 0 after a clean stop, 1 when the
+    node cannot start or all its disks are lost.
     """
     from holdfast.broker.closer import Closer
 

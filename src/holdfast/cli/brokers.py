@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.connecting import DEFAULT_BOOTSTRAP, UsageError
-from holdfast.cli.log_dirs import fail, run
+from holdfast.cli.connecting import UsageError, bootstrap_option
+from holdfast.cli.failing import Failed, OneLineGroup, asked
 from holdfast.client.admin import AdminClient
 from holdfast.client.broker_ids import HostView, forget_host, list_hosts, set_host
 from holdfast.metadata.broker_ids import BrokerIdMapping
@@ -21,12 +21,12 @@ from holdfast.model.errors import HoldfastError
 T = TypeVar("T")
 
 
-@click.group()
+@click.group(cls=OneLineGroup)
 def brokers() -> None:
     """What belongs to brokers rather than to the cluster."""
 
 
-@brokers.group()
+@brokers.group(cls=OneLineGroup)
 def ids() -> None:
     """Which broker id belongs to which host: what a broker without node.id goes by when it has lost its disks."""
 
@@ -71,19 +71,13 @@ def _where(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option(
         "--config", type=click.Path(dir_okay=False), help="A broker's properties file, instead of a running broker."
     )(command)
-    return click.option(
-        "--bootstrap-server",
-        "bootstrap",
-        envvar="HOLDFAST_BOOTSTRAP_SERVER",
-        metavar="HOST:PORT,...",
-        help=f"Brokers to ask first.  [default: {DEFAULT_BOOTSTRAP}]",
-    )(command)
+    return bootstrap_option(command)
 
 
-def _by_brokers(bootstrap: str | None, config: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T | None:
+def _by_brokers(bootstrap: str, config: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T | None:
     """What a running cluster answers; None: the mapping itself is to be asked."""
     if config is None:
-        return run(bootstrap or DEFAULT_BOOTSTRAP, work)
+        return asked(bootstrap, work)
     source = click.get_current_context().get_parameter_source("bootstrap")
     if source is click.core.ParameterSource.COMMANDLINE:
         raise UsageError("--bootstrap-server asks brokers, --config the store: expected one of them")
@@ -104,16 +98,18 @@ def _by_store(path: str, work: Callable[[BrokerIdMapping], T]) -> T:
             return work(opened.mapping)
         finally:
             opened.close()
-    except (OSError, UnicodeDecodeError) as e:
-        fail(f"{path}: {e}")
+    except OSError as e:
+        raise Failed(f"{e.filename or path}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise Failed(f"{path} is no text: {e}") from e
     except HoldfastError as e:
-        fail(f"{path}: {e}")
+        raise Failed(f"{path}: {e}") from e
 
 
 @ids.command(name="list")
 @_where
 @click.option("--json", "wants_json", is_flag=True, help="One line of JSON.")
-def list_ids(bootstrap: str | None, config: str | None, wants_json: bool) -> None:
+def list_ids(bootstrap: str, config: str | None, wants_json: bool) -> None:
     """Show which host has which broker id, and how that broker is."""
     view = _by_brokers(bootstrap, config, list_hosts)
     if view is not None:
@@ -133,7 +129,7 @@ def list_ids(bootstrap: str | None, config: str | None, wants_json: bool) -> Non
 @click.argument("host")
 @click.argument("broker_id", type=click.IntRange(0, 2**31 - 1))
 @_where
-def set_id(host: str, broker_id: int, bootstrap: str | None, config: str | None) -> None:
+def set_id(host: str, broker_id: int, bootstrap: str, config: str | None) -> None:
     """Have HOST have BROKER_ID: the next broker that starts there without an id and with empty disks takes it."""
     if _by_brokers(bootstrap, config, lambda client: set_host(client, host, broker_id)) is None:
         assert config is not None
@@ -144,10 +140,10 @@ def set_id(host: str, broker_id: int, bootstrap: str | None, config: str | None)
 @ids.command()
 @click.argument("host")
 @_where
-def forget(host: str, bootstrap: str | None, config: str | None) -> None:
+def forget(host: str, bootstrap: str, config: str | None) -> None:
     """Forget which broker id HOST has."""
     if _by_brokers(bootstrap, config, lambda client: forget_host(client, host)) is None:
         assert config is not None
         if not _by_store(config, lambda mapping: mapping.forget(host)):
-            fail(f"{config}: host {host} has no broker id")
+            raise Failed(f"{config}: host {host} has no broker id")
     click.echo(f"Host {host} has no broker id any more.")

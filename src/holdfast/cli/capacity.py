@@ -5,21 +5,25 @@ Pure arithmetic on copies of the data. RAID-10 keeps each replica twice; a broke
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import click
 
+from holdfast.cli.columns import table_lines
+from holdfast.cli.connecting import json_option
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.log_dir_lines import size
 
 FACTORS = (2, 3, 4)
-_UNITS = {unit: 1024**power for power, unit in enumerate(("", "K", "M", "G", "T", "P"))}
 
 
 class Plan(NamedTuple):
     """One way to keep the data. ``copies``: how often each byte lies on a disk."""
 
-    name: str
+    layout: str
     factor: int
     copies: int
 
@@ -29,6 +33,10 @@ class Plan(NamedTuple):
         return self.copies - 1
 
     @property
+    def min_isr(self) -> int:
+        return max(1, self.factor - 1)
+
+    @property
     def brokers_lost(self) -> int:
         return self.factor - 1
 
@@ -36,8 +44,8 @@ class Plan(NamedTuple):
 def plans(before: int) -> list[Plan]:
     """RAID-10 with replication factor ``before``, then plain disks with each of FACTORS."""
     return [
-        Plan(f"RAID-10, replication factor {before}", before, 2 * before),
-        *(Plan(f"plain disks, replication factor {n}", n, n) for n in FACTORS),
+        Plan("RAID-10", before, 2 * before),
+        *(Plan("plain disks", n, n) for n in FACTORS),
     ]
 
 
@@ -52,46 +60,66 @@ def tolerance(now: int, before: int) -> str:
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.2
-    """``500G``, ``1.5TiB``."""
+    """``500G``, ``1.5TiB``, and ``10TB`` by thousands, as disks are sold."""
 
     name = "SIZE"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?", value.strip(), re.IGNORECASE)
-        if match is None:
-            self.fail(f"{value!r}: expected a size like 500G or 1.5T", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2].upper()])
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B)?", value.strip(), re.IGNORECASE)
+        power = 0 if match is None else "KMGTP".find(match[2].upper()) + 1 if match[2] else 0
+        bytes_ = (
+            0 if match is None else int(float(match[1]) * (1000 if (match[3] or "").upper() == "B" else 1024) ** power)
+        )
+        if not bytes_:
+            self.fail(f"{value!r}: expected a size like 500G, 1.5TiB or 10TB", param, ctx)
+        return bytes_
 
 
-@click.command()
-@click.option("--data", type=Bytes(), help="How much there is to keep, once: adds what it takes.")
+@click.command(cls=OneLineCommand)
+@click.option(
+    "--data", type=Bytes(), help="How much there is to keep, once: adds what it takes. 10T is 10TiB; 10TB is less."
+)
 @click.option(
     "--before", type=click.IntRange(1, 10), default=2, show_default=True, help="Replication factor on RAID-10."
 )
-def capacity(data: int | None, before: int) -> None:
+@json_option()
+def capacity(data: int | None, before: int, as_json: bool) -> None:
     """What replication factor to take when RAID-10 gives way to plain disks: room against failures survived."""
-    from rich.console import Console
-    from rich.table import Table
+    click.echo(capacity_document(data, before) if as_json else "\n".join(capacity_lines(data, before)))
 
-    table = Table()
-    table.add_column("")
-    for name in ("disk space", "brokers that may fail", "disks that may fail", "min.insync.replicas"):
-        table.add_column(name, justify="right")
-    was, *rest = plans(before)
-    for plan in (was, *rest):
+
+def capacity_lines(data: int | None, before: int) -> Iterator[str]:
+    """A table of four lines in 80 columns, and what it means. Pure."""
+    was, *_ = every = plans(before)
+    rows = []
+    for plan in every:
         space = "as it is" if plan is was else change(plan.copies, was.copies)
         if data is not None:
             space = f"{size(data * plan.copies)} ({space})"
         disks = str(plan.disks_lost)
         if plan is not was:
             disks += f" ({tolerance(plan.disks_lost, was.disks_lost)})"
-        table.add_row(plan.name, space, str(plan.brokers_lost), disks, str(max(1, plan.factor - 1)))
-        if plan is was:
-            table.add_section()
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(
-        "Failures are counted at worst: all at once, of what holds the same record. With min.insync.replicas one below"
-        " the replication factor, writes with acks=all go on while one broker or one disk is away.",
-        soft_wrap=True,
+        rows.append((plan.layout, str(plan.factor), space, str(plan.brokers_lost), disks, str(plan.min_isr)))
+    header = ("LAYOUT", "REPLICATION", "DISK SPACE", "BROKERS", "DISKS", "MIN ISR")
+    yield from table_lines(header, rows, right=(1, 2, 3, 4, 5))
+    yield (
+        "BROKERS, DISKS: how many may fail, at worst: all at once, of what holds the same record. MIN ISR: with"
+        " min.insync.replicas one below the replication factor, writes with acks=all go on while one is away."
     )
+
+
+def capacity_document(data: int | None, before: int) -> str:
+    """The same as JSON; the first is what there is now. Pure."""
+    found = [
+        {
+            "layout": plan.layout,
+            "replication_factor": plan.factor,
+            "copies": plan.copies,
+            "bytes": None if data is None else data * plan.copies,
+            "brokers_that_may_fail": plan.brokers_lost,
+            "disks_that_may_fail": plan.disks_lost,
+            "min_insync_replicas": plan.min_isr,
+        }
+        for plan in plans(before)
+    ]
+    return json.dumps({"version": 1, "plans": found})

@@ -7,7 +7,6 @@ import click
 from holdfast.cli.columns import terminal_width
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.failing import FAILED, OneLineGroup, asked
-from holdfast.cli.log_dirs import run
 from holdfast.client.admin import AdminClient
 from holdfast.client.cordons import unregister_broker
 
@@ -66,5 +65,5 @@ def health(bootstrap: str, as_json: bool) -> None:
 @click.option("--id", "broker_id", type=int, required=True, metavar="ID", help="The broker, which was stopped.")
 def unregister(bootstrap: str, broker_id: int) -> None:
     """Have the cluster forget a broker that was stopped and holds nothing any more."""
-    run(bootstrap, lambda client: unregister_broker(client, broker_id))
+    asked(bootstrap, lambda client: unregister_broker(client, broker_id))
     click.echo(f"Broker {broker_id} is no longer registered.")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.columns import terminal_width
+from holdfast.cli.completing import complete_brokers, complete_topics
 from holdfast.cli.config_lines import (
     change_line,
     chosen_values,
@@ -47,8 +48,10 @@ def target_options(command: F) -> F:
     command = click.option(
         "--broker-default", is_flag=True, help="What all brokers have that have nothing of their own."
     )(command)
-    command = click.option("--broker", type=click.IntRange(0, 2**31 - 1), metavar="ID", help="One broker.")(command)
-    return click.option("--topic", metavar="NAME", help="One topic.")(command)
+    command = click.option(
+        "--broker", type=click.IntRange(0, 2**31 - 1), metavar="ID", shell_complete=complete_brokers, help="One broker."
+    )(command)
+    return click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="One topic.")(command)
 
 
 def target_of(topic: str | None, broker: int | None, broker_default: bool) -> ConfigTarget:

@@ -4,19 +4,25 @@ Owns no command. An unreachable cluster fails at once: the first connection is n
 """
 
 import asyncio
-import contextlib
+import os
+import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.completing import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
+from holdfast.cli.profiles import PROFILE_VARIABLE, Profile, ProfileError, load_profile
 from holdfast.client.admin import AdminClient
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+CONNECT_S = 5.0
+PROFILE = "holdfast.profile"
+REQUEST_TIMEOUT = "holdfast.request_timeout"
+"""Of a click context's ``meta``."""
 
 
 class UsageError(click.UsageError):
@@ -25,44 +31,74 @@ class UsageError(click.UsageError):
     exit_code = 1
 
 
-class OneLineUsage(click.UsageError):
-    """Wrong usage, as the commands say everything: ``holdfast consume: ...``."""
-
-    def show(self, file: Any = None) -> None:
-        command = self.ctx.command_path if self.ctx is not None else "holdfast"
-        click.echo(f"{command}: {' '.join(self.message.split())}", file=file, err=file is None)
-
-
-class OneLineCommand(click.Command):
-    """A command that says what is wrong with its options in one line."""
-
-    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        with _in_one_line():
-            return super().make_context(info_name, args, *rest, **extra)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        with _in_one_line():
-            return super().invoke(ctx)
+def cluster_option(command: F) -> F:
+    """``-b``, ``--bootstrap-server``, and ``--profile``: parameter ``bootstrap``."""
+    command = click.option(
+        "-b", "--bootstrap-server", "bootstrap", default=DEFAULT_BOOTSTRAP, show_default=True, show_envvar=True,
+        envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT,...", callback=_of_profile, help="Brokers to ask first.",
+    )(command)  # fmt: skip
+    return profile_option(command)
 
 
-@contextlib.contextmanager
-def _in_one_line() -> Iterator[None]:
-    try:
-        yield
-    except click.UsageError as e:
-        raise OneLineUsage(e.format_message(), e.ctx) from e
+def profile_option(command: F) -> F:
+    """``--profile`` alone."""
+    return click.option(
+        "--profile", metavar="NAME", envvar=PROFILE_VARIABLE, show_envvar=True, is_eager=True, expose_value=False,
+        callback=_chosen, help="The profile of the configuration file that says so.",
+    )(command)  # fmt: skip
 
 
 def bootstrap_option(command: F) -> F:
-    """``--bootstrap-server``."""
+    """``cluster_option`` for commands that ask and are answered: with ``--request-timeout`` for ``with_cluster``."""
+    command = click.option(
+        "--request-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", show_envvar=True,
+        envvar="HOLDFAST_REQUEST_TIMEOUT", expose_value=False, callback=_timeout_of_profile,
+        help="How long brokers may take to answer.  [default: 30, where a command says nothing else]",
+    )(command)  # fmt: skip
+    return cluster_option(command)
+
+
+def _chosen(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
+    ctx.meta[PROFILE] = name
+    if name is not None and not ctx.resilient_parsing:
+        chosen_profile(ctx)
+
+
+def _of_profile(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if ctx.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT:
+        return value
+    return chosen_profile(ctx).bootstrap or value
+
+
+def _timeout_of_profile(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
+    if value is None and not ctx.resilient_parsing:
+        value = chosen_profile(ctx).request_timeout_s
+    ctx.meta[REQUEST_TIMEOUT] = value
+
+
+def chosen_profile(ctx: click.Context) -> Profile:
+    """What the profile of this command says."""
+    try:
+        return load_profile(ctx.meta.get(PROFILE), os.environ)
+    except ProfileError as e:
+        raise click.UsageError(str(e), ctx) from e
+
+
+def json_option(help_text: str = "One JSON document.") -> Callable[[F], F]:
+    """``--json``: parameter ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help=help_text)
+
+
+def memory_option(command: F) -> F:
+    """``--driver-memory``: checked here, as a JVM that cannot start says nothing that helps."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if not re.fullmatch(r"[1-9]\d*[kmgt]b?", value, re.IGNORECASE):
+            raise click.BadParameter(f"{value!r}: expected a size like 512m or 2g", ctx, param)
+        return value
+
     return click.option(
-        "--bootstrap-server",
-        "bootstrap",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        envvar="HOLDFAST_BOOTSTRAP_SERVER",
-        metavar="HOST:PORT,...",
-        help="Brokers to ask first.",
+        "--driver-memory", default="1g", show_default=True, callback=check, help="Heap of Spark's JVM."
     )(command)
 
 
@@ -75,10 +111,15 @@ def understood(parse: Callable[[str], T], text: str, option: str) -> T:
 
 
 def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
-    """Runs ``work`` with a connected client in an event loop of its own."""
+    """Runs ``work`` with a connected client in an event loop of its own. ``timeout_s``: unless the user has said."""
+    ctx = click.get_current_context(silent=True)
+    chosen: float | None = None if ctx is None else ctx.meta.get(REQUEST_TIMEOUT)
+    limit_s = timeout_s if chosen is None else chosen
 
     async def run() -> T:
-        async with AdminClient(bootstrap, client_id="holdfast-cli", timeout_s=timeout_s) as client:
+        async with AdminClient(
+            bootstrap, client_id="holdfast-cli", timeout_s=limit_s, connect_timeout_s=min(CONNECT_S, limit_s)
+        ) as client:
             return await work(client)
 
     return asyncio.run(run())

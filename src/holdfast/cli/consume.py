@@ -12,9 +12,11 @@ import sys
 
 import click
 
-from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.completing import complete_groups, complete_topics
+from holdfast.cli.connecting import cluster_option, understood
 from holdfast.cli.consuming import Consumer, Wanted
 from holdfast.cli.escapes import unescape
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.record_format import Form, Properties, as_console_consumer, as_json, by_format, plain
 from holdfast.cli.standard_output import say, silence
 from holdfast.cli.start_at import EXPECTED, Exactly, FromTime, Start, parse_start, parse_time
@@ -42,11 +44,19 @@ FORMAT is kcat's; it adds no newline by itself:
 
 
 @click.command(cls=OneLineCommand, epilog=EPILOG)
-@bootstrap_option
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--topic", "topics", multiple=True, help="What to read; or give it as NAME. May be repeated.")
+@cluster_option
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    shell_complete=complete_topics,
+    help="What to read; or give it as NAME. May be repeated.",
+)
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches, those of the start.")
-@click.option("--group", help="Read as a member of this consumer group and commit positions.")
+@click.option(
+    "--group", shell_complete=complete_groups, help="Read as a member of this consumer group and commit positions."
+)
 @click.option("--partition", type=click.IntRange(0), help="Only this one.")
 @click.option("--offset", metavar="WHERE", help="Where to begin: earliest, latest, -N: the last N of each partition, "
               "@TIME (2026-01-01T00:00:00, UTC, or ms since 1970), or with --partition an offset.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``holdfast elect``: what kafka-leader-election.sh does, with its lines and exit codes.
+"""``holdfast elect``: what kafka-leader-election.sh does, with its lines.
 
 An unclean election gives up records, so it says first what may be lost, and asks. The election is the controller's.
 """
@@ -10,9 +10,11 @@ from typing import Any
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed
+from holdfast.cli.failing import text_of
+from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, RefusedUse, in_kafkas_words, run
 from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.log_dirs import fail, run
 from holdfast.client.admin import AdminClient
 from holdfast.client.elections import elect_leaders
 from holdfast.client.views import ClusterView, PartitionView
@@ -20,10 +22,10 @@ from holdfast.model.errors import ElectionNotNeededError, HoldfastError
 from holdfast.model.types import TopicPartition
 
 
-@click.command()
+@click.command(cls=KafkaErrorsCommand)
 @bootstrap_option
 @click.argument("kind", type=click.Choice(["preferred", "unclean"], case_sensitive=False))
-@click.option("--topic", help="Partitions of this topic.")
+@click.option("--topic", shell_complete=complete_topics, help="Partitions of this topic.")
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only these; repeatable.")
 @click.option("--all-topic-partitions", "everything", is_flag=True, help="All that have something to elect.")
 @click.option("--path-to-json-file", "path", metavar="FILE", help='{"partitions": [{"topic": "t", "partition": 0}]}')
@@ -46,6 +48,8 @@ def elect(
     if [topic is not None, everything, path is not None].count(True) != 1:
         raise UsageError(
             "One and only one of the following options is required: topic, all-topic-partitions, path-to-json-file"
+            if in_kafkas_words()
+            else "expected one of --topic, --all-topic-partitions, --path-to-json-file"
         )
     if numbers and topic is None:
         raise UsageError("--partition: expected with --topic")
@@ -61,10 +65,13 @@ def elect(
 
     outcomes = run(bootstrap, work)
     lines, failed = outcome_lines(kind.upper(), outcomes)
+    if in_kafkas_words():
+        lines += failure_lines(kind.upper(), failed)
     for line in lines:
         click.echo(line)
     if failed:
-        fail(f"{failed} replica(s) could not be elected")
+        each = [Refused(f"no leader was elected for {tp}: {text_of(e)}") for tp, e in failed.items()]
+        raise Refused.several(each, f"{len(failed)} replica(s) could not be elected")
 
 
 def chosen(view: ClusterView, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
@@ -75,14 +82,15 @@ def chosen(view: ClusterView, topic: str, numbers: Iterable[int]) -> list[TopicP
 
 
 def parse_partitions(path: str) -> list[TopicPartition]:
-    """Of Kafka's JSON file; ends the command when it is none."""
+    """Of Kafka's JSON file. Refused."""
     try:
         found: Any = json.loads(Path(path).read_text())
         return [TopicPartition(str(p["topic"]), int(p["partition"])) for p in found["partitions"]]
     except OSError as e:
-        fail(f"Error: {path}: {e.strerror}")
+        raise Refused(f"{path}: {e.strerror}", f"Error: {path}: {e.strerror}") from e
     except (ValueError, TypeError, KeyError) as e:
-        fail(f'Error: {path}: {e}: expected {{"partitions": [{{"topic": "t", "partition": 0}}]}}')
+        line = f'{path}: {e}: expected {{"partitions": [{{"topic": "t", "partition": 0}}]}}'
+        raise RefusedUse(line, f"Error: {line}") from e
 
 
 def warn(view: ClusterView, wanted: Iterable[TopicPartition] | None, *, yes: bool) -> None:
@@ -114,21 +122,27 @@ def loss_line(tp: TopicPartition, partition: PartitionView) -> str:
     return f"{tp} has no leader; {lost}. Alive: {_ids(alive)}"
 
 
-def outcome_lines(kind: str, outcomes: Mapping[TopicPartition, HoldfastError | None]) -> tuple[list[str], int]:
-    """Kafka's lines, and how many elections failed. Pure."""
+def outcome_lines(
+    kind: str, outcomes: Mapping[TopicPartition, HoldfastError | None]
+) -> tuple[list[str], dict[TopicPartition, HoldfastError]]:
+    """Kafka's lines of what is as it shall be, and the elections that failed, in order. Pure."""
     elected = [tp for tp, error in outcomes.items() if error is None]
     noop = [tp for tp, error in outcomes.items() if isinstance(error, ElectionNotNeededError)]
-    failed = {tp: e for tp, e in outcomes.items() if e is not None and not isinstance(e, ElectionNotNeededError)}
+    failed = {tp: e for tp, e in sorted(outcomes.items()) if e is not None and tp not in noop}
     lines = []
     if elected:
         lines.append(f"Successfully completed leader election ({kind}) for partitions {_names(elected)}")
     if noop:
         lines.append(f"Valid replica already elected for partitions {_names(noop)}")
-    lines += [
+    return lines, failed
+
+
+def failure_lines(kind: str, failed: Mapping[TopicPartition, HoldfastError]) -> list[str]:
+    """Kafka's lines of elections that failed. Pure."""
+    return [
         f"Error completing leader election ({kind}) for partition: {tp}: {qualified(error, said(error))}"
-        for tp, error in sorted(failed.items())
+        for tp, error in failed.items()
     ]
-    return lines, len(failed)
 
 
 def _names(tps: Iterable[TopicPartition]) -> str:

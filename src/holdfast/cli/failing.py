@@ -23,7 +23,7 @@ from holdfast.model.errors import ConfigError, HoldfastError
 T = TypeVar("T")
 FAILED: Final = 1
 USAGE: Final = 2
-_HELP_INSTEAD: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+_HELP_INSTEAD: Final = tuple(filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)]))
 """A group called without a command prints its help: no line of an error. Earlier clicks have no such class."""
 
 
@@ -44,24 +44,19 @@ class OneLineError(click.ClickException):
 
     exit_code = FAILED
 
-    def __init__(self, command: str, *messages: str) -> None:
+    def __init__(self, command: str, *messages: str, exit_code: int = FAILED) -> None:
         super().__init__("\n".join(messages))
         self.command, self.messages = command, messages
+        self.exit_code = exit_code
 
     def show(self, file: Any = None) -> None:
         for each in self.messages:
             click.echo(one_line(self.command, each), file=file, err=file is None)
 
 
-class OneLineUsageError(OneLineError):
-    """The same, of a command that cannot be meant."""
-
-    exit_code = USAGE
-
-
 def one_line(command: str, message: str) -> str:
-    """``holdfast configs: message``, whatever lines the message has. Pure."""
-    return f"holdfast {command}: {' '.join(message.split())}"
+    """``holdfast configs: message``, whatever lines the message has; without a command ``holdfast: message``. Pure."""
+    return f"{f'holdfast {command}'.rstrip()}: {' '.join(message.split())}"
 
 
 def text_of(error: HoldfastError) -> str:
@@ -74,12 +69,14 @@ def failing(command: str) -> Iterator[None]:
     """Inside, whatever goes wrong ends the command of that name in one line."""
     try:
         yield
-    except _HELP_INSTEAD:
+    except (OneLineError, *_HELP_INSTEAD):
         raise
     except click.UsageError as e:
-        raise OneLineUsageError(command, e.format_message()) from e
+        raise OneLineError(command, e.format_message(), exit_code=USAGE) from e
+    except click.ClickException as e:
+        raise OneLineError(command, e.format_message(), exit_code=e.exit_code) from e
     except Misused as e:
-        raise OneLineUsageError(command, *e.messages) from e
+        raise OneLineError(command, *e.messages, exit_code=USAGE) from e
     except Failed as e:
         raise OneLineError(command, *e.messages) from e
     except HoldfastError as e:
@@ -105,30 +102,39 @@ def _ended_by(command: str, error: OSError) -> NoReturn:
     raise OneLineError(command, f"{error.filename or 'standard output'}: {error.strerror or error}") from error
 
 
+def called(command: click.Command, parent: click.Context | None) -> str:
+    """The name that lines begin with: of the outermost group that ends so, or else of the command's own group."""
+    found, above = None, parent
+    while above is not None:
+        found = above.command.name if isinstance(above.command, OneLineGroup) else found
+        above = above.parent
+    alone = parent is None or parent.parent is None
+    return found or (command.name if alone or parent is None else parent.info_name) or ""
+
+
 class OneLineCommand(click.Command):
     """A command that ends so, whatever the others of its group do; with the group's name, if it has one."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with failing(self._called(parent)):
+        with failing(called(self, parent)):
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with failing(self._called(ctx.parent)):
+        with failing(called(self, ctx.parent)):
             return super().invoke(ctx)
-
-    def _called(self, parent: click.Context | None) -> str:
-        return (self.name if parent is None or parent.parent is None else parent.info_name) or ""
 
 
 class OneLineGroup(click.Group):
     """A group all of whose commands end so, with the group's name."""
 
-    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        with failing(self.name or ""):
-            return super().make_context(info_name, args, *rest, **extra)
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with failing(called(self, parent)):
+            return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with failing(self.name or ""):
+        with failing(called(self, ctx.parent)):
             return super().invoke(ctx)

@@ -1,11 +1,12 @@
-"""``holdfast features``: what kafka-features.sh does, with its lines and exit codes."""
+"""``holdfast features``: what kafka-features.sh does, with its lines."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.log_dirs import fail, run
+from holdfast.cli.connecting import bootstrap_option, json_option
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
 from holdfast.client.admin import AdminClient
 from holdfast.client.features import (
     SAFE_DOWNGRADE,
@@ -24,7 +25,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Only say whether it cou
 _UNSAFE = click.option("--unsafe", is_flag=True, help="Also where something may be lost by it.")
 
 
-@click.group()
+@click.group(cls=KafkaErrorsGroup)
 def features() -> None:
     """Describe, upgrade, downgrade, disable feature levels.
 
@@ -34,9 +35,13 @@ def features() -> None:
 
 @features.command()
 @bootstrap_option
-def describe(bootstrap: str) -> None:
+@json_option()
+def describe(bootstrap: str, as_json: bool) -> None:
     """Which levels the brokers know, and which are in force."""
     found, epoch = run(bootstrap, describe_features)
+    if as_json:
+        click.echo(features_document(found, epoch))
+        return
     for line in describe_lines(found, epoch):
         click.echo(line)
 
@@ -74,7 +79,9 @@ def disable(bootstrap: str, wanted: tuple[str, ...], unsafe: bool, dry_run: bool
 
 def _update(bootstrap: str, what: str, levels: Mapping[str, int], kind: int, *, dry_run: bool) -> None:
     if not levels:
-        fail(f"You must specify at least one feature to {what}")
+        raise RefusedUse(
+            f"which features to {what}? expected --feature", f"You must specify at least one feature to {what}"
+        )
 
     async def work(client: AdminClient) -> HoldfastError | None:
         try:
@@ -84,28 +91,40 @@ def _update(bootstrap: str, what: str, levels: Mapping[str, int], kind: int, *, 
         return None
 
     error = run(bootstrap, work)
-    for line in outcome_lines(what, levels, error, dry_run=dry_run):
-        click.echo(line)
+    lines = outcome_lines(what, levels, error, dry_run=dry_run)
+    if error is None or in_kafkas_words():
+        for line in lines:
+            click.echo(line)
     if error is not None:
-        fail(f"{len(levels)} out of {len(levels)} operation(s) failed.")
+        kafkas = f"{len(levels)} out of {len(levels)} operation(s) failed."
+        raise Refused.several([Refused(line) for line in lines], kafkas)
 
 
 def parse_levels(wanted: Sequence[str]) -> dict[str, int]:
-    """Of NAME=LEVEL each; ends the command where one is not that, or a name comes twice."""
+    """Of NAME=LEVEL each. RefusedUse where one is not that, or a name comes twice."""
     found: dict[str, int] = {}
     for text in wanted:
         name, equals, level = text.rpartition("=")
         name = name.strip()
         if not (equals and name):
-            fail(f"Can't parse feature=level string {text}: equals sign not found.")
+            raise RefusedUse(
+                f"--feature {text}: expected NAME=LEVEL",
+                f"Can't parse feature=level string {text}: equals sign not found.",
+            )
         try:
             number = int(level)
         except ValueError:
             number = 1 << 15
         if not -(1 << 15) <= number < 1 << 15:
-            fail(f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.")
+            raise RefusedUse(
+                f"--feature {text}: level {level.strip()!r}: expected a whole number up to 32767",
+                f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.",
+            )
         if name in found:
-            fail(f"Feature {name} was specified more than once.")
+            raise RefusedUse(
+                f"--feature {text}: {name} comes twice: expected each feature once",
+                f"Feature {name} was specified more than once.",
+            )
         found[name] = number
     return found
 
@@ -117,6 +136,15 @@ def describe_lines(features: Iterable[FeatureView], epoch: int | None) -> list[s
         f"FinalizedVersionLevel: {f.level:<17}Epoch: {'-' if epoch is None else epoch}"
         for f in features
     ]
+
+
+def features_document(features: Iterable[FeatureView], epoch: int | None) -> str:
+    """The same as JSON; a level of 0 is not in force. Pure."""
+    found = [
+        {"feature": f.name, "supported_min": f.supported_min, "supported_max": f.supported_max, "level": f.level}
+        for f in features
+    ]
+    return json.dumps({"version": 1, "epoch": epoch, "features": found})
 
 
 def outcome_lines(what: str, levels: Mapping[str, int], error: HoldfastError | None, *, dry_run: bool) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from holdfast.cli.completing import complete_groups, complete_topics
 from holdfast.cli.connecting import bootstrap_option, with_cluster
 from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
 from holdfast.cli.partition_words import find_partitions, parse_topic
@@ -52,9 +53,23 @@ Wanted = Sequence[tuple[str, Sequence[int] | None]] | None
 
 @click.command(name="reset-offsets", cls=OneLineCommand)
 @bootstrap_option
-@click.option("--group", "groups", multiple=True, metavar="GROUP", help="A group without members; repeatable.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    metavar="GROUP",
+    shell_complete=complete_groups,
+    help="A group without members; repeatable.",
+)
 @click.option("--all-groups", is_flag=True, help="Every group there is.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="All or some partitions; repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    shell_complete=complete_topics,
+    help="All or some partitions; repeatable.",
+)
 @click.option("--all-topics", is_flag=True, help="All partitions that the group has committed offsets for.")
 @click.option("--to-earliest", is_flag=True, help="Where the log begins.")
 @click.option("--to-latest", is_flag=True, help="Where the log ends.")
@@ -193,9 +208,9 @@ def chosen_partitions(topics: Sequence[str], all_topics: bool) -> Wanted:
 
 @click.command(name="delete-offsets", cls=OneLineCommand)
 @bootstrap_option
-@click.option("--group", required=True, metavar="GROUP", help="The group.")
+@click.option("--group", required=True, metavar="GROUP", shell_complete=complete_groups, help="The group.")
 @click.option(
-    "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]",
+    "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:0,1]", shell_complete=complete_topics,
     help="All or some partitions; repeatable.",
 )  # fmt: skip
 def delete_offsets_command(bootstrap: str, group: str, topics: tuple[str, ...]) -> None:

@@ -1,7 +1,7 @@
-"""``holdfast groups``: what kafka-consumer-groups.sh does, with its words and exit codes.
+"""``holdfast groups``: what kafka-consumer-groups.sh does, with its lines.
 
-As with Kafka's tool, a group that is not there is told on standard output and is no failure of the command, unless it
-is asked for JSON.
+With --kafka-errors, a group that is not there is told on standard output and is no failure of the command, as with
+Kafka's tool, unless it is asked for JSON.
 """
 
 import sys
@@ -9,20 +9,24 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import click
 
+from holdfast.cli.completing import complete_groups
 from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
 from holdfast.cli.documents import DescribedGroup, described_groups_document, groups_document
-from holdfast.cli.failing import Failed, Misused, failing
+from holdfast.cli.failing import Failed, Misused, asked, failing
 from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
 from holdfast.cli.group_offsets import delete_offsets_command, reset_offsets
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
-from holdfast.client.views import GroupView, OffsetSpec
+from holdfast.client.views import GroupListing, GroupView, OffsetSpec
 from holdfast.model.errors import HoldfastError, NetworkError
-from holdfast.model.group_errors import GroupError
+from holdfast.model.group_errors import GroupError, GroupIdNotFoundError, NonEmptyGroupError
 from holdfast.model.types import Offset, TopicPartition
 
+STATES = ("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead")
 
-@click.group()
+
+@click.group(cls=KafkaErrorsGroup)
 def groups() -> None:
     """List, describe, delete consumer groups; reset and delete their offsets."""
 
@@ -31,19 +35,55 @@ groups.add_command(reset_offsets)
 groups.add_command(delete_offsets_command)
 
 
+def parse_states(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[str] | None:
+    """None: not asked for; empty: all."""
+    if value is None:
+        return None
+    names = {name.lower(): name for name in STATES}
+    given = [part.strip() for part in value.split(",") if part.strip()]
+    if wrong := [part for part in given if part.lower() not in names]:
+        raise click.BadParameter(f"{wrong[0]!r}: expected some of {', '.join(STATES)}", ctx, param)
+    return frozenset(names[part.lower()] for part in given)
+
+
+def parse_types(ctx: click.Context, param: click.Parameter, value: str | None) -> frozenset[str] | None:
+    """``none`` is that of groups without a protocol."""
+    if value is None:
+        return None
+    return frozenset("" if part.strip() == "none" else part.strip() for part in value.split(","))
+
+
+def chosen_groups(
+    found: Iterable[GroupListing], states: frozenset[str] | None, types: frozenset[str] | None
+) -> list[GroupListing]:
+    """Those of one of the states and of one of the types; None or empty: whatever they are. Pure."""
+    return [g for g in found if (not states or g.state in states) and (types is None or g.protocol_type in types)]
+
+
 @groups.command(name="list")
 @bootstrap_option
-@click.option("--state", is_flag=True, help="With the state of each.")
+@click.option(
+    "--state", "states", is_flag=False, flag_value="", metavar="[STATE,...]", callback=parse_states,
+    help="With the state of each; only groups of these states, if some are given.",
+)  # fmt: skip
+@click.option(
+    "--type", "types", metavar="TYPE,...", callback=parse_types,
+    help="Only groups of these protocol types: consumer, connect, ...; none: what only commits offsets.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def list_groups(bootstrap: str, state: bool, as_json: bool) -> None:
-    """List consumer groups, one a line."""
+def list_groups(bootstrap: str, states: frozenset[str] | None, types: frozenset[str] | None, as_json: bool) -> None:
+    """List groups, one a line."""
+
+    async def chosen(client: AdminClient) -> list[GroupListing]:
+        return chosen_groups(await client.list_groups(), states, types)
+
     if as_json:
         with failing("groups"):
-            click.echo(groups_document(with_cluster(bootstrap, AdminClient.list_groups)))
+            click.echo(groups_document(asked(bootstrap, chosen)))
         return
 
     async def work(client: AdminClient) -> None:
-        for line in list_lines(await client.list_groups(), state=state):
+        for line in list_lines(await chosen(client), state=states is not None):
             click.echo(line)
 
     run(bootstrap, work)
@@ -51,8 +91,10 @@ def list_groups(bootstrap: str, state: bool, as_json: bool) -> None:
 
 @groups.command()
 @bootstrap_option
-@click.argument("names", nargs=-1)
-@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
+@click.option(
+    "--group", "group_options", multiple=True, shell_complete=complete_groups, help="Name of a group; repeatable."
+)
 @click.option("--all-groups", is_flag=True, help="Every group there is.")
 @click.option("--members", is_flag=True, help="Who is in it, instead of its offsets.")
 @click.option("--verbose", is_flag=True, help="With --members: what each member reads.")
@@ -77,16 +119,20 @@ def describe(
             describe_as_json(bootstrap, None if all_groups else chosen, members or verbose or state or offsets)
         return
     if not chosen and not all_groups:
-        raise UsageError("Option [describe] takes one of these options: [group], [all-groups]")
+        raise missing_group("Option [describe] takes one of these options: [group], [all-groups]", ", or --all-groups")
     if members + state + offsets > 1:
         raise UsageError("--members, --state and --offsets: expected one of them")
+
+    failed: dict[str, HoldfastError] = {}
 
     async def work(client: AdminClient) -> None:
         for name in [g.group_id for g in await client.list_groups()] if all_groups else chosen:
             try:
                 view = await client.describe_group(name)
             except GroupError as e:
-                click.echo(f"\nError: Executing consumer group command failed due to {qualified(e, said(e))}")
+                failed[name] = e
+                if in_kafkas_words():
+                    click.echo(f"\nError: Executing consumer group command failed due to {qualified(e, said(e))}")
                 continue
             if members or state:
                 lines = member_lines(view, verbose=verbose) if members else state_lines(view)
@@ -95,6 +141,21 @@ def describe(
                 await describe_offsets(client, view)
 
     run(bootstrap, work)
+    if failed and not in_kafkas_words():
+        raise Failed(*(group_words(name, error) for name, error in failed.items()))
+
+
+def missing_group(kafkas: str, more: str = "") -> UsageError:
+    return UsageError(kafkas if in_kafkas_words() else f"expected names of groups{more}")
+
+
+def group_words(name: str, error: HoldfastError) -> str:
+    """What is wrong with a group, which it names. Pure."""
+    if isinstance(error, GroupIdNotFoundError):
+        return f"there is no group '{name}'"
+    if isinstance(error, NonEmptyGroupError):
+        return f"group '{name}' has members: expected one without"
+    return f"group '{name}': {said(error)}"
 
 
 def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part: bool) -> None:
@@ -111,7 +172,7 @@ def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part:
             try:
                 view = await client.describe_group(name)
             except GroupError as e:
-                failed[name] = said(e)
+                failed[name] = group_words(name, e)
                 continue
             committed = await client.committed(name)
             tps = {tp for member in view.members for tp in member.assignment} | set(committed)
@@ -119,34 +180,44 @@ def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part:
             found.append(DescribedGroup(view=view, committed=committed, ends=ends))
         return found
 
-    click.echo(described_groups_document(with_cluster(bootstrap, work), failed))
+    click.echo(described_groups_document(asked(bootstrap, work), failed))
     if failed:
         raise Failed(*failed.values())
 
 
 @groups.command()
 @bootstrap_option
-@click.argument("names", nargs=-1)
-@click.option("--group", "group_options", multiple=True, help="Name of a group; repeatable.")
+@click.argument("names", nargs=-1, shell_complete=complete_groups)
+@click.option(
+    "--group", "group_options", multiple=True, shell_complete=complete_groups, help="Name of a group; repeatable."
+)
 def delete(bootstrap: str, names: tuple[str, ...], group_options: tuple[str, ...]) -> None:
     """Delete consumer groups without members, with their offsets."""
     chosen = (*names, *group_options)
     if not chosen:
-        raise UsageError("Option [delete] takes the option: [group]")
+        raise missing_group("Option [delete] takes the option: [group]")
+    failed: dict[str, HoldfastError] = {}
 
     async def work(client: AdminClient) -> None:
-        failed: dict[str, HoldfastError] = {}
-        for name in chosen:
+        for name in dict.fromkeys(chosen):
             try:
                 await client.delete_group(name)
             except GroupError as e:
                 failed[name] = e
-        click.echo("\n".join(delete_lines(chosen, failed)))
 
     run(bootstrap, work)
+    if in_kafkas_words():
+        click.echo("\n".join(delete_lines(chosen, failed)))
+        return
+    done = [name for name in dict.fromkeys(chosen) if name not in failed]
+    if done:
+        click.echo("\n".join(delete_lines(done, {})))
+    if failed:
+        raise Failed(*(f"not deleted: {group_words(name, error)}" for name, error in failed.items()))
 
 
 def delete_lines(chosen: Iterable[str], failed: dict[str, HoldfastError]) -> Iterable[str]:
+    """Kafka's. Pure."""
     deleted = [f"'{name}'" for name in chosen if name not in failed]
     if failed:
         yield "\nError: Deletion of some consumer groups failed:"
@@ -183,7 +254,10 @@ async def end_offsets(client: AdminClient, tps: Iterable[TopicPartition]) -> dic
 
 
 def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
-    """Errors of the cluster as kafka-consumer-groups.sh prints them; only an unreachable one is a failure."""
+    """In Kafka's words as kafka-consumer-groups.sh prints them; there only an unreachable cluster is a failure."""
+    if not in_kafkas_words():
+        asked(bootstrap, work)
+        return
     try:
         with_cluster(bootstrap, work)
     except HoldfastError as e:

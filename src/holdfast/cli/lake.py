@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.completing import complete_topics
+from holdfast.cli.connecting import cluster_option, memory_option
+from holdfast.cli.failing import Failed, OneLineGroup
 
 if TYPE_CHECKING:
     from holdfast.lake.table import Table
@@ -35,9 +37,13 @@ found_format_option = click.option(
 needed_to_option = click.option("--to", required=True, metavar="LOCATION", help="The table: a directory or s3://.")
 
 
-@click.group(invoke_without_command=True, short_help="Land topics in tables with Spark, each record once.")
-@bootstrap_option
-@click.option("--topic", "topics", multiple=True, help="Topic to land; may be repeated.")
+@click.group(
+    cls=OneLineGroup, invoke_without_command=True, short_help="Land topics in tables with Spark, each record once."
+)
+@cluster_option
+@click.option(
+    "--topic", "topics", multiple=True, shell_complete=complete_topics, help="Topic to land; may be repeated."
+)
 @click.option("--to", metavar="LOCATION", help="The table: a directory or s3://BUCKET/FOLDER.")
 @format_option
 @catalog_option
@@ -73,7 +79,7 @@ needed_to_option = click.option("--to", required=True, metavar="LOCATION", help=
 @click.option("--maintain-every", default=50, show_default=True, metavar="COMMITS",
               help="Compaction and clean-up while landing; 0: never.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Progress and result as JSON lines.")
-@click.option("--driver-memory", default="1g", show_default=True)
+@memory_option
 @click.pass_context
 def lake(context: click.Context, /, **given: Any) -> None:
     """Land topics in tables, each committed record once, whatever is killed, lost or run twice.
@@ -152,7 +158,9 @@ def _pairs(options: tuple[str, ...]) -> dict[str, str]:
 @needed_to_option
 @found_format_option
 @catalog_option
-@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none.")
+@click.option(
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none."
+)
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 def status(to: str, table_format: str | None, catalog: str | None, bootstrap: str | None, as_json: bool) -> None:
     """Rows, offsets by topic and partition, lag, snapshot and the current metadata file. Needs no Spark."""
@@ -249,7 +257,7 @@ def clear_words() -> Iterator[None]:
     """What a command ends with, in words."""
     try:
         yield
-    except click.ClickException:
+    except (click.ClickException, Failed):
         raise
     except ImportError as error:
         raise click.ClickException(f"{error}: install it with pip install 'holdfast[spark,lake]'") from error
@@ -309,7 +317,8 @@ class _BarReport:
             MofNCompleteColumn(),
             TextColumn("{task.fields[note]}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=(console := Console(stderr=True)),
+            disable=not console.is_terminal,  # elsewhere one line of it would be left
         )
         self._tasks: dict[str, Any] = {}
 

@@ -1,30 +1,27 @@
-"""Log directories as lines: kafka-log-dirs.sh's JSON, a table for people, and room before a removal. Pure."""
+"""Log directories as lines: kafka-log-dirs.sh's JSON, replicas, and room before a removal. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.cli.kafka_errors import Refused, RefusedUse
 from holdfast.cli.kafka_words import PACKAGE, exception_name
 from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 UNUSABLE = ("offline", "silent")
-COLORS = {"online": "green", "full": "yellow", "degraded": "yellow", "silent": "red", "offline": "red"}
 UNKNOWN = "-"
 
 
-class NoSuchBrokers(Exception):
-    """Kafka's sentence about brokers that are not there."""
+class NoSuchBrokers(Refused):
+    """Brokers that are not there; Kafka has a sentence of its own for them."""
 
 
 def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerId]:
-    """The brokers of ``--broker-list``, or all. NoSuchBrokers, ValueError in Kafka's words."""
+    """The brokers of ``--broker-list``, or all. NoSuchBrokers, RefusedUse."""
     existing = sorted(there)
     if not asked:
         return existing
@@ -33,12 +30,17 @@ def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerI
         try:
             brokers.append(int(part.strip()))
         except ValueError:
-            raise ValueError(f'For input string: "{part}"') from None
+            raise RefusedUse(
+                f"--broker-list {asked}: {part!r}: expected ids of brokers with commas between them, like 1,2",
+                f'For input string: "{part}"',
+            ) from None
     missing = [str(b) for b in dict.fromkeys(brokers) if b not in existing]
     if missing:
         raise NoSuchBrokers(
+            f"--broker-list {asked}: there is no broker {', '.join(missing)}: expected some of "
+            + ", ".join(map(str, existing)),
             f"ERROR: The given brokers do not exist from --broker-list: {','.join(missing)}."
-            f" Current existent brokers: {','.join(map(str, existing))}"
+            f" Current existent brokers: {','.join(map(str, existing))}",
         )
     return list(dict.fromkeys(brokers))
 
@@ -85,50 +87,6 @@ def size(count: int | None) -> str:
 def moment(ms: int | None) -> str:
     """A time as a person reads it, UTC."""
     return UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def disk_table(views: Mapping[BrokerId, DisksView]) -> Table:
-    """Every directory of the brokers."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="log directories (times in UTC)", title_justify="left")
-    for name, justify in (
-        ("broker", "right"), ("directory", "left"), ("state", "left"), ("since", "left"), ("replicas", "right"),
-        ("they hold", "right"), ("usable", "right"), ("of", "right"), ("probe", "right"), ("coming, lag", "right"),
-    ):  # fmt: skip
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
-    for broker, view in views.items():
-        for disk in view.disks:
-            state = disk.state + (", cordoned" if disk.cordoned else "")
-            table.add_row(
-                str(broker),
-                Text(disk.path),
-                Text(state, style=COLORS.get(disk.state, "")),
-                moment(disk.since_ms),
-                str(sum(not r.future for r in disk.replicas)),
-                size(sum(r.size_bytes for r in disk.replicas)),
-                size(disk.usable_bytes),
-                size(disk.total_bytes),
-                UNKNOWN if disk.probe_ms is None else f"{disk.probe_ms:.1f} ms",
-                _coming(view, disk),
-            )
-    return table
-
-
-def _coming(view: DisksView, disk: DiskView) -> str:
-    moves = [m for m in view.moves if m.target == disk.path]
-    return f"{len(moves)}, {sum(m.lag for m in moves)}" if moves else ""
-
-
-def reason_lines(views: Mapping[BrokerId, DisksView]) -> list[str]:
-    """Why directories are not simply online."""
-    return [
-        f"broker {broker}: {disk.path} is {disk.state}: {disk.reason}"
-        for broker, view in views.items()
-        for disk in view.disks
-        if disk.reason
-    ]
 
 
 def replica_lines(views: Mapping[BrokerId, DisksView], wanted: Sequence[str] | None) -> list[str]:

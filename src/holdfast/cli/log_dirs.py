@@ -1,145 +1,65 @@
 """``holdfast log-dirs``: the disks of the brokers, and what an operator does with them.
 
-``describe --json`` is kafka-log-dirs.sh with its lines and exit codes, and asks any Kafka broker; the rest asks
-Holdfast brokers what Kafka has no words for. Changes concern one broker and run there; nothing here decides anything.
+Changes concern one broker and run there; nothing here decides anything. ``describe`` is log_dir_describe.py.
 """
 
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NoReturn, TypeVar
+from collections.abc import Callable, Iterable
 
 import click
 
-from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
+from holdfast.cli.completing import complete_brokers
+from holdfast.cli.connecting import UsageError, bootstrap_option
+from holdfast.cli.failing import text_of
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
 from holdfast.cli.kafka_words import qualified, said
+from holdfast.cli.log_dir_describe import describe
+from holdfast.cli.log_dir_inspect import inspect
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
-    chosen_brokers,
-    disk_table,
-    kafka_json,
     last_copies,
     parse_replica,
-    reason_lines,
-    replica_lines,
     room_lines,
     same_path,
 )
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
 from holdfast.client.views import DisksView, DiskView, LogDirView
-from holdfast.model.errors import HoldfastError, LogDirNotFoundError, UnknownTopicOrPartitionError
+from holdfast.model.errors import LogDirNotFoundError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition, named
 from holdfast.protocol.operating import DirAction
 
-T = TypeVar("T")
 KEPT = "log.dirs follows with holdfast up; change it yourself for other brokers"
 
 
-@click.group(name="log-dirs")
+@click.group(name="log-dirs", cls=KafkaErrorsGroup)
 def log_dirs() -> None:
     """Describe the brokers' log directories, move replicas between them, take them out and in."""
 
 
-def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
-    """One line on standard error and exit code 1 for whatever goes wrong."""
-    try:
-        return with_cluster(bootstrap, work, timeout_s=timeout_s)
-    except NoSuchBrokers as e:
-        fail(str(e))
-    except HoldfastError as e:
-        fail(f"ERROR {qualified(e, said(e))}")
-    except ValueError as e:
-        fail(str(e))
-
-
-def fail(line: str) -> NoReturn:
-    click.echo(line, err=True)
-    sys.exit(1)
+log_dirs.add_command(describe)
+log_dirs.add_command(inspect)
 
 
 def broker_option(command: Callable[..., None]) -> Callable[..., None]:
     """``--broker N``."""
-    return click.option("--broker", type=int, required=True, metavar="ID", help="The broker whose directory it is.")(
-        command
-    )
+    return click.option(
+        "--broker",
+        type=int,
+        required=True,
+        metavar="ID",
+        shell_complete=complete_brokers,
+        help="The broker whose directory it is.",
+    )(command)
 
 
 async def known(client: AdminClient, broker: BrokerId) -> None:
     """NoSuchBrokers for a broker that the cluster has not."""
     existing = sorted((await client.metadata(())).brokers)
     if broker not in existing:
-        raise NoSuchBrokers(f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}")
-
-
-# -- describe ------------------------------------------------------------------------------------------------------
-
-
-@log_dirs.command()
-@bootstrap_option
-@click.option("--broker-list", metavar="ID,...", help="Only these brokers.")
-@click.option("--topic-list", metavar="TOPIC,...", help="Only replicas of these topics.")
-@click.option("--json", "as_json", is_flag=True, help="kafka-log-dirs.sh's lines and JSON.")
-@click.option("--replicas", is_flag=True, help="Every replica, one a line: broker, directory, replica, bytes.")
-def describe(bootstrap: str, broker_list: str | None, topic_list: str | None, as_json: bool, replicas: bool) -> None:
-    """Show log directories: state and reason, since when, bytes, replicas, moves."""
-    if as_json and replicas:
-        raise UsageError("--json has every replica already: expected it without --replicas")
-    topics = None if topic_list is None else [t.strip() for t in topic_list.split(",") if t.strip()]
-
-    async def work(client: AdminClient) -> None:
-        view = await client.metadata(topics)
-        brokers = chosen_brokers(broker_list, view.brokers)
-        if as_json:
-            await kafka_lines(client, brokers, topics)
-            return
-        views = {broker: await describe_disks(client, broker) for broker in brokers}
-        if replicas:
-            for line in replica_lines(views, topics):
-                click.echo(line)
-            return
-        show(views, topics)
-
-    run(bootstrap, work)
-
-
-async def kafka_lines(client: AdminClient, brokers: list[BrokerId], topics: list[str] | None) -> None:
-    names = ",".join(map(str, brokers))
-    click.echo("Querying brokers for log directories information")
-    found = await client.describe_log_dirs(brokers)
-    click.echo(f"Received log directory information from brokers {names}")
-    if topics is not None:
-        found = {
-            broker: tuple(
-                type(d)(
-                    path=d.path, error=d.error, total_bytes=d.total_bytes, usable_bytes=d.usable_bytes,
-                    replicas=tuple(r for r in d.replicas if r.tp.topic in topics),
-                )
-                for d in dirs
-            )
-            for broker, dirs in found.items()
-        }  # fmt: skip
-    click.echo(kafka_json(found))
-
-
-def show(views: Mapping[BrokerId, DisksView], topics: list[str] | None = None) -> None:
-    """The table, and below it why directories are as they are."""
-    from rich.console import Console
-
-    if topics is not None:
-        views = {broker: only(view, topics) for broker, view in views.items()}
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    console.print(disk_table(views))
-    for line in reason_lines(views):
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def only(view: DisksView, topics: list[str]) -> DisksView:
-    from dataclasses import replace
-
-    return DisksView(
-        disks=tuple(replace(d, replicas=tuple(r for r in d.replicas if r.tp.topic in topics)) for d in view.disks),
-        moves=tuple(m for m in view.moves if m.tp.topic in topics),
-    )
+        raise NoSuchBrokers(
+            f"there is no broker {broker}: expected one of {', '.join(map(str, existing))}",
+            f"ERROR: broker {broker} does not exist. Current existent brokers: {existing}",
+        )
 
 
 # -- changes -------------------------------------------------------------------------------------------------------
@@ -178,7 +98,8 @@ async def refuse_last_copies(client: AdminClient, broker: BrokerId, disk: DiskVi
     view = await client.metadata(topics) if topics else None
     last = [] if view is None else last_copies(broker, disk, view)
     if last:
-        fail(f"ERROR: {disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it")
+        line = f"{disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it"
+        raise Refused(line, f"ERROR: {line}")
 
 
 @log_dirs.command()
@@ -246,7 +167,8 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
 
     enough = run(bootstrap, work)
     if not enough and not force:
-        fail(f"ERROR: too little room for the replicas of {path}: free some, add a directory, or use --force")
+        line = f"too little room for the replicas of {path}: free some, add a directory, or use --force"
+        raise Refused(line, f"ERROR: {line}")
     if not check:
         change(bootstrap, broker, DirAction.REMOVE, path, f"is removed ({KEPT})", force=force)
 
@@ -307,10 +229,11 @@ def move(
     """Move replicas of one broker to another of its log directories, while they are in use."""
     if not replicas and source is None:
         raise UsageError("nothing to move: expected TOPIC-PARTITION, or --from PATH")
+    named_replicas = list(map(replica_of, replicas))
 
-    async def work(client: AdminClient) -> list[TopicPartition]:
+    async def work(client: AdminClient) -> list[Refused]:
         await known(client, broker)
-        wanted = dict.fromkeys(map(parse_replica, replicas))
+        wanted = dict.fromkeys(named_replicas)
         dirs = (await client.describe_log_dirs([broker]))[broker]
         if source is not None:
             wanted |= dict.fromkeys(replicas_in(broker, dirs, source))
@@ -320,19 +243,20 @@ def move(
         await refuse_unknown(client, wanted)
         outcomes = await alter_replica_log_dirs(client, broker, dict.fromkeys(wanted, path)) if wanted else {}
         refused = {tp: error for tp, error in outcomes.items() if error is not None}
-        for tp, error in refused.items():
-            click.echo(f"ERROR {tp} on broker {broker}: {qualified(error, said(error))}", err=True)
+        failures = [
+            Refused(f"{tp} on broker {broker}: {text_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}")
+            for tp, e in refused.items()
+        ]
         begun = [tp for tp in outcomes if tp not in refused]
         for tp in begun:
             click.echo(f"Successfully started moving log directory to {path} for replica {tp} with broker {broker}")
         if not wanted:
             click.echo(f"{source} on broker {broker} holds nothing to move")
-        failed = list(refused)
         if begun and not no_wait:
             from holdfast.cli.log_dir_moves import watch_moves
 
-            failed += await watch_moves(client, broker, begun, path)
-        return failed
+            failures += await watch_moves(client, broker, begun, path)
+        return failures
 
     try:
         failed = run(bootstrap, work)
@@ -343,7 +267,15 @@ def move(
         )
         raise
     if failed:
-        sys.exit(1)
+        raise Refused.several(failed)
+
+
+def replica_of(text: str) -> TopicPartition:
+    """RefusedUse: it names no replica."""
+    try:
+        return parse_replica(text)
+    except ValueError as e:
+        raise RefusedUse(str(e)) from None
 
 
 def not_a_log_dir(path: str, broker: BrokerId, dirs: Iterable[LogDirView | DiskView]) -> LogDirNotFoundError:

@@ -5,13 +5,17 @@ stands here, each command in its module.
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from holdfast import __version__
+from holdfast.cli.examples import with_examples
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.standard_output import told_of_output
 
@@ -65,6 +69,22 @@ EXTRA_OF: Final = {
 """Package that a command imports -> the extra of Holdfast that brings it."""
 
 
+@contextmanager
+def one_line_of(ctx: click.Context | str) -> Iterator[None]:
+    """Inside, what click says of wrong usage and the like is one line, as commands say everything."""
+    try:
+        yield
+    except click.ClickException as e:
+        from holdfast.cli.failing import failing
+        from holdfast.cli.kafka_errors import CHOSEN
+
+        if isinstance(ctx, click.Context) and ctx.meta.get(CHOSEN):
+            raise
+        name = ctx if isinstance(ctx, str) else ctx.invoked_subcommand or ""
+        with failing(name if name in COMMANDS else ""):
+            raise e
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name; imports one when it runs."""
 
@@ -84,15 +104,15 @@ class LazyGroup(click.Group):
             if missing not in EXTRA_OF:
                 raise
             raise click.ClickException(
-                f"holdfast {cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
+                f"{cmd_name} needs the package {missing}: pip install 'holdfast[{EXTRA_OF[missing]}]'"
             ) from e
         assert isinstance(command, click.Command)
-        return command
+        return with_examples(command, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and not ctx.resilient_parsing and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = get_close_matches(args[0], COMMANDS, n=1)
             hint = f" Did you mean '{near[0]}'?" if near else ""
             raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
@@ -101,15 +121,22 @@ class LazyGroup(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        with told_of_output("holdfast"):  # --help is printed here
+        with told_of_output("holdfast"), one_line_of(""):  # --help is printed here
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with told_of_output(" ".join(("holdfast", *sys.argv[1:2]))):
             try:
-                return super().invoke(ctx)
+                with one_line_of(ctx):
+                    return super().invoke(ctx)
             except KeyboardInterrupt:
                 ctx.exit(INTERRUPTED)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without an import of every command."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -117,7 +144,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="holdfast")
+@click.version_option(__version__, "-V", "--version", prog_name="holdfast")
 def main() -> None:
     """A replicated log for Kafka clients that survives its disks."""
 

@@ -4,12 +4,15 @@ Owns the options and the lines. What is found and done is coordination/inspect.p
 diff and migrate are metadata_moves.py.
 """
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.connecting import json_option
+from holdfast.cli.failing import Failed, OneLineGroup, one_line
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
@@ -25,7 +28,7 @@ MAX_SHOWN = 50
 """Partitions that a plan lists; the rest is counted."""
 
 
-@click.group()
+@click.group(cls=OneLineGroup)
 def metadata() -> None:
     """The cluster's metadata: its copies, what is in it, and its move to another store."""
 
@@ -50,16 +53,41 @@ def _refuse_moved(report: Report, option: str) -> None:
 
 @metadata.command()
 @place_options
-def check(data_dir: str | None, configs: tuple[str, ...]) -> None:
+@json_option()
+def check(data_dir: str | None, configs: tuple[str, ...], as_json: bool) -> None:
     """Say what each copy holds, and which are good. Works beside a running cluster.
 
     Exit code 0: all copies are good. 1: one is not, and the cluster goes on. 2: none is.
     """
     report = _look(place_of(data_dir, configs))
-    for line in _report_lines(report):
+    for line in [_report_document(report)] if as_json else _report_lines(report):
         click.echo(line)
     sys.stdout.flush()
     os._exit(0 if len(report.good) == len(report.copies) else 1 if report.good else 2)  # a thread may hang on a disk
+
+
+def _report_document(report: Report) -> str:
+    newest = report.newest
+    copies = [
+        {
+            "path": copy.path,
+            "good": copy.problem is None,
+            "problem": copy.problem,
+            "copy_id": None if copy.seen is None else copy.seen.copy_id,
+            "cluster_id": None if copy.seen is None else copy.seen.cluster_id,
+            "end_offset": None if copy.contents is None else copy.contents.end_offset,
+            "epoch": None if copy.contents is None else copy.contents.last_epoch,
+            "size_bytes": None if copy.contents is None else copy.size,
+        }
+        for copy in report.copies
+    ]
+    said = None if newest is None else {
+        "epoch": newest.epoch,
+        "change": newest.number,
+        "good": sorted(newest.copies.values()),
+        "moved_to": None if newest.moved is None else newest.moved.to,
+    }  # fmt: skip
+    return json.dumps({"version": 1, "copies": copies, "notes": said, "witnesses": report.witnesses}, default=str)
 
 
 def _report_lines(report: Report) -> list[str]:
@@ -154,7 +182,7 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
         for lock in locks:
             lock.close()
     for path, why in made.failed.items():
-        click.echo(f"{path}: not written: {why}")
+        click.echo(one_line("metadata", f"{path}: not written: {why}"), err=True)
     click.echo(
         f"Written to {', '.join(made.copies)}. Start the cluster, look at the configurations of its topics, then"
     )
@@ -197,7 +225,7 @@ def _numbers(of: Sequence[int]) -> str:
 @place_options
 def confirm(data_dir: str | None, configs: tuple[str, ...]) -> None:
     """Say that the configurations are right after `recover`: retention deletes again. Works on a running cluster."""
-    confirmed, failed = 0, 0
+    confirmed, failed = 0, []
     for path in place_of(data_dir, configs).all_log_dirs:
         try:
             os.unlink(os.path.join(path, topic_configs.RECOVERED))
@@ -205,8 +233,7 @@ def confirm(data_dir: str | None, configs: tuple[str, ...]) -> None:
         except FileNotFoundError:
             continue
         except OSError as e:
-            failed += 1
-            click.echo(f"{path}: {e.strerror}", err=True)
+            failed.append(f"{path}: {e.strerror}")
     click.echo(f"Confirmed in {confirmed} log directories.")
     if failed:
-        sys.exit(1)
+        raise Failed(*failed)

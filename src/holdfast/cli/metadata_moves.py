@@ -7,6 +7,7 @@ a tree metadata/znode_layouts.py.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from uuid import uuid4
 import click
 
 from holdfast.cli import layout
+from holdfast.cli.connecting import json_option
 from holdfast.cli.metadata_place import Place, place_of, place_options
 from holdfast.coordination import migration
 from holdfast.coordination.migration import DifferentError, Side, Step, Way
@@ -124,7 +126,10 @@ def dump(data_dir: str | None, configs: tuple[str, ...], store: str | None, conn
 @_CONNECT
 @click.option("--layout", type=click.Choice([znode_layouts.KAFKA, znode_layouts.DESIGN]), default=znode_layouts.KAFKA,
               show_default=True, help="Kafka 3.9's nodes, or those of Kafka's replication design.")  # fmt: skip
-def tree(data_dir: str | None, configs: tuple[str, ...], store: str | None, connect: str | None, layout: str) -> None:
+@json_option("One JSON object: data by path.")
+def tree(
+    data_dir: str | None, configs: tuple[str, ...], store: str | None, connect: str | None, layout: str, as_json: bool
+) -> None:
     """Print the metadata as a tree of znodes: a path and its data a line. Works beside a running cluster.
 
     The embedded store has no znodes: then it is what `holdfast metadata migrate --to zookeeper` would write.
@@ -134,6 +139,9 @@ def tree(data_dir: str | None, configs: tuple[str, ...], store: str | None, conn
         found = shown(_image(place_of(data_dir, configs), store, connect))
     except (OSError, HoldfastError) as e:
         raise click.ClickException(str(e)) from e
+    if as_json:
+        click.echo(json.dumps(dict(found), ensure_ascii=False))
+        return
     for path, data in found.items():
         click.echo(f"{path} {data}" if data else path)
 

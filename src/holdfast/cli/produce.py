@@ -9,8 +9,10 @@ import sys
 
 import click
 
-from holdfast.cli.connecting import OneLineCommand, bootstrap_option, understood
+from holdfast.cli.completing import complete_topics
+from holdfast.cli.connecting import cluster_option, understood
 from holdfast.cli.escapes import unescape
+from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.producing import Asked, Production
 from holdfast.cli.record_json import LATEST_TIMESTAMP
 from holdfast.cli.record_lines import HeaderForm, InputError, LineForm, ReadLine, header_of, json_record, text_of
@@ -36,9 +38,9 @@ are passed over, and so is partition without --keep-partitions.
 
 
 @click.command(cls=OneLineCommand, epilog=EPILOG)
-@bootstrap_option
-@click.argument("name", required=False)
-@click.option("--topic", help="Where the records go; or give it as NAME.")
+@cluster_option
+@click.argument("name", required=False, shell_complete=complete_topics)
+@click.option("--topic", shell_complete=complete_topics, help="Where the records go; or give it as NAME.")
 @click.option("--key-separator", help=r"A line is KEY, this, VALUE (\t is a tab). Without it there are no keys.")
 @click.option("--partition", type=click.IntRange(0), help="All to this one; by key, or in turn, without it.")
 @click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)

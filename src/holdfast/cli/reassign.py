@@ -1,7 +1,7 @@
 """``holdfast reassign``: replicas move between brokers, and to the log directories that the plan names.
 
-kafka-reassign-partitions.sh with an action as a subcommand: its plans, its lines, its exit codes; it asks any Kafka
-cluster. What it means is reassign_lines.py's; what is done about it the controller's.
+kafka-reassign-partitions.sh with an action as a subcommand: its plans and its lines; it asks any Kafka cluster. What it
+means is reassign_lines.py's; what is done about it the controller's.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.kafka_words import said
-from holdfast.cli.log_dirs import fail, run
-from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now
+from holdfast.cli.completing import complete_broker_lists
+from holdfast.cli.connecting import bootstrap_option, json_option
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
+from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
 from holdfast.cli.reassign_lines import (
     Plan,
     PlanError,
+    list_document,
     list_lines,
     move_lines,
     parse_brokers,
@@ -39,7 +40,7 @@ from holdfast.controller.placement import Place, place
 from holdfast.model.types import BrokerId, TopicPartition
 
 
-@click.group()
+@click.group(cls=KafkaErrorsGroup)
 def reassign() -> None:
     """Move replicas between brokers, as kafka-reassign-partitions.sh does."""
 
@@ -58,17 +59,17 @@ def plan_option(command: Any) -> Any:
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()
-    except OSError:
-        fail(f"Error: Unable to read file {path}")
+    except OSError as e:
+        raise Refused(f"{path}: {e.strerror}", f"Error: Unable to read file {path}") from e
     except UnicodeDecodeError as e:
-        fail(f"Error: {path} is no text: {e}")
+        raise RefusedUse(f"{path} is no text: {e}", f"Error: {path} is no text: {e}") from e
 
 
 def _read_plan(_: Any, __: Any, path: str) -> Plan:
     try:
         return parse_plan(_read(path))
     except PlanError as e:
-        fail(f"Error: {path}: {e}")
+        raise RefusedUse(f"{path}: {e}", f"Error: {path}: {e}") from e
 
 
 # -- generate --------------------------------------------------------------------------------------------------
@@ -77,21 +78,25 @@ def _read_plan(_: Any, __: Any, path: str) -> Plan:
 @reassign.command()
 @bootstrap_option
 @click.option("--topics-to-move-json-file", "topics", required=True, metavar="FILE", help="Which topics.")
-@click.option("--broker-list", required=True, metavar="ID,...", help="The brokers that shall have them.")
+@click.option(
+    "--broker-list",
+    required=True,
+    metavar="ID,...",
+    shell_complete=complete_broker_lists,
+    help="The brokers that shall have them.",
+)
 def generate(bootstrap: str, topics: str, broker_list: str) -> None:
     """Print where topics are now, and a plan for other brokers."""
-    try:
-        names, brokers = parse_topics(_read(topics)), parse_brokers(broker_list)
-    except PlanError as e:
-        fail(f"Error: {e}")
+    with refusals(f"{topics}: "):
+        names = parse_topics(_read(topics))
+    with refusals("--broker-list: "):
+        brokers = parse_brokers(broker_list)
 
     async def work(client: AdminClient) -> None:
         view = await known_topics(client, names)
         everyone = (await client.metadata(())).brokers
-        try:
+        with refusals():
             refuse_unknown_brokers(brokers, everyone)
-        except PlanError as e:
-            fail(f"Error: {e}")
         there = [Place(id=broker, rack=everyone[broker].rack) for broker in brokers]
         now = {TopicPartition(name, p.partition): p.replicas for name in names for p in view.topics[name].partitions}
         wanted: dict[TopicPartition, tuple[BrokerId, ...]] = {}
@@ -184,9 +189,7 @@ def cancel(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
     async def work(client: AdminClient) -> None:
         running = await list_reassignments(client, plan.replicas)
         outcomes = await alter_reassignments(client, dict.fromkeys(running)) if running else {}
-        refused = [f"{tp}: {said(error)}" for tp, error in sorted(outcomes.items()) if error is not None]
-        if refused:
-            fail("Error cancelling partition reassignment(s):\n" + "\n".join(refused))
+        refuse_failed(outcomes, "Error cancelling partition reassignment(s):")
         if running:
             names = ",".join(sorted(map(str, running)))
             click.echo(f"Successfully cancelled partition reassignment{'s' * (len(running) > 1)} for: {names}")
@@ -215,11 +218,13 @@ async def _cancel_moves(client: AdminClient, plan: Plan) -> None:
 
 @reassign.command(name="list")
 @bootstrap_option
-def list_(bootstrap: str) -> None:
+@json_option()
+def list_(bootstrap: str, as_json: bool) -> None:
     """Print every reassignment that is under way."""
 
     async def work(client: AdminClient) -> None:
-        click.echo("\n".join(list_lines(await list_reassignments(client))))
+        found = await list_reassignments(client)
+        click.echo(list_document(found) if as_json else "\n".join(list_lines(found)))
 
     run(bootstrap, work)
 

@@ -1,15 +1,17 @@
 """How a plan is begun: by ``holdfast reassign execute`` and ``holdfast reassign rebalance``."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import click
 
+from holdfast.cli.failing import text_of
+from holdfast.cli.kafka_errors import Refused, RefusedUse
 from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.log_dirs import fail
-from holdfast.cli.reassign_lines import Plan, Replica, places, plan_json, shrinking_line, started, throttled
+from holdfast.cli.reassign_lines import Plan, PlanError, Replica, places, plan_json, shrinking_line, started, throttled
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs
 from holdfast.client.reassignments import alter_reassignments, list_reassignments, throttle_moves, throttle_replication
@@ -17,6 +19,7 @@ from holdfast.client.views import ClusterView
 from holdfast.model.errors import HoldfastError, ReplicaNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition
 
+MAX_NAMED = 5
 ASK_AGAIN_S = 0.1
 """Pause before a broker is asked again for a replica that it has not made yet."""
 WARNING = (
@@ -29,6 +32,23 @@ EXISTING = (
 )
 
 
+@contextlib.contextmanager
+def refusals(where: str = "") -> Iterator[None]:
+    """Inside, what cannot be planned ends the command; ``where`` it stands is not in Kafka's words."""
+    try:
+        yield
+    except PlanError as e:
+        raise RefusedUse(f"{where}{e}", f"Error: {e}") from e
+
+
+def refuse_failed(outcomes: Mapping[TopicPartition, HoldfastError | None], kafkas: str) -> None:
+    """Refused where one of them failed; ``kafkas``: what Kafka's tool says before them."""
+    failed = {tp: error for tp, error in sorted(outcomes.items()) if error is not None}
+    if failed:
+        lines = [Refused(f"{tp}: {text_of(error)}", f"{tp}: {said(error)}") for tp, error in failed.items()]
+        raise Refused.several(lines, "\n".join((kafkas, *(line.kafkas for line in lines))))
+
+
 class Limits(NamedTuple):
     """Bytes a second; None: no limit. ``replication``: what each broker sends to new replicas and takes for them;
     ``moves``: what is copied between its log directories."""
@@ -37,13 +57,21 @@ class Limits(NamedTuple):
     moves: int | None = None
 
 
+def _qualified(message: str) -> str:
+    return f"ERROR {qualified(UnknownTopicOrPartitionError(message))}"
+
+
 async def known_topics(client: AdminClient, names: Iterable[str]) -> ClusterView:
     """These topics; the error of one that is not there or cannot be seen."""
     view = await client.metadata(sorted(set(names)))
     for name, topic in view.topics.items():
         if topic.error is not None:
             missing = isinstance(topic.error, UnknownTopicOrPartitionError)
-            raise UnknownTopicOrPartitionError(f"Topic {name} not found.") if missing else topic.error
+            raise (
+                Refused(f"there is no topic '{name}'", _qualified(f"Topic {name} not found."))
+                if missing
+                else topic.error
+            )
     return view
 
 
@@ -51,9 +79,16 @@ def _check(plan: Plan, view: ClusterView) -> None:
     for tp, brokers in plan.replicas.items():
         for broker in brokers:
             if broker not in view.brokers:
-                fail(f"Error: Unknown broker id {broker}")
-        if view.topics[tp.topic].partition(tp.partition) is None:
-            raise UnknownTopicOrPartitionError(f"Topic {tp.topic} has no partition {tp.partition}")
+                raise Refused(
+                    f"{tp}: there is no broker {broker}: expected some of {', '.join(map(str, sorted(view.brokers)))}",
+                    f"Error: Unknown broker id {broker}",
+                )
+        there = view.topics[tp.topic]
+        if there.partition(tp.partition) is None:
+            raise Refused(
+                f"{tp}: {tp.topic} has partitions 0 to {len(there.partitions) - 1}",
+                _qualified(f"Topic {tp.topic} has no partition {tp.partition}"),
+            )
 
 
 async def _check_dirs(client: AdminClient, plan: Plan) -> None:
@@ -62,7 +97,15 @@ async def _check_dirs(client: AdminClient, plan: Plan) -> None:
     for replica, path in sorted(plan.moves.items()):
         there = [d.path for d in dirs[replica.broker]]
         if path not in there:
-            fail(f"Error: {path} is no log directory of broker {replica.broker}: expected one of {', '.join(there)}")
+            line = f"{path} is no log directory of broker {replica.broker}: expected one of {', '.join(there)}"
+            raise Refused(line, f"Error: {line}")
+
+
+def under_way(running: Iterable[TopicPartition]) -> str:
+    """``3 reassignments are under way (t-0, t-1, ...)``. Pure."""
+    names = sorted(map(str, running))
+    more = ", ..." if len(names) > MAX_NAMED else ""
+    return f"{len(names)} reassignments are under way ({', '.join(names[:MAX_NAMED])}{more})"
 
 
 async def places_now(client: AdminClient, replicas: Mapping[TopicPartition, Iterable[BrokerId]]) -> dict[Replica, str]:
@@ -80,7 +123,7 @@ async def begin(client: AdminClient, plan: Plan, *, additional: bool, limits: Li
     await _check_dirs(client, plan)
     running = await list_reassignments(client)
     if not additional and running:
-        fail(EXISTING)
+        raise Refused(f"{under_way(running)}: expected none, or --additional", EXISTING)
     now = {tp: view.topics[tp.topic].partitions[tp.partition].replicas for tp in plan.replicas}
     click.echo(f"Current partition replica assignment\n\n{plan_json(now, await places_now(client, now))}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
@@ -98,9 +141,7 @@ async def begin(client: AdminClient, plan: Plan, *, additional: bool, limits: Li
     if plan.moves:  # a broker remembers the wish for a replica that it has not got yet
         await begin_moves(client, plan.moves)
     outcomes = await alter_reassignments(client, plan.replicas)
-    refused = [f"{tp}: {said(error)}" for tp, error in sorted(outcomes.items()) if error is not None]
-    if refused:
-        fail("Error reassigning partition(s):\n" + "\n".join(refused))
+    refuse_failed(outcomes, "Error reassigning partition(s):")
     click.echo(started(plan.replicas))
     await _moves(client, plan.moves, timeout_s)
 
@@ -127,8 +168,15 @@ async def _moves(client: AdminClient, moves: Mapping[Replica, str], limit_s: flo
                     f"{replica.broker}"
                 )
             elif not isinstance(error, ReplicaNotAvailableError):
-                fail(f"Error: Failed to alter dir for {replica}: {qualified(error, said(error))}")
+                raise Refused(
+                    f"{replica.tp} on broker {replica.broker} cannot be in {left[replica]}: {text_of(error)}",
+                    f"Error: Failed to alter dir for {replica}: {qualified(error, said(error))}",
+                )
         if left and time.monotonic() > deadline:
-            fail(f"Error: Timed out waiting for replicas to be made: {', '.join(map(str, sorted(left)))}")
+            late = ", ".join(map(str, sorted(left)))
+            raise Refused(
+                f"not made within {limit_s:g} s, so not yet in its directory: {late}; --timeout MS waits longer",
+                f"Error: Timed out waiting for replicas to be made: {late}",
+            )
         if left:
             await asyncio.sleep(ASK_AGAIN_S)

@@ -243,6 +243,21 @@ def move_lines(
     return lines, over
 
 
+def list_document(running: Mapping[TopicPartition, ReassignmentView]) -> str:
+    """The same as JSON."""
+    found = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "replicas": list(each.replicas),
+            "adding": list(each.adding),
+            "removing": list(each.removing),
+        }
+        for tp, each in sorted(running.items())
+    ]
+    return json.dumps({"version": 1, "reassignments": found})
+
+
 def list_lines(running: Mapping[TopicPartition, ReassignmentView]) -> list[str]:
     """All that is under way."""
     if not running:

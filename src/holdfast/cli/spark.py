@@ -9,15 +9,19 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.failing import OneLineGroup
 
-@click.group()
+
+@click.group(cls=OneLineGroup)
 def spark() -> None:
     """What has to do with Spark itself."""
 
 
 @spark.command()
 @click.option("--master", metavar="URL", help="Spark's master, such as spark://HOST:7077: its executors are examined.")
-@click.option("--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers: all of the cluster are tried.")
+@click.option(
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers: all of the cluster are tried."
+)
 @click.option(
     "--path",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),

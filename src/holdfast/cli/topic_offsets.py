@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, confirmed, with_cluster
 from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
 from holdfast.cli.offset_lines import (
@@ -46,8 +47,14 @@ FORMS = "--before-offset, --before-time, --to-latest, --offset-json-file"
 
 @click.command(cls=OneLineCommand)
 @bootstrap_option
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--topic", "pattern", metavar="EXPRESSION", help="Topics whose names match, in place of names.")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
+@click.option(
+    "--topic",
+    "pattern",
+    metavar="EXPRESSION",
+    shell_complete=complete_topics,
+    help="Topics whose names match, in place of names.",
+)
 @click.option("--topic-partitions", metavar="PATTERN,...", help="orders:0-3,logs.*:7, in place of names.")
 @click.option("--partitions", metavar="N,...", help="Only partitions of these numbers.")
 @click.option("--time", "time_text", metavar="TIME", help=f"Which offset: {SPEC_FORM}.  [default: latest]")
@@ -122,7 +129,7 @@ def _exactly(view: ClusterView, name: str) -> list[Pattern]:
 
 @click.command(cls=OneLineCommand)
 @bootstrap_option
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_topics)
 @click.option("--partition", "numbers", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--before-offset", type=click.IntRange(0), metavar="OFFSET", help="Delete records before this offset.")
 @click.option(

@@ -1,25 +1,25 @@
-"""``holdfast topics``: what kafka-topics.sh does, with its words and exit codes.
+"""``holdfast topics``: what kafka-topics.sh does, with its lines.
 
-Errors go to standard output with the tool's prefix, as scripts expect, and to standard error with their class.
+With --kafka-errors, errors go to standard output with the tool's prefix, and to standard error with their class.
 """
 
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NoReturn
 
 import click
 
+from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
-from holdfast.cli.failing import Failed, failing
-from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.topic_lines import Filter, describe_lines
+from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
+from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, in_kafkas_words
+from holdfast.cli.kafka_words import PACKAGE, qualified, said
+from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import NewTopic, TopicView
 from holdfast.model.errors import (
-    ConfigError,
     HoldfastError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -30,21 +30,36 @@ MAX_REPLICATION_FACTOR = 32767
 MAX_PARTITIONS = 2**31 - 1
 
 
-class CommandError(Exception):
+class CommandError(Refused):
     """Refused before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
 
-    def __init__(self, message: str, kind: str = "java.lang.IllegalArgumentException") -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, kafkas: str | None = None, kind: str = "java.lang.IllegalArgumentException"
+    ) -> None:
+        super().__init__(message, kafkas)
         self.kind = kind
 
+    def tell_in_kafkas_words(self) -> None:
+        """On both streams."""
+        tell(self.kafkas, f"{self.kind}: {self.kafkas}")
 
-@click.group()
+
+class OptionError(CommandError, Misused):
+    """The same, for what cannot be meant."""
+
+
+@click.group(cls=KafkaErrorsGroup)
 def topics() -> None:
     """Create, list, describe, alter, delete topics; show offsets, trim."""
 
 
 topics.add_command(offsets)
 topics.add_command(trim)
+
+
+def missing_topic(ctx: click.Context | None = None) -> UsageError:
+    kafkas = 'Missing required argument "[topic]"'
+    return UsageError(kafkas if in_kafkas_words() else "expected the NAME of a topic", ctx)
 
 
 def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -57,11 +72,15 @@ def topic_option(required: bool, help_text: str) -> Callable[[Callable[..., None
                 raise UsageError(f"--topic {value} and {name}: expected one of them", ctx)
             value = value or name
             if required and value is None:
-                raise UsageError('Missing required argument "[topic]"', ctx)
+                raise missing_topic(ctx)
             return value
 
-        command = click.option("--topic", "topic", callback=check, help=help_text)(command)
-        return click.argument("name", required=False, expose_value=True, is_eager=True)(command)
+        command = click.option("--topic", "topic", callback=check, shell_complete=complete_topics, help=help_text)(
+            command
+        )
+        return click.argument("name", required=False, expose_value=True, is_eager=True, shell_complete=complete_topics)(
+            command
+        )
 
     return decorate
 
@@ -87,32 +106,31 @@ def create(
     if_not_exists: bool,
     name: str | None = None,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    Which keys --config takes, and what they have without it, is in docs/configuration.md; `holdfast configs describe
+    --topic NAME --all` shows those of a topic.
+    """
+    check_counts(partitions, replication_factor)
+    if replica_assignment is not None and (partitions is not None or replication_factor is not None):
+        raise UsageError(
+            "--replica-assignment says how many partitions and replicas there are: expected it without"
+            " --partitions and --replication-factor"
+        )
+    new = NewTopic(
+        name=topic,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        assignments=None if replica_assignment is None else parse_assignment(replica_assignment),
+        configs=parse_configs(configs),
+    )
 
     async def work(client: AdminClient) -> None:
-        if partitions is not None and partitions < 1:
-            raise CommandError("The partitions must be greater than 0")
-        if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
-            raise CommandError(f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive")
-        if partitions is not None and partitions > MAX_PARTITIONS:
-            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
-        if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-            raise UsageError(
-                "--replica-assignment says how many partitions and replicas there are: expected it without"
-                " --partitions and --replication-factor"
-            )
         if "." in topic or "_" in topic:
             click.echo(
                 "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could"
                 " collide. To avoid issues it is best to use either, but not both."
             )
-        new = NewTopic(
-            name=topic,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            assignments=None if replica_assignment is None else parse_assignment(replica_assignment),
-            configs=parse_configs(configs),
-        )
         try:
             await client.create_topic(new)
         except TopicAlreadyExistsError:
@@ -122,6 +140,18 @@ def create(
         click.echo(f"Created topic {topic}.")
 
     run(bootstrap, work)
+
+
+def check_counts(partitions: int | None, replication_factor: int | None) -> None:
+    """OptionError for numbers that nothing can have."""
+    if partitions is not None and not 0 < partitions <= MAX_PARTITIONS:
+        kafkas = "The partitions must be greater than 0" if partitions < 1 else None
+        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}", kafkas)
+    if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
+        raise OptionError(
+            f"--replication-factor {replication_factor}: expected 1 to {MAX_REPLICATION_FACTOR}",
+            f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive",
+        )
 
 
 @topics.command(name="list")
@@ -146,6 +176,7 @@ def list_topics(
 @topics.command()
 @bootstrap_option
 @topic_option(False, "Only topics whose names match this expression.")
+@click.option("--topic-id", metavar="ID", help="Only the topic with this id, in place of a name.")
 @click.option("--exclude-internal", is_flag=True, help="Without topics like __consumer_offsets.")
 @click.option("--if-exists", is_flag=True, help="A missing topic is no error.")
 @click.option("--under-replicated-partitions", "under_replicated", is_flag=True, help="ISR is not complete.")
@@ -157,6 +188,7 @@ def list_topics(
 def describe(
     bootstrap: str,
     topic: str | None,
+    topic_id: str | None,
     exclude_internal: bool,
     if_exists: bool,
     under_replicated: bool,
@@ -168,6 +200,8 @@ def describe(
     name: str | None = None,
 ) -> None:
     """Describe topics and their partitions: leader, replicas, in-sync and offline ones."""
+    if topic is not None and topic_id is not None:
+        raise UsageError(f"--topic-id {topic_id} and {topic}: expected one of them")
     chosen = Filter(
         under_replicated=under_replicated,
         unavailable=unavailable,
@@ -180,6 +214,8 @@ def describe(
         view = await client.metadata()
         found = matching(view.topics.values(), topic, exclude_internal)
         require_found(found, topic, if_exists)
+        if topic_id is not None:
+            found = with_id(found, topic_id, if_exists)
         configs = await client.describe_topic_configs([t.name for t in found]) if found else {}
         if as_json:
             click.echo(described_topics_document(found, configs, view.brokers, chosen))
@@ -194,21 +230,29 @@ def chosen_option(command: Callable[..., None]) -> Callable[..., None]:
     """NAME..., or ``--regex`` NAME..., or ``--topic`` EXPRESSION: which topics a change is for."""
     command = click.option("--yes", "-y", is_flag=True, help="Do not ask when it is more than one topic.")(command)
     command = click.option("--regex", "-r", is_flag=True, help="Each NAME is a regular expression.")(command)
-    command = click.option("--topic", "pattern", metavar="EXPRESSION", help="A regular expression, as Kafka's tool.")(
-        command
-    )
+    command = click.option(
+        "--topic",
+        "pattern",
+        metavar="EXPRESSION",
+        shell_complete=complete_topics,
+        help="A regular expression, as Kafka's tool.",
+    )(command)
     command = click.option("--if-exists", is_flag=True, help="A missing topic is no error.")(command)
-    return click.argument("names", nargs=-1, metavar="[NAME]...")(command)
+    return click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)(command)
+
+
+def check_chosen(names: Sequence[str], pattern: str | None) -> None:
+    """UsageError where it does not say which topics."""
+    if pattern is not None and names:
+        raise UsageError(f"--topic {pattern} and {names[0]}: expected names, or --topic")
+    if pattern is None and not names:
+        raise missing_topic()
 
 
 async def chosen(
     client: AdminClient, names: Sequence[str], pattern: str | None, *, regex: bool, if_exists: bool
 ) -> list[TopicView]:
     """The topics of ``chosen_option``, in order of name. CommandError for one that is not there."""
-    if pattern is not None and names:
-        raise UsageError(f"--topic {pattern} and {names[0]}: expected names, or --topic")
-    if pattern is None and not names:
-        raise UsageError('Missing required argument "[topic]"')
     there = (await client.metadata()).topics
     found: dict[str, TopicView] = {}
     for wanted in (pattern,) if pattern is not None else names:
@@ -225,6 +269,10 @@ async def chosen(
 @bootstrap_option
 @chosen_option
 @click.option("--partitions", type=int, required=True, help="New number of partitions.")
+@click.option(
+    "--replica-assignment",
+    help="Brokers of every partition, as of create; those of partitions that are there are passed over.",
+)
 def alter(
     bootstrap: str,
     names: tuple[str, ...],
@@ -233,17 +281,28 @@ def alter(
     yes: bool,
     if_exists: bool,
     partitions: int,
+    replica_assignment: str | None,
 ) -> None:
     """Add partitions to the topics NAME."""
+    check_chosen(names, pattern)
+
+    if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
+        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+    assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
+    if assignment is not None and len(assignment) != partitions:
+        raise OptionError(
+            f"--replica-assignment {replica_assignment} has {len(assignment)} partitions: expected {partitions}, those"
+            " that are there included, as --partitions says"
+        )
 
     async def work(client: AdminClient) -> None:
-        if partitions > MAX_PARTITIONS:
-            raise CommandError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
         if len(found) > 1:
             confirmed(f"give {partitions} partitions to {len(found)} topics:", [t.name for t in found], yes=yes)
         for one in found:
-            await client.create_partitions(one.name, partitions)
+            there = len(one.partitions)
+            placed = None if assignment is None else [assignment[at] for at in range(there, partitions)]
+            await client.create_partitions(one.name, partitions, placed)
             click.echo(f"Topic {one.name} has {partitions} partitions.")
 
     run(bootstrap, work)
@@ -256,6 +315,7 @@ def delete(
     bootstrap: str, names: tuple[str, ...], pattern: str | None, regex: bool, yes: bool, if_exists: bool
 ) -> None:
     """Delete the topics NAME with all their records."""
+    check_chosen(names, pattern)
 
     async def work(client: AdminClient) -> None:
         found = await chosen(client, names, pattern, regex=regex, if_exists=if_exists)
@@ -265,34 +325,39 @@ def delete(
         for name, error in outcomes.items():
             if error is None:
                 click.echo(f"Deleted topic {name}.")
-        for error in outcomes.values():
-            if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError)):
-                raise error
+        failed = {
+            name: error
+            for name, error in outcomes.items()
+            if error is not None and not (if_exists and isinstance(error, UnknownTopicOrPartitionError))
+        }
+        if failed and in_kafkas_words():
+            raise next(iter(failed.values()))
+        if failed:
+            raise Failed(*(f"topic '{name}' was not deleted: {text_of(error)}" for name, error in failed.items()))
 
     run(bootstrap, work)
 
 
 def run(bootstrap: str, work: Callable[[AdminClient], Awaitable[None]], *, plainly: bool = False) -> None:
-    """Errors as kafka-topics.sh prints them, and its exit code; or plainly, none of them on standard output."""
+    """In Kafka's words as kafka-topics.sh prints them, and its exit code; ``plainly``: none on standard output."""
+    if not in_kafkas_words():
+        asked(bootstrap, work)
+        return
     if plainly:
         with failing("topics"):
-            try:
-                with_cluster(bootstrap, work)
-            except CommandError as e:
-                raise Failed(str(e)) from None
+            with_cluster(bootstrap, work)
         return
     try:
         with_cluster(bootstrap, work)
-    except CommandError as e:
-        fail(str(e), f"{e.kind}: {e}")
     except HoldfastError as e:
-        fail(said(e), qualified(e, said(e)))
+        tell(said(e), qualified(e, said(e)))
+        sys.exit(FAILED)
 
 
-def fail(message: str, detail: str) -> NoReturn:
+def tell(message: str, detail: str) -> None:
+    """An error, as kafka-topics.sh does."""
     click.echo(f"Error while executing topic command : {message}")
     click.echo(f"ERROR {detail}", err=True)
-    sys.exit(1)
 
 
 def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal: bool) -> list[TopicView]:
@@ -302,7 +367,7 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
         try:
             expression = re.compile(pattern.replace(",", "|"))
         except re.error as e:
-            raise CommandError(f"{pattern!r} is not a regular expression: {e}") from e
+            raise OptionError(f"{pattern!r} is not a regular expression: {e}") from e
     return sorted(
         (
             t
@@ -315,7 +380,15 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
 
 def require_found(found: list[TopicView], pattern: str | None, if_exists: bool) -> None:
     if not found and pattern is not None and not if_exists:
-        raise CommandError(f"Topic '{pattern}' does not exist as expected")
+        raise CommandError(f"there is no topic '{pattern}'", f"Topic '{pattern}' does not exist as expected")
+
+
+def with_id(topics: Iterable[TopicView], topic_id: str, if_exists: bool) -> list[TopicView]:
+    """The one of this id, in Kafka's form. CommandError."""
+    found = [t for t in topics if t.topic_id is not None and base64_id(t.topic_id) == topic_id]
+    if not found and not if_exists:
+        raise CommandError(f"there is no topic of id '{topic_id}'", f"TopicId '{topic_id}' does not exist as expected")
+    return found
 
 
 def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
@@ -323,27 +396,33 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise ConfigError(f"Invalid topic config: {pair!r}, expected KEY=VALUE")
+            kafkas = f"Invalid topic config: {pair!r}, expected KEY=VALUE"
+            raise OptionError(
+                f"--config {pair!r}: expected KEY=VALUE", kafkas, f"{PACKAGE}.InvalidConfigurationException"
+            )
         configs[key.strip()] = value.strip()
     return configs
 
 
 def parse_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
-    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}."""
+    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}. OptionError."""
     found: dict[int, tuple[BrokerId, ...]] = {}
     for index, part in enumerate(text.split(",")):
+        where = f"--replica-assignment {text}: partition {index}"
         try:
             brokers = tuple(int(broker) for broker in part.split(":"))
         except ValueError:
-            raise CommandError(f"{part!r} in --replica-assignment: expected broker ids like 1:2") from None
-        repeated = sorted({b for b in brokers if brokers.count(b) > 1})
+            raise OptionError(f"{where} has {part!r}: expected broker ids like 1:2") from None
+        repeated = ",".join(map(str, sorted({b for b in brokers if brokers.count(b) > 1})))
         if repeated:
-            raise CommandError(
-                f"Partition replica lists may not contain duplicate entries: {','.join(map(str, repeated))}",
+            raise OptionError(
+                f"{where} has broker {repeated} more than once: expected each broker once",
+                f"Partition replica lists may not contain duplicate entries: {repeated}",
                 "org.apache.kafka.tools.AdminCommandFailedException",
             )
         if found and len(brokers) != len(found[0]):
-            raise CommandError(
+            raise OptionError(
+                f"{where} has {len(brokers)} replicas and partition 0 has {len(found[0])}: expected as many of each",
                 f"Partition {index} has different replication factor: [{', '.join(map(str, brokers))}]",
                 "org.apache.kafka.tools.AdminOperationException",
             )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from typing import Any
 
 from holdfast.client.transactions import ProducerView, TransactionListing, TransactionView
 from holdfast.model.types import TimestampMs, TopicPartition
@@ -65,6 +68,23 @@ def hanging_lines(found: Iterable[tuple[TopicPartition, ProducerView]], now_ms: 
         for tp, p in found
     ]  # fmt: skip
     return table(headers, rows)
+
+
+def document(name: str, found: Iterable[TransactionListing | TransactionView | ProducerView]) -> str:
+    """What is known of each, by the names of its fields; what is not is null."""
+    return json.dumps({"version": 1, name: [_fields(each) for each in found]})
+
+
+def hanging_document(found: Iterable[tuple[TopicPartition, ProducerView]]) -> str:
+    each = [{"topic": tp.topic, "partition": tp.partition, **_fields(p)} for tp, p in found]
+    return json.dumps({"version": 1, "hanging": each})
+
+
+def _fields(each: TransactionListing | TransactionView | ProducerView) -> dict[str, Any]:
+    found = {field.name: getattr(each, field.name) for field in fields(each)}
+    if isinstance(each, TransactionView):
+        found["partitions"] = [{"topic": tp.topic, "partition": tp.partition} for tp in each.partitions]
+    return found
 
 
 def _or(value: int | None, absent: int | str) -> int | str:

@@ -85,14 +85,25 @@ class AdminClient(KafkaClient):
         )
         return await self._per_name(entity, "responses")
 
-    async def create_partitions(self, name: str, count: int) -> None:
-        """Grows a topic to ``count`` partitions. Raises the broker's error."""
-        from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+    async def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[BrokerId]] | None = None
+    ) -> None:
+        """Grows a topic to ``count`` partitions; ``assignments``: the brokers of each new one. Raises the broker's
+        error."""
+        from kio.schema.create_partitions.v3.request import (
+            CreatePartitionsAssignment,
+            CreatePartitionsRequest,
+            CreatePartitionsTopic,
+        )
+        from kio.schema.types import BrokerId as KioBrokerId
         from kio.schema.types import TopicName
         from kio.static.primitive import i32
 
+        placed = None if assignments is None else tuple(
+            CreatePartitionsAssignment(broker_ids=tuple(map(KioBrokerId, brokers))) for brokers in assignments
+        )  # fmt: skip
         entity = CreatePartitionsRequest(
-            topics=(CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=None),),
+            topics=(CreatePartitionsTopic(name=TopicName(name), count=i32(count), assignments=placed),),
             timeout=milliseconds(CONTROLLER_TIMEOUT_MS),
             validate_only=False,
         )

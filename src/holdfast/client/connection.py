@@ -295,6 +295,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             if not 4 <= size <= self._max_response_bytes:
                 alert = self._small[at : at + 2] == ALERT
                 what = PLAINTEXT_TO_TLS if alert else f"it announced an answer of {size} bytes"
+                if self._small[at : at + 4] == b"HTTP":
+                    what = "it speaks HTTP: expected a broker's port for clients"
                 self._give_up(MalformedResponse(f"{self.address}: {what}"))
                 return
             end = at + 4 + size

@@ -13,7 +13,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 
 from holdfast import __version__
 from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import ConnectionLost, NoBrokersAvailable
+from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
 from holdfast.client.oauth import token_of
 from holdfast.client.sasl import SaslSettings, authenticate_version, log_in
 from holdfast.client.security import SecuritySettings, tls_context
@@ -129,7 +129,13 @@ class ConnectionPool:
         await connection.open(self._connect_timeout_s)
         try:
             request = ApiVersionsRequest(client_software_name="holdfast", client_software_version=__version__)
-            answer = await connection.request(request, timeout_s=self._connect_timeout_s)
+            try:
+                answer = await connection.request(request, timeout_s=self._connect_timeout_s)
+            except RequestTimedOut as e:
+                reason = (
+                    f"connected, and no answer within {self._connect_timeout_s:g} s: is it a broker's port for clients?"
+                )
+                raise BrokerUnreachable(connection.address, refused=False, reason=reason) from e
             error = error_of(answer.error_code.value)
             if error is not None:
                 raise error

@@ -3,10 +3,10 @@
 import json
 import pathlib
 
-from holdfast.cli.elect import loss_line, outcome_lines
+from holdfast.cli.elect import failure_lines, loss_line, outcome_lines
 from holdfast.cli.local_cluster import leaderless_line
 from holdfast.client.views import PartitionView
-from holdfast.model.errors import ElectionNotNeededError, UnknownTopicOrPartitionError
+from holdfast.model.errors import ElectionNotNeededError, HoldfastError, UnknownTopicOrPartitionError
 from holdfast.model.types import TopicPartition
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden/cli/4.3.0/kafka-leader-election.json"
@@ -21,12 +21,14 @@ def recorded(*options: str) -> list[str]:
 def test_A2_lines_of_an_election_are_kafkas() -> None:
     t2 = TopicPartition("t2", 1)
     noop, elected = recorded("preferred", "--topic", "t2", "--partition", "1")
-    assert outcome_lines("PREFERRED", {t2: ElectionNotNeededError("x")}) == (noop.splitlines(), 0)
-    assert outcome_lines("PREFERRED", {t2: None}) == (elected.splitlines(), 0)
+    assert outcome_lines("PREFERRED", {t2: ElectionNotNeededError("x")}) == (noop.splitlines(), {})
+    assert outcome_lines("PREFERRED", {t2: None}) == (elected.splitlines(), {})
     (refused,) = recorded("preferred", "--topic", "nosuch", "--partition", "0")
     error = UnknownTopicOrPartitionError("No such topic as nosuch")
-    assert outcome_lines("PREFERRED", {TopicPartition("nosuch", 0): error}) == (refused.splitlines(), 1)
-    assert outcome_lines("UNCLEAN", {}) == ([], 0)
+    nosuch: dict[TopicPartition, HoldfastError] = {TopicPartition("nosuch", 0): error}
+    assert outcome_lines("PREFERRED", dict(nosuch)) == ([], nosuch)
+    assert failure_lines("PREFERRED", nosuch) == refused.splitlines()
+    assert outcome_lines("UNCLEAN", {}) == ([], {})
 
 
 def partition(isr: tuple[int, ...], offline: tuple[int, ...]) -> PartitionView:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.features import describe_lines, outcome_lines, parse_levels
+from holdfast.cli.kafka_errors import RefusedUse
 from holdfast.client.features import FeatureView
 from holdfast.model.errors import InvalidUpdateVersionError
 
@@ -50,7 +51,29 @@ def test_what_was_done() -> None:
     assert outcome_lines("disable", {"a": 0}, error, dry_run=False) == ["Could not disable a. why"]
 
 
-@pytest.mark.parametrize("wanted", [["a"], ["=1"], ["a=x"], ["a=40000"], ["a=1", "a=2"]])
-def test_what_is_no_level_ends_the_command(wanted: list[str]) -> None:
-    with pytest.raises(SystemExit):
+@pytest.mark.parametrize(
+    ("wanted", "said", "kafkas"),
+    [
+        (["a"], "--feature a: expected NAME=LEVEL", "Can't parse feature=level string a: equals sign not found."),
+        (["=1"], "--feature =1: expected NAME=LEVEL", "Can't parse feature=level string =1: equals sign not found."),
+        (
+            ["a=x"],
+            "--feature a=x: level 'x': expected a whole number up to 32767",
+            "Can't parse feature=level string a=x: unable to parse x as a short.",
+        ),
+        (
+            ["a=40000"],
+            "--feature a=40000: level '40000': expected a whole number up to 32767",
+            "Can't parse feature=level string a=40000: unable to parse 40000 as a short.",
+        ),
+        (
+            ["a=1", "a=2"],
+            "--feature a=2: a comes twice: expected each feature once",
+            "Feature a was specified more than once.",
+        ),
+    ],
+)
+def test_what_is_no_level_is_refused(wanted: list[str], said: str, kafkas: str) -> None:
+    with pytest.raises(RefusedUse) as refused:
         parse_levels(wanted)
+    assert (str(refused.value), refused.value.kafkas) == (said, kafkas)

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from holdfast.cli import main as entry
 from holdfast.cli.capacity import Plan, change, plans, tolerance
+from holdfast.cli.kafka_errors import RefusedUse
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
     chosen_brokers,
-    disk_table,
     kafka_json,
     parse_replica,
-    reason_lines,
     replica_lines,
     room_lines,
     size,
 )
 from holdfast.cli.log_dir_moves import THERE, Progress, progress_of
+from holdfast.cli.log_dir_table import (
+    chosen_disks,
+    count_line,
+    disk_lines,
+    disks_document,
+    reason_lines,
+)
 from holdfast.client.views import DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
 from holdfast.model.errors import KafkaStorageError
 from holdfast.model.types import TopicPartition
@@ -73,9 +79,11 @@ def test_K113_12_unknown_brokers_are_told_in_kafkas_words() -> None:
     recorded = next(r["stderr"] for r in RECORDED if "do not exist" in r["stderr"])
     with pytest.raises(NoSuchBrokers) as caught:
         chosen_brokers("1,7", [3, 1, 2])
-    assert f"{caught.value}\n" == recorded
-    with pytest.raises(ValueError, match='For input string: "abc"'):
-        chosen_brokers("abc", [1])
+    assert f"{caught.value.kafkas}\n" == recorded
+    assert str(caught.value) == "--broker-list 1,7: there is no broker 7: expected some of 1, 2, 3"
+    with pytest.raises(RefusedUse, match=r"^--broker-list 1,abc: 'abc': expected ids of brokers with commas") as wrong:
+        chosen_brokers("1,abc", [1])
+    assert wrong.value.kafkas == 'For input string: "abc"'
     assert chosen_brokers(None, [2, 1]) == [1, 2]
     assert chosen_brokers("2,2,1", [1, 2]) == [2, 1]
 
@@ -107,17 +115,101 @@ VIEW = DisksView(
 
 
 def test_the_table_shows_state_room_and_moves() -> None:
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(disk_table({4: VIEW}))
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.get().splitlines() if "/d" in line]
+    header, *lines = disk_lines({4: VIEW}, None)
+    rows = [re.split(r" {2,}", line.strip()) for line in lines]
     since = "2023-11-14 22:13:20"
     assert rows == [
-        ["4", "/d1", "online", since, "2", "2.0 KiB", "1000 B", "4.0 KiB", "1.2 ms", ""],
+        ["4", "/d1", "online", since, "2", "2.0 KiB", "1000 B", "4.0 KiB", "1.2 ms", "-"],
         ["4", "/d2", "online", since, "0", "5 B", "1000 B", "4.0 KiB", "1.2 ms", "1, 9"],
-        ["4", "/d3", "offline", since, "1", "700 B", "-", "4.0 KiB", "1.2 ms", ""],
+        ["4", "/d3", "offline", since, "1", "700 B", "-", "4.0 KiB", "1.2 ms", "-"],
     ]
+    assert header.split() == (
+        [
+            "BROKER",
+            "DIRECTORY",
+            "STATE",
+            "SINCE",
+            "(UTC)",
+            "REPLICAS",
+            "HOLD",
+            "USABLE",
+            "OF",
+            "PROBE",
+            "COMING,",
+            "LAG",
+        ]
+    )
     assert reason_lines({4: VIEW}) == ["broker 4: /d3 is offline: [Errno 5] Input/output error"]
+
+
+LONG = DisksView(
+    disks=tuple(
+        disk(f"/srv/disks/rack-7/disk-{n:03}/holdfast", state="full" if n == 7 else "offline" if n == 9 else "online")
+        for n in range(100)
+    ),
+    moves=(),
+)
+
+
+def test_operator_C1_a_hundred_directories_in_a_pipe_are_a_hundred_lines() -> None:
+    header, *lines = disk_lines({1: LONG}, None)
+    assert len(lines) == 100
+    assert len({len(line) for line in lines}) == 1  # columns
+    assert all(
+        line.split()[1] == d.path and line.split()[2] == d.state for line, d in zip(lines, LONG.disks, strict=True)
+    )
+    assert "COMING" not in header  # nothing is
+
+
+@pytest.mark.parametrize(
+    ("width", "there", "gone"),
+    [
+        (140, ["SINCE", "OF", "PROBE"], []),
+        (100, ["REPLICAS", "HOLD", "OF"], ["PROBE"]),
+        (80, ["REPLICAS", "HOLD", "USABLE"], ["SINCE", "PROBE"]),
+        (60, ["BROKER", "STATE", "USABLE"], ["OF", "HOLD"]),
+        (50, ["BROKER", "STATE", "USABLE"], ["REPLICAS"]),
+    ],
+)
+def test_operator_C1_a_terminal_gets_lines_that_fit(width: int, there: list[str], gone: list[str]) -> None:
+    """A path may be folded; nothing else is, and no line is longer than the terminal is wide."""
+    header, *lines = disk_lines({1: LONG}, width)
+    assert max(map(len, (header, *lines))) <= width
+    assert all(name in header.split() for name in there) and not any(name in header.split() for name in gone)
+    whole = "".join(line[8 : header.index("STATE")].strip() for line in lines)
+    assert whole == "".join(d.path for d in LONG.disks)
+    assert [line.split()[2] for line in lines if line.lstrip().startswith("1 ")] == [d.state for d in LONG.disks]
+
+
+def test_operator_C1_directories_are_counted_and_chosen_by_state() -> None:
+    assert count_line({1: LONG}) == "100 directories: 98 online, 1 full, 1 offline"
+    cordoned = DisksView(disks=(replace(LONG.disks[0], cordoned=True),), moves=())
+    assert count_line({1: cordoned}) == "1 directory: 1 online, 1 of them cordoned"
+    assert count_line({}) == "0 directories: none"
+    two = chosen_disks({1: LONG, 2: VIEW, 3: cordoned}, ("offline", "degraded"))
+    assert {broker: [d.path for d in view.disks] for broker, view in two.items()} == {
+        1: [LONG.disks[9].path],
+        2: ["/d3"],
+    }
+    assert chosen_disks({1: LONG}, None) == {1: LONG}
+
+
+def test_operator_C2_json_has_what_a_machine_needs_of_a_directory() -> None:
+    found = json.loads(disks_document({4: VIEW}, {5: "it does not answer"}))
+    assert found["directories"] == {"total": 3, "online": 2, "offline": 1}
+    four, five = found["brokers"]
+    assert five == {"broker": 5, "error": "it does not answer", "log_dirs": [], "moves": []}
+    assert four["moves"] == [
+        {"topic": "t", "partition": 1, "source": "/d1", "target": "/d2", "lag": 9, "bytes_per_s": 2048}
+    ]
+    one, _, three = four["log_dirs"]
+    assert three == {
+        "path": "/d3", "directory_id": None, "state": "offline", "healthy": False,
+        "reason": "[Errno 5] Input/output error", "since_ms": 1_700_000_000_000, "cordoned": False,
+        "room": {"usable_bytes": None, "total_bytes": 4096, "device": None}, "probe_ms": 1.25, "replica_bytes": 700,
+        "replicas": [{"topic": "u", "partition": 0, "size_bytes": 700, "offset_lag": -1, "future": False}],
+    }  # fmt: skip
+    assert (one["state"], one["healthy"], one["reason"], one["room"]["usable_bytes"]) == ("online", True, None, 1000)
 
 
 def test_replicas_of_a_dead_directory_are_still_listed() -> None:
@@ -192,15 +284,31 @@ def test_progress_of_a_move(dirs: list[LogDirView], expected: Progress) -> None:
 
 def test_K112_98_three_rows_against_raid_10() -> None:
     was, *rest = plans(2)
-    assert was == Plan("RAID-10, replication factor 2", 2, 4)
+    assert was == Plan("RAID-10", 2, 4)
     found = [(change(p.copies, 4), p.brokers_lost, tolerance(p.disks_lost, was.disks_lost)) for p in rest]
     assert found == [("-50 %", 1, "lower"), ("-25 %", 2, "lower"), ("same", 3, "same")]
 
 
 def test_K112_98_the_calculator_prints_them() -> None:
-    result = CliRunner().invoke(entry.main, ["capacity", "--data", "1T"], env={"COLUMNS": "200"})
-    rows = [line for line in result.stdout.splitlines() if "replication factor" in line and "│" in line]
-    assert (result.exit_code, len(rows)) == (0, 4)
-    assert "3.0 TiB (-25 %)" in rows[2]
-    wrong = CliRunner().invoke(entry.main, ["capacity", "--data", "much"])
-    assert (wrong.exit_code, "expected a size like 500G" in wrong.stderr) == (2, True)
+    result = CliRunner().invoke(entry.main, ["capacity", "--data", "1T"])
+    _, *rows, meaning = result.stdout.splitlines()
+    assert (result.exit_code, len(rows), max(map(len, rows)) <= 80) == (0, 4, True)
+    assert [re.split(" {2,}", row)[:3] for row in rows[1:3]] == [
+        ["plain disks", "2", "2.0 TiB (-50 %)"], ["plain disks", "3", "3.0 TiB (-25 %)"],
+    ]  # fmt: skip
+    assert meaning.startswith("BROKERS, DISKS: how many may fail")
+
+
+def test_capacity_as_json() -> None:
+    result = CliRunner().invoke(entry.main, ["capacity", "--data", "1TB", "--json", "--before", "3"])
+    was, *rest = json.loads(result.stdout)["plans"]
+    assert (was["layout"], was["replication_factor"], was["bytes"]) == ("RAID-10", 3, 6 * 10**12)
+    assert [(each["bytes"], each["disks_that_may_fail"]) for each in rest] == [
+        (2 * 10**12, 1), (3 * 10**12, 2), (4 * 10**12, 3),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["much", "0", "0T", "-1T", "1.T"])
+def test_what_is_no_size(text: str) -> None:
+    wrong = CliRunner().invoke(entry.main, ["capacity", "--data", text])
+    assert (wrong.exit_code, wrong.stdout, "expected a size like 500G" in wrong.stderr) == (2, "", True)

@@ -136,6 +136,10 @@ def test_K113_11_the_state_of_moves() -> None:
 def test_a_plan_that_is_not_there_is_told() -> None:
     words = ["reassign", "execute", "--reassignment-json-file", "/nonexistent.json"]
     result = CliRunner().invoke(entry.main, words)
+    assert (result.exit_code, result.stderr) == (
+        1, "holdfast reassign: /nonexistent.json: No such file or directory\n",
+    )  # fmt: skip
+    result = CliRunner().invoke(entry.main, [*words, "--kafka-errors"])
     assert (result.exit_code, result.stderr) == (1, said("/nonexistent.json")[0] + "\n")
 
 

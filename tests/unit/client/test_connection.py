@@ -210,18 +210,25 @@ def test_more_requests_than_allowed_are_refused_at_once(fakes: Any) -> None:
     run(main())
 
 
-def test_a_frame_that_is_no_kafka_answer_ends_the_connection() -> None:
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP: expected a broker's port"),
+        (b"SSH-2.0", "announced an answer"),
+    ],
+)
+def test_a_frame_that_is_no_kafka_answer_ends_the_connection(answer: bytes, said: str) -> None:
     closed: list[Exception | None] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.write(answer)
 
     async def main() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         connection = BrokerConnection("127.0.0.1", port, "test", on_close=closed.append)
         await connection.open(5)
-        with pytest.raises(ConnectionLost, match="announced an answer"):
+        with pytest.raises(ConnectionLost, match=said):
             await connection.request(api_versions(), timeout_s=5)
         server.close()
 
