@@ -36,6 +36,9 @@ COMMANDS: Final = {
     "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
+    "rolling-restart": Place(
+        "holdfast.cli.rolling_restart:rolling_restart", "Restart brokers one by one, each when it is safe."
+    ),
     "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
