@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
     "features": Place("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),
     "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
+    "segments": Place("holdfast.cli.segments:segments", "Show what segment files and indexes hold."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
