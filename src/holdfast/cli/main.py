@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "segments": Place("holdfast.cli.segments:segments", "Show what segment files and indexes hold."),
     "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
     "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
+    "perf": Place("holdfast.cli.perf:perf", "Measure a cluster with a load: produce, consume."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
     "lake": Place("holdfast.cli.lake:lake", "Land topics in tables with Spark, each record once."),
     "spark": Place("holdfast.cli.spark:spark", "What Spark needs, and where it is missing."),

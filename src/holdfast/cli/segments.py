@@ -59,7 +59,8 @@ class Problems:
 
 def _lines(files: list[Path], records: bool, as_json: bool, problems: Problems) -> Iterator[str]:
     from holdfast.cli.segment_lines import line_of, object_of
-    from holdfast.cli.segment_rows import LOG, Damage, offset_of, rows_of
+    from holdfast.cli.segment_rows import Damage, rows_of
+    from holdfast.storage.segment_names import LOG, offset_of
 
     for path in files:
         name = str(path)
