@@ -39,7 +39,7 @@ COMMANDS: Final = {
     "rolling-restart": Place(
         "holdfast.cli.rolling_restart:rolling_restart", "Restart brokers one by one, each when it is safe."
     ),
-    "metadata": Place("holdfast.cli.metadata:metadata", "Check, force, recover the copies of the metadata."),
+    "metadata": Place("holdfast.cli.metadata:metadata", "Check, recover, export, import the cluster's metadata."),
     "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
     "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
     "features": Place("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import click
 
+from holdfast.cli.metadata_files import export_command, import_command
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
@@ -27,10 +28,10 @@ MAX_SHOWN = 50
 
 @click.group()
 def metadata() -> None:
-    """The cluster's metadata: its copies, what is in it, and its move to another store."""
+    """The cluster's metadata: its copies, what is in it, its export, and its move to another store."""
 
 
-for _command in (migrate, dump, tree, diff):
+for _command in (migrate, dump, tree, diff, export_command, import_command):
     metadata.add_command(_command)
 
 
