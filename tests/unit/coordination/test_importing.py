@@ -7,10 +7,14 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
 
+from holdfast.controller.controller import Controller
+from holdfast.controller.events import BrokerHeartbeat, BrokerRegister, Registered
+from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.importing import anew, bring, refuse_used, with_logs
 from holdfast.coordination.migration import MigrationError, Side, Standing, Step
 from holdfast.coordination.rebuild import FoundDir, FoundReplica
@@ -21,7 +25,8 @@ from holdfast.metadata.listing import differences, listing
 from holdfast.metadata.moved import FILE, Moved
 from holdfast.metadata.records import PartitionRecord, ResourceType, TopicRecord
 from holdfast.model.errors import HoldfastError, MetadataError, MetadataMovedError
-from holdfast.model.fates import LogEnd
+from holdfast.model.fates import LogEnd, ReplicaFate, ReplicaFates
+from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from tests.checks.two_stores import TO_EMBEDDED, TO_ZOOKEEPER, TwoStores, silent
 from tests.contracts.ensembles import ModelEnsemble
@@ -244,3 +249,35 @@ def test_what_reads_back_other_than_it_was_written_cannot_be_used(
     if which == TO_ZOOKEEPER:
         assert "in 1 things, as ! partition t 0: leader_epoch is 0 < > 77: no broker can use it" in str(caught.value)
     assert stores.usable() == []
+
+
+# -- what a controller makes of it -------------------------------------------------------------------------------------
+
+
+def test_brokers_that_come_with_nothing_have_lost_nothing_of_what_nobody_ever_led() -> None:
+    controller = Controller(anew(IMAGE, "c"), ControllerSettings(min_insync_replicas=1), Random(7))
+
+    def decide(event: object) -> object:
+        decision = controller.handle(event, 0)  # type: ignore[arg-type]
+        controller.replay(decision.records, controller.image.next_offset)
+        return decision.reply
+
+    def come(broker: int) -> tuple[tuple[int, ...], int | None]:
+        registered = decide(
+            BrokerRegister(
+                broker_id=broker, incarnation_id=UUID(int=100 + controller.image.next_offset),
+                endpoints=Endpoints.one("h", 9000 + broker), fates=ReplicaFates(rest=ReplicaFate.LOST),
+                features=(("metadata version", 0, 7),),
+            )
+        )  # fmt: skip
+        assert isinstance(registered, Registered), registered
+        decide(BrokerHeartbeat(broker_id=broker, broker_epoch=registered.broker_epoch))
+        partition = controller.image.topics["t"].partitions[0]
+        return partition.isr, partition.leader
+
+    isr, leader = come(9)
+    assert (9 in isr, leader) == (True, 9)
+    isr, leader = come(10)
+    assert leader == 9, "it has what was written since"
+    isr, leader = come(9)
+    assert leader != 9, "now it was led: who comes with nothing has lost something"
