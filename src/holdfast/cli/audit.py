@@ -44,25 +44,32 @@ NOTHING = "compared with nothing: of no partition two replicas could be read her
     help="Topic to audit; repeatable. All without it, internal ones too.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: each partition, then the verdict.")
+@click.option(
+    "--quick", is_flag=True, help="Headers of batches alone, without Spark: not whether records have decayed."
+)
 @memory_option
-def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, driver_memory: str) -> None:
+def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, quick: bool, driver_memory: str) -> None:
     """Compare all replicas on disk, batch by batch.
 
     Reads the segment files of every replica up to the high watermark: contiguous offsets, right CRCs, equal bytes on
     all replicas. Runs on the machine that has the brokers' log directories; a directory that is offline or cannot be
-    read here is named and not compared. Exit code 1 if replicas disagree or anything is corrupt or missing, 3 if of no
-    partition two replicas could be read here: then nothing was compared.
+    read here is named and not compared. --quick reads headers alone, with their CRCs. Exit code 1 if replicas disagree
+    or anything is corrupt or missing, 3 if of no partition two replicas could be read here: then nothing was compared.
     """
     from rich.console import Console
 
     from holdfast.java.runtime import JavaNotFoundError
     from holdfast.spark.audit import AuditError, run
+    from holdfast.spark.audit_quick import run as run_quick
 
     # Where the output goes to no terminal, its lines are not cut to the width of one.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     try:
         with bar(Console(stderr=True)) as progress:
-            result = run(bootstrap, topics or None, progress=progress, driver_memory=driver_memory)
+            if quick:
+                result = run_quick(bootstrap, topics or None, progress=progress)
+            else:
+                result = run(bootstrap, topics or None, progress=progress, driver_memory=driver_memory)
     except (AuditError, HoldfastError, JavaNotFoundError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

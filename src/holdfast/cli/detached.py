@@ -78,6 +78,22 @@ def stop(data_dir: Path, patience_s: float = PATIENCE_S) -> None:
         os.close(fd)
 
 
+def running_up(data_dir: Path) -> int:
+    """The process of the ``up`` that runs there. DetachedError when there is none."""
+    path = data_dir / LOCK_FILE
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as e:
+        raise DetachedError(f"{path}: {e.strerror}: expected the data directory of a cluster") from None
+    try:
+        pid = None if _is_free(fd) else _holder(fd, path)
+    finally:
+        os.close(fd)
+    if pid is None:
+        raise DetachedError(f"no cluster runs in {data_dir}")
+    return pid
+
+
 def _is_free(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -178,6 +178,11 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     return nodes, warnings
 
 
+def first_metadata_dirs(data_dir: str) -> tuple[str, ...]:
+    """Where a first start in this directory, without options, keeps its metadata."""
+    return _metadata_dirs(data_dir, {}, Options(brokers=None, log_dirs=None, port=None, settings={}))
+
+
 def _metadata_dirs(data_dir: str, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
     """One list for all brokers."""
     first = os.path.join(data_dir, "metadata")

@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.connecting import json_option
 from holdfast.cli.failing import Failed, OneLineGroup, one_line
+from holdfast.cli.metadata_files import export_command, import_command
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
@@ -30,10 +31,10 @@ MAX_SHOWN = 50
 
 @click.group(cls=OneLineGroup)
 def metadata() -> None:
-    """The cluster's metadata: its copies, what is in it, and its move to another store."""
+    """The cluster's metadata: its copies, what is in it, its export, and its move to another store."""
 
 
-for _command in (migrate, dump, tree, diff):
+for _command in (migrate, dump, tree, diff, export_command, import_command):
     metadata.add_command(_command)
 
 

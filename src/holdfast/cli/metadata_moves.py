@@ -307,3 +307,8 @@ def _change_properties(place: Place, data_dir: str | None, to: str, wanted: Mapp
         click.echo(f"    {key}={value}" if value is not None else f"    and no {key}")
     if to == STORE_EMBEDDED:
         click.echo(f"    metadata.log.dirs={','.join(place.metadata_dirs)}")
+
+
+image_of, embedded_side, ensemble_side, settings_of = _image, _embedded, _ensemble, _settings
+Progress = _Progress
+"""What metadata_files.py asks of stores, too."""

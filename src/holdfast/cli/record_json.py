@@ -62,13 +62,17 @@ def _header(name: str, value: bytes | None) -> dict[str, Any]:
 
 
 def _put(found: dict[str, Any], name: str, data: bytes | None) -> None:
+    found.update(encoded(name, data))
+
+
+def encoded(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Bytes under their name, or under that of their base64."""
     if data is None:
-        found[name] = None
-        return
+        return {name: None}
     try:
-        found[name] = data.decode()
+        return {name: data.decode()}
     except UnicodeDecodeError:
-        found[name + "Base64"] = base64.b64encode(data).decode()
+        return {name + "Base64": base64.b64encode(data).decode()}
 
 
 # -- in ----------------------------------------------------------------------------------------------------

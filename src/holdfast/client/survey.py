@@ -4,7 +4,7 @@ Functions over an AdminClient, whose ``timeout_s`` bounds them. A broker that do
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from holdfast.client.admin import AdminClient
@@ -97,6 +97,20 @@ async def survey(client: AdminClient) -> Survey:
         adding=adding,
         disks=dict(zip(found.brokers, disks, strict=True)),
     )
+
+
+async def opinions(client: AdminClient, told: Survey) -> tuple[Survey, ...]:
+    """The same survey as each of its brokers sees the partitions: one that has just started may lag behind. A broker
+    that does not answer is told of as one that does not tell of its disks."""
+    names = sorted(told.view.topics)
+
+    async def of(broker: BrokerId) -> Survey:
+        try:
+            return replace(told, view=await client.metadata_of(broker, names))
+        except HoldfastError as e:
+            return replace(told, disks={**told.disks, broker: str(e)})
+
+    return (told, *await asyncio.gather(*map(of, sorted(told.alive))))
 
 
 async def _adding(client: AdminClient, view: ClusterView) -> dict[TopicPartition, frozenset[BrokerId]]:

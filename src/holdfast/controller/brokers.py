@@ -268,7 +268,7 @@ def _partitions_without(
 ) -> Iterator[MetadataRecord]:
     """What changes when the broker can lead nothing any more, and when its replicas had these fates."""
     for topic, number, partition in _hosted(state, broker_id):
-        loss = _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
+        loss = None if partition.was_never_led else _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
         if loss is not None:
             concerned = broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
         else:  # where nobody leads, who was not there before is no less there now

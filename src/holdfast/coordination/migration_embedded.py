@@ -97,6 +97,10 @@ class EmbeddedSide:
             cluster_id=next(iter(ids), None), is_empty=is_empty, moved=None if newest is None else newest.moved
         )
 
+    def has_log(self) -> bool:
+        """Whether any copy holds something, whatever notes elsewhere tell."""
+        return any(each.seen is not None and each.seen.has_log for each in self._look().copies)
+
     def _refuse_unreadable(self, report: Report) -> None:
         """One that counts, or would have to be marked. A directory that is not there yet is empty."""
         for each in report.copies:

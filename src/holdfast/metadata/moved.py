@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from holdfast.model.errors import MetadataError, MetadataMovedError
+
+FILE: Final = "the file "
+"""What ``to`` begins with where the metadata comes out of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class Moved:
 
     def refusal(self, here: str) -> MetadataMovedError:
         """What a broker says that was to use the store ``here``."""
+        if self.to.startswith(FILE):
+            return MetadataMovedError(
+                f"{here} holds no whole metadata: `holdfast metadata import` of {self.to} was not done. Run it again"
+            )
         if self.is_whole:
             return MetadataMovedError(
                 f"{here} was left: `holdfast metadata migrate` has moved this cluster's metadata to {self.to}. Start "

@@ -165,13 +165,24 @@ class SegmentScan:
         if self._expected < self._high_watermark:
             try:
                 with open(self._segment.path, "rb", buffering=0) as file:
-                    yield from self._batches(BatchFile(file, self._block_bytes))
+                    yield from self._batches(self._reader(file))
             except FileNotFoundError:
                 self.report.gone = True
                 return
             except OSError as error:
                 self._lost(ProblemKind.UNREADABLE, f"{self._segment.name} cannot be read: {error.strerror}")
         self._finish()
+
+    def _reader(self, file: IO[bytes]) -> BatchFile:
+        return BatchFile(file, self._block_bytes)
+
+    def _sound(self, file: BatchFile, header: BatchHeader) -> bool:
+        """Whether the batch is what was written."""
+        return crc_ok(memoryview(file.buffer)[: file.at + header.size], file.at, header)
+
+    def _digested(self, file: BatchFile, header: BatchHeader) -> memoryview:
+        """What of the batch is compared."""
+        return memoryview(file.buffer)[file.at : file.at + header.size]
 
     def _batches(self, file: BatchFile) -> Iterator[BatchRow]:
         while self._expected < self._high_watermark and not self._broken:
@@ -180,7 +191,7 @@ class SegmentScan:
                 return
             if header.base_offset >= self._high_watermark and (self._compacted or self._jumped):
                 return
-            good = crc_ok(memoryview(file.buffer)[: file.at + header.size], file.at, header)
+            good = self._sound(file, header)
             where = f"{self._segment.name}, byte {file.position}"
             in_place = self._compacted or header.base_offset == self._expected
             if good and in_place and header.base_offset < self._high_watermark < header.next_offset:
@@ -232,8 +243,9 @@ class SegmentScan:
         self.report.batches += 1
         self.report.records += header.record_count if good else 0
         self.report.bytes += header.size
-        batch = memoryview(file.buffer)[file.at : file.at + header.size]
-        digest = int.from_bytes(hashlib.blake2b(batch, digest_size=8).digest(), "big", signed=True)
+        digest = int.from_bytes(
+            hashlib.blake2b(self._digested(file, header), digest_size=8).digest(), "big", signed=True
+        )
         if self._compacted and header.attributes & DELETE_HORIZON_BIT:
             digest = 0  # when a tombstone may go each broker has decided by itself
         return BatchRow(base, following - 1, header.record_count if good else 0, header.size, good, digest)

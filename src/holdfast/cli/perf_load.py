@@ -1,0 +1,236 @@
+"""A load to measure with: batches made of one block of bytes, records that become due, and readers that count headers.
+
+Nothing here makes an object for a record: a batch is the beginning of a block that was made once, with a header and a
+CRC of its own. Owns the clock of a run and its tasks.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.cli.consuming import topic_of
+from holdfast.cli.perf_lines import Sent
+from holdfast.client.cluster import KafkaClient
+from holdfast.client.reader import PartitionReader
+from holdfast.client.views import OffsetSpec
+from holdfast.model.types import Offset, TimestampMs, TopicPartition
+from holdfast.records.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, iter_headers, stamp_crc
+from holdfast.records.compression import Codec, compress
+from holdfast.records.record import BatchBuilder
+
+WINDOW_S: Final = 5.0
+MAX_RECORDS: Final = 10_000
+"""Of one batch."""
+MAX_UNACKNOWLEDGED: Final = 32 << 20
+"""Bytes that wait for brokers, as in Kafka's producer."""
+LETTERS: Final = bytes(65 + byte % 26 for byte in range(256))
+
+
+class BatchSource:
+    """Batches of records of one size, whose values are random letters. ``size``: of a value, in bytes."""
+
+    def __init__(self, size: int, batch_bytes: int, codec: Codec, *, seed: int = 0) -> None:
+        chance = random.Random(seed)
+        builder = BatchBuilder()
+        self.ends: list[int] = [0]
+        """Where in the block each record ends."""
+        self.size = size
+        while len(self.ends) <= MAX_RECORDS:
+            builder.append(None, chance.randbytes(size).translate(LETTERS), 0)
+            if builder.size > batch_bytes and len(self.ends) > 1:
+                break
+            self.ends.append(builder.size - HEADER_SIZE)
+        self._codec = codec
+        self._block = memoryview(bytes(builder.build()))[HEADER_SIZE:]
+
+    @property
+    def most(self) -> int:
+        """Records of the largest batch."""
+        return len(self.ends) - 1
+
+    def batch(self, records: int, now_ms: TimestampMs) -> bytearray:
+        """The first records of the block; all have this time."""
+        payload = self._block[: self.ends[records]]
+        packed = payload if self._codec is Codec.NONE else memoryview(compress(self._codec, payload))
+        out = bytearray(HEADER_SIZE + len(packed))
+        length, last = len(out) - LENGTH_OVERHEAD, records - 1
+        HEADER.pack_into(out, 0, 0, length, -1, MAGIC, 0, self._codec, last, now_ms, now_ms, -1, -1, -1, records)
+        out[HEADER_SIZE:] = packed
+        stamp_crc(out, 0)
+        return out
+
+
+@dataclass(slots=True)
+class Schedule:
+    """When each of ``total`` records is due, from ``began_s`` on: ``rate`` in a second, or (None) at once. Pure."""
+
+    total: int
+    rate: float | None
+    began_s: float
+    given: int = 0
+
+    def wait_s(self, now_s: float, most: int, linger_s: float) -> float | None:
+        """Until the next batch: it is full then, or its first record has waited ``linger_s``. None: all are given."""
+        left = self.total - self.given
+        if left <= 0:
+            return None
+        if self.rate is None:
+            return 0.0
+        full_s = self._due_s(self.given + min(most, left) - 1)
+        return max(0.0, min(self._due_s(self.given) + linger_s, full_s) - now_s)
+
+    def take(self, now_s: float, most: int) -> tuple[int, float]:
+        """(how many records, when the first of them was due)."""
+        left = min(most, self.total - self.given)
+        if self.rate is None:
+            self.given += left
+            return left, now_s
+        due_s = self._due_s(self.given)
+        count = max(1, min(left, int((now_s - self.began_s) * self.rate) + 1 - self.given))
+        self.given += count
+        return count, due_s
+
+    def _due_s(self, number: int) -> float:
+        assert self.rate is not None
+        return self.began_s + number / self.rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What ``perf produce`` was asked for. ``rate``: records a second, None: as fast as it goes."""
+
+    topic: str
+    records: int
+    size: int
+    rate: float | None
+    acks: int
+    codec: Codec
+    batch_bytes: int
+    linger_s: float
+    in_flight: int
+
+
+async def produce(bootstrap: str, load: Load, window: Callable[[str], None]) -> tuple[Sent, float]:
+    """(all that was sent, seconds). ``window`` gets a line every five seconds. The first batch that cannot be written
+    ends it with its HoldfastError."""
+    source = BatchSource(load.size, load.batch_bytes, load.codec)
+    async with KafkaClient(bootstrap, client_id="holdfast-perf") as client:
+        partitions = len((await topic_of(client, load.topic)).partitions)
+        loop = asyncio.get_running_loop()
+        schedule = Schedule(load.records, load.rate, loop.time())
+        everything, recent, turn = Sent(), [Sent()], asyncio.Lock()
+
+        async def lane(partition: int) -> None:
+            """One batch at a time."""
+            while True:
+                async with turn:  # who waits for the next record is one of them
+                    wait_s = schedule.wait_s(loop.time(), source.most, load.linger_s)
+                    if wait_s is None:
+                        return
+                    if wait_s:
+                        await asyncio.sleep(wait_s)
+                    count, due_s = schedule.take(loop.time(), source.most)
+                batch = source.batch(count, time.time_ns() // 1_000_000)
+                await client.produce(load.topic, partition, batch, acks=load.acks)
+                us = round((loop.time() - due_s) * 1_000_000)
+                everything.add(count, count * load.size, us)
+                recent[0].add(count, count * load.size, us)
+
+        async def windows() -> None:
+            while True:
+                began_s = loop.time()
+                await asyncio.sleep(WINDOW_S)
+                done, recent[0] = recent[0], Sent()
+                window(done.line(loop.time() - began_s))
+
+        lanes = lanes_of(partitions, load.in_flight, source.ends[-1] + HEADER_SIZE)
+        telling = asyncio.ensure_future(windows())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(lanes):
+                    group.create_task(lane(number % partitions))
+        except BaseExceptionGroup as e:
+            raise e.exceptions[0] from None
+        finally:
+            telling.cancel()
+        return everything, loop.time() - schedule.began_s
+
+
+def lanes_of(partitions: int, in_flight: int, batch_bytes: int) -> int:
+    """How many batches are on their way at most. Pure."""
+    return max(1, min(partitions * in_flight, MAX_UNACKNOWLEDGED // batch_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What ``perf consume`` was asked for. ``records``: None is all that is there when it begins."""
+
+    topic: str
+    records: int | None
+    timeout_s: float
+    fetch_bytes: int
+
+
+class Read:
+    """Records and bytes of batches, as far as they were read; ``began_ms`` is that of the first fetch."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.size = 0
+        self.began_ms = 0
+        self.ended_ms = 0
+
+
+async def consume(bootstrap: str, reading: Reading, window: Callable[[int, int, int, int], None]) -> Read:
+    """Reads all partitions from their beginning. ``window`` is told (began ms, ended ms, records, bytes) of every five
+    seconds. Ends early when nothing comes for ``timeout_s``: the caller compares the numbers."""
+    found = Read()
+    async with KafkaClient(bootstrap, client_id="holdfast-perf") as client:
+        tps = [TopicPartition(reading.topic, p.partition) for p in (await topic_of(client, reading.topic)).partitions]
+        first = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.EARLIEST))
+        last = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST))
+        ends: dict[TopicPartition, Offset] = {tp: each.offset or 0 for tp, each in last.items()}
+        begins: dict[TopicPartition, Offset] = {tp: each.offset or 0 for tp, each in first.items()}
+        if reading.records is None:
+            begins = {tp: offset for tp, offset in begins.items() if offset < ends[tp]}
+        reader = PartitionReader(client, begins, reset=OffsetSpec.EARLIEST, partition_max_bytes=reading.fetch_bytes)
+        try:
+            await _read(reader, reading, ends, found, window)
+        finally:
+            reader.close()
+    return found
+
+
+async def _read(
+    reader: PartitionReader,
+    reading: Reading,
+    ends: dict[TopicPartition, Offset],
+    found: Read,
+    window: Callable[[int, int, int, int], None],
+) -> None:
+    began_ms = found.began_ms = found.ended_ms = _now_ms()
+    quiet_s, told = time.monotonic(), (0, 0)
+    while reader.positions and (reading.records is None or found.records < reading.records):
+        answers = await reader.poll(0.5)
+        for tp, asked, answer in answers:
+            found.size += len(answer.records)
+            for _, header in iter_headers(answer.records):
+                if header.base_offset >= asked and not header.is_control:
+                    found.records += header.record_count
+            if reading.records is None and reader.positions[tp] >= ends[tp]:
+                reader.drop(tp)
+        now_ms = _now_ms()
+        if answers:
+            found.ended_ms, quiet_s = now_ms, time.monotonic()
+        elif time.monotonic() - quiet_s > reading.timeout_s:
+            return
+        if now_ms - began_ms >= WINDOW_S * 1000:
+            window(began_ms, now_ms, found.records - told[0], found.size - told[1])
+            began_ms, told = now_ms, (found.records, found.size)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
