@@ -13,12 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import NewTopic
+from holdfast.model.types import TopicPartition
+from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
 
 pytestmark = pytest.mark.system
 
 OFFLINE_REPLICAS = "kafka_server_replicamanager_offlinereplicacount"
 OFFLINE_DIRS = "kafka_log_logmanager_offlinelogdirectorycount"
+REPLICATED_IN = "kafka_server_brokertopicmetrics_replicationbytesin"
 DIR_OFFLINE = "kafka_log_logmanager_logdirectoryoffline"
 
 
@@ -137,3 +140,36 @@ def test_K112_95_K112_96_C9_a_directory_that_dies_is_counted_with_its_replicas(
     assert page[OFFLINE_REPLICAS][()] == len(bad.replicas)
     assert page[DIR_OFFLINE] == {(bad.path,): 1, (good.path,): 0}
     assert page["holdfast_log_directory_state"][(bad.path, "offline")] == 1
+
+
+def test_what_goes_in_and_out_is_counted_by_topic(cluster: Cluster, topic: str) -> None:
+    records = [Record(offset=i, timestamp=1, key=None, value=b"x" * 100, headers=()) for i in range(10)]
+    batch = encode_batch(records)
+    size = len(batch)
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name=topic, partitions=1, replication_factor=3))
+        cluster.wait_in_sync([topic])
+        leader = cluster.describe().partitions[topic, 0].leader
+        assert leader is not None
+        followed = [scrape(cluster, b)[REPLICATED_IN][()] for b in (1, 2, 3) if b != leader]
+        for _ in range(3):
+            client.produce(topic, 0, bytearray(batch))
+        read = 0
+        while read < 3:
+            fetched = client.fetch_raw(TopicPartition(topic, 0), 10 * read, max_bytes=1 << 20)
+            read += len(fetched.records) // size
+
+    def of(name: str) -> float:
+        return scrape(cluster, leader)[f"kafka_server_brokertopicmetrics_{name}"].get((topic,), 0)
+
+    wait_for(lambda: of("bytesin") == of("bytesout") == 3 * size, "a page made after the batches", timeout_s=20)
+    assert (of("messagesin"), of("totalproducerequests")) == (30, 3)
+    assert (of("failedproducerequests"), of("failedfetchrequests"), of("bytesrejected")) == (0, 0, 0)
+    assert scrape(cluster, leader)["kafka_server_brokertopicmetrics_bytesin"][()] >= 3 * size
+    others = [b for b in (1, 2, 3) if b != leader]
+
+    def replicated() -> bool:
+        now = [scrape(cluster, b)[REPLICATED_IN][()] for b in others]
+        return all(after - before >= 3 * size for before, after in zip(followed, now, strict=True))
+
+    wait_for(replicated, "the followers to have counted it", timeout_s=20)

@@ -33,6 +33,7 @@ from holdfast.broker.kept_ids import KeptIds
 from holdfast.broker.listening import when_free
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
+from holdfast.broker.meters import Meters
 from holdfast.broker.metrics_server import MetricsServer
 from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
@@ -104,6 +105,7 @@ class Broker:
     dispatcher: Dispatcher
     admission: Admission
     server: Server
+    meters: Meters | None
     metrics: MetricsServer | None
     membership: Membership
 
@@ -231,6 +233,8 @@ class Broker:
         self.groups = self.groups_shell.coordinator
         self.transactions_shell = TransactionShell(self)
         self.transactions = self.transactions_shell.coordinator
+        port = config.int("metrics.port")
+        self.meters = Meters() if port else None
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
@@ -239,6 +243,7 @@ class Broker:
             log_config=self.log_config,
             is_known=lambda tp: self.metadata.partition(tp) is not None,
             clock=self.now_ms,
+            traffic=None if self.meters is None else self.meters.traffic,
         )
         self.fetch_sessions = self.replicas.consumer_sessions(
             slots=config.int("max.incremental.fetch.session.cache.slots"),
@@ -259,7 +264,6 @@ class Broker:
             max_idle_ms=config.int("connections.max.idle.ms"),
             listen=self.platform.listen,
         )
-        port = config.int("metrics.port")
         self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
     def _membership(self, endpoints: Endpoints) -> Membership:

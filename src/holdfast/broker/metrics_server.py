@@ -14,6 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker import metrics
+from holdfast.broker.metrics_text import text
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class MetricsServer:
             else:
                 made.set_result(page)
 
-        self._thread.submit(lambda: metrics.text(reading), done)
+        self._thread.submit(lambda: text(reading), done)
         page = await made
         self._made_s = self._broker.loop.time()
         return page

@@ -31,6 +31,7 @@ from holdfast.replication.partition import Partition
 from holdfast.replication.session import FollowerSession, SingleFetch
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.throttle import Side
+from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import (
     OF_CLIENT,
     AppendTerms,
@@ -76,14 +77,17 @@ class LocalReplicas:
         log_config: Callable[[str], LogConfig],
         is_known: Callable[[TopicPartition], bool],
         clock: Callable[[], int],
+        traffic: Traffic | None = None,
     ) -> None:
         """``log_config`` tells the configuration of a topic's logs when one is created; ``is_known`` whether the
         metadata has a partition that is not here (6 instead of 3); ``clock`` is read when a disk has finished, in
-        the milliseconds of ``now_ms``."""
+        the milliseconds of ``now_ms``; ``traffic`` counts what goes in and out."""
         self.settings = settings
-        self._around = Surroundings(broker_id, settings, outbox, clock)
+        self._around = Surroundings(broker_id, settings, outbox, clock, traffic)
         self._orders = Orders(self._around, logs, log_config)
         self._partitions = self._orders.partitions
+        if traffic is not None:
+            traffic.hosted = lambda: (tp.topic for tp in self._partitions)
         self._is_known = is_known
         self._next_lag_check_ms: int | None = None
         # Followers that come back to a restarted leader must not find the session of another one.
@@ -307,6 +311,11 @@ class LocalReplicas:
     def partitions(self) -> Mapping[TopicPartition, Partition]:
         """All partitions that are here, offline ones too."""
         return self._partitions
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What went in and out; None: nobody counts."""
+        return self._around.traffic
 
     @property
     def fetchers(self) -> Mapping[tuple[BrokerId, str], FetcherState]:

@@ -276,6 +276,8 @@ class FollowerSession:
             entry = self._enter(partition, query, entry)
             if entry is None:
                 return
+        if partition.traffic is not None:
+            partition.traffic.fetches += 1
         offset = query.offset
         if entry.sent == offset:  # it could not take what it was sent
             question.ask(partition, offset, query.max_bytes)
@@ -349,6 +351,7 @@ class FollowerSession:
                 continue  # it did not fit, and stays; or it is being read; or it failed
             del self._ready[entry]
             room -= len(data)
+            self._count(entry.partition, len(data))
             if rate is not None:
                 rate.spent(len(data), self._around.clock())
             sent = True
@@ -365,6 +368,13 @@ class FollowerSession:
             immediate, self._immediate = self._immediate, []
             results += immediate
         return results
+
+    def _count(self, partition: Partition, size: int) -> None:
+        traffic = self._around.traffic
+        if traffic is not None:
+            traffic.replication_bytes_out += size
+            if partition.adding and self._replica_id in partition.adding:
+                traffic.reassignment_bytes_out += size
 
     def _limit_of(self, throttle: Throttle, entry: SessionEntry) -> ByteRate | None:
         """Only who is out of sync is held back (KIP-73): the high watermark waits for the others."""

@@ -109,6 +109,8 @@ class ProduceResult(NamedTuple):
     log_append_time_ms: TimestampMs | None = None
     log_start_offset: Offset = 0
     error_message: str | None = None
+    waited_ns: int = 0
+    """How long it was in our log and waited for the in-sync replicas; 0 where nobody counts."""
 
 
 class AppendTerms(NamedTuple):

@@ -1,0 +1,20 @@
+"""What a broker counts while it works, all of it integers: made only where somebody may read it (metrics.port).
+
+Owns nothing but the list. Each number has one writer, the loop or the thread of a directory, and no lock; who reads
+them is metrics.py, when it is asked.
+"""
+
+from __future__ import annotations
+
+import time
+
+from holdfast.replication.traffic import Traffic
+
+
+class Meters:
+    """One per broker."""
+
+    __slots__ = ("traffic",)
+
+    def __init__(self) -> None:
+        self.traffic = Traffic(time.perf_counter_ns)
