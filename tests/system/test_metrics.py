@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import NewTopic
+from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
@@ -64,6 +65,59 @@ def test_every_broker_is_scraped_and_they_add_up(cluster: Cluster, topic: str) -
             )
 
         wait_for(adds_up, "metrics that agree with the metadata", timeout_s=20)
+
+
+def page_of(cluster: Cluster, broker: int = 1) -> str:
+    """The text."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{cluster.port + 99 + broker}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def values(page: str) -> dict[str, float]:
+    """``name{labels}`` -> value, as they stand there."""
+    lines = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in lines}
+
+
+def test_how_long_requests_take_is_told_by_api_and_stage(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster(brokers=2, settings={"min.insync.replicas": "1"})
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="t", partitions=1, replication_factor=2))
+        cluster.wait_in_sync(["t"])
+        leader = cluster.describe().partitions["t", 0].leader
+        assert leader is not None
+        batch = encode_batch([Record(offset=0, timestamp=1, key=None, value=b"x", headers=())])
+        for _ in range(20):
+            client.produce("t", 0, bytearray(batch))
+        client.fetch_raw(TopicPartition("t", 0), 0)
+        with pytest.raises(HoldfastError):
+            client.produce("t", 0, bytearray(batch[:-1] + b"!"), retry=False)
+
+    def told() -> bool:
+        return 'kafka_network_requestmetrics_errors_total{error="CORRUPT_MESSAGE",request="Produce"} 1.0' in page_of(
+            cluster, leader
+        )
+
+    wait_for(told, "the last request to be on the page", timeout_s=20)
+    page = page_of(cluster, leader)
+    found = values(page)
+
+    def seconds(stage: str, what: str) -> float:
+        return found.get(f'holdfast_request_seconds_{what}{{request="Produce",stage="{stage}"}}', 0)
+
+    stages = ("request_queue", "local", "remote", "response_queue", "response_send")
+    assert [seconds(stage, "count") for stage in ("total", "request_queue", "local", "remote")] == [21] * 4
+    assert seconds("remote", "sum") > 0
+    assert seconds("local", "sum") > 0
+    assert sum(seconds(stage, "sum") for stage in stages) == pytest.approx(seconds("total", "sum"), abs=0.001)
+    times = 'kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"}'
+    assert 0 < found[times] < 10_000
+    assert "# TYPE kafka_network_requestmetrics_totaltimems summary" in page
+    assert found['kafka_network_requestmetrics_totaltimems_count{request="Produce"}'] == 21
+    for who in ("FetchConsumer", "FetchFollower", "Fetch"):
+        assert any(
+            series.startswith(f'kafka_network_requestmetrics_requests_total{{request="{who}"') for series in found
+        )
 
 
 def raw(cluster: Cluster, data: bytes) -> bytes:

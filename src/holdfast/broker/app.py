@@ -263,6 +263,7 @@ class Broker:
             max_connections=config.int("max.connections"),
             max_idle_ms=config.int("connections.max.idle.ms"),
             listen=self.platform.listen,
+            times=None if self.meters is None else self.meters.requests,
         )
         self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 

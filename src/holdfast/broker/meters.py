@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 
+from holdfast.broker.request_times import RequestTimes
 from holdfast.replication.traffic import Traffic
 
 
 class Meters:
     """One per broker."""
 
-    __slots__ = ("traffic",)
+    __slots__ = ("requests", "traffic")
 
     def __init__(self) -> None:
-        self.traffic = Traffic(time.perf_counter_ns)
+        self.traffic = Traffic(time.monotonic_ns)  # the clock of the loop, too: what it tells is compared
+        self.requests = RequestTimes()

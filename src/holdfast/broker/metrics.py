@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.broker.request_times import ApiReading, RequestTimes
 from holdfast.metadata.store import CopyState, MetadataStore
 from holdfast.model.types import TopicPartition
-from holdfast.replication.traffic import TopicCounts, Traffic
+from holdfast.replication.traffic import NO_COUNTS, TopicCounts, Traffic
 from holdfast.replication.types import Role
 from holdfast.storage.dir_state import DirState
 
@@ -84,7 +85,7 @@ class TrafficReading:
     """What went in and out since the broker started: of topics that have a partition here, and of all there were."""
 
     topics: tuple[tuple[str, TopicCounts], ...] = ()
-    total: TopicCounts = TopicCounts()
+    total: TopicCounts = NO_COUNTS
     replication_bytes_in: int = 0
     replication_bytes_out: int = 0
     reassignment_bytes_in: int = 0
@@ -92,6 +93,17 @@ class TrafficReading:
     isr_shrinks: int = 0
     isr_expands: int = 0
     isr_updates_failed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsReading:
+    """What was asked and how long it took; see request_times.py."""
+
+    apis: tuple[ApiReading, ...] = ()
+    counts: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    """API and version -> requests."""
+    errors: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    """API and Kafka's number -> answers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +133,7 @@ class Reading:
     metadata_copies: tuple[CopyState, ...] = ()
     """Empty where the broker is not the controller."""
     traffic: TrafficReading | None = None
+    requests: RequestsReading | None = None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -171,7 +184,12 @@ async def read(broker: MeasuredHost) -> Reading:
         cleaner=broker.cleaner.read(),
         metadata_copies=tuple(broker.store.copies()),
         traffic=None if broker.meters is None else await _traffic(broker.meters.traffic),
+        requests=None if broker.meters is None else _requests(broker.meters.requests),
     )
+
+
+def _requests(times: RequestTimes) -> RequestsReading:
+    return RequestsReading(apis=tuple(times.read()), counts=times.requests(), errors=dict(times.errors))
 
 
 async def _traffic(traffic: Traffic) -> TrafficReading:

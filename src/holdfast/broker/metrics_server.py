@@ -30,6 +30,7 @@ REQUEST_TIMEOUT_S = 10.0
 FRESH_S = 1.0
 """How old a page may be that is served again."""
 BIND_RETRY_S = 1.0
+REMEMBER_S = 10.0
 
 
 class ScrapedHost(metrics.MeasuredHost, Protocol):
@@ -53,6 +54,7 @@ class MetricsServer:
         self._page: asyncio.Task[bytes] | None = None
         self._made_s = 0.0
         self._told = False
+        self._minute: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Listen now, or as soon as the port can be had."""
@@ -68,10 +70,19 @@ class MetricsServer:
             self._retry = self._broker.loop.call_later(BIND_RETRY_S, self.start)
             return
         self._server = await asyncio.start_server(self._accept, sock=sock, limit=MAX_HEAD_BYTES)
+        self._remember()
         log.info("metrics at http://%s:%d%s", self._host or "0.0.0.0", self._port, PATH)
+
+    def _remember(self) -> None:
+        """Quantiles are of the last minute: keep what there was."""
+        if self._broker.meters is not None:
+            self._broker.meters.requests.remember()
+        self._minute = self._broker.loop.call_later(REMEMBER_S, self._remember)
 
     def close(self) -> None:
         """Stop listening, and end what is under way."""
+        if self._minute is not None:
+            self._minute.cancel()
         if self._retry is not None:
             self._retry.cancel()
         if self._starting is not None:

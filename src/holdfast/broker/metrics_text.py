@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading
 from holdfast.broker.metrics_names import kafka_name
+from holdfast.broker.metrics_requests import request_families
 from holdfast.broker.metrics_traffic import traffic_families
 from holdfast.metadata.store import CopyState
 
@@ -66,6 +67,8 @@ def families(reading: Reading) -> Iterator[Any]:
     yield gauge
     if reading.traffic is not None:
         yield from traffic_families(reading.traffic)
+    if reading.requests is not None:
+        yield from request_families(reading.requests)
     yield from _dir_families(reading.dirs)
     yield from _move_families(reading.moves)
     yield from _metadata_families(reading.metadata_copies)

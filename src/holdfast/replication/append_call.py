@@ -53,6 +53,7 @@ class AppendCall:
 
     __slots__ = (
         "_batches",
+        "_began_at",
         "_deadline_ms",
         "_done",
         "_now_ms",
@@ -89,19 +90,22 @@ class AppendCall:
         self.required = 0
         """The high watermark that it waits for."""
         self._batches: bytearray | memoryview | None = batches
+        self._began_at = 0
+        """With _parked_at in ticks of the traffic; 0: not yet, or nobody counts."""
         self._now_ms = now_ms
         self._deadline_ms = now_ms + timeout_ms
         self._done: Callable[[ProduceResult], None] | None = done
         self._parked = False
         self._parked_at = 0
-        """In ticks of the traffic."""
         self._size = len(batches)
         self._terms = terms
 
     def run(self) -> AppendInfo:
         """On the disk's thread. Reads the partition's epoch without a lock: it only has to be not older than
         what the loop had decided when this began; whatever comes later waits for us to be settled."""
-        batches = self._batches
+        batches, traffic = self._batches, self.partition.around.traffic
+        if traffic is not None:
+            self._began_at = traffic.ticks()
         if batches is None or self.partition.leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollowerError(
                 f"{self.partition.topic_partition}: leader epoch {self.leader_epoch} is over"
@@ -161,7 +165,7 @@ class AppendCall:
         if parked_at and (traffic := self.partition.around.traffic) is not None:
             waited_ns = traffic.ticks() - parked_at
         time_ms, start = info.log_append_time_ms, info.log_start_offset
-        self._finish(ProduceResult(None, info.base_offset, time_ms, start, None, waited_ns))
+        self._finish(ProduceResult(None, info.base_offset, time_ms, start, None, waited_ns, self._began_at))
 
     def fail(self, error: HoldfastError) -> None:
         """Answer with an error."""

@@ -53,6 +53,9 @@ class TopicCounts(NamedTuple):
     failed_fetches: int = 0
 
 
+NO_COUNTS: Final = TopicCounts()
+
+
 class TopicTraffic:
     """The numbers of one topic on this broker. Bytes are those of batches as they stand in the log."""
 
