@@ -105,7 +105,6 @@ class Broker:
     dispatcher: Dispatcher
     admission: Admission
     server: Server
-    meters: Meters | None
     metrics: MetricsServer | None
     membership: Membership
 
@@ -116,6 +115,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
+        self.meters = Meters() if config.int("metrics.port") else None
         self.controller: ControllerLoop | None = None
         self.list_changes = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -233,8 +233,6 @@ class Broker:
         self.groups = self.groups_shell.coordinator
         self.transactions_shell = TransactionShell(self)
         self.transactions = self.transactions_shell.coordinator
-        port = config.int("metrics.port")
-        self.meters = Meters() if port else None
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
@@ -265,6 +263,7 @@ class Broker:
             listen=self.platform.listen,
             times=None if self.meters is None else self.meters.requests,
         )
+        port = config.int("metrics.port")
         self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
     def _membership(self, endpoints: Endpoints) -> Membership:

@@ -9,31 +9,38 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.broker.disk_io import DiskThread
+from holdfast.broker.metrics_partitions import PartitionRow, Partitions, TopicRow, cluster_sums, pieces
 from holdfast.broker.request_times import ApiReading, RequestTimes
+from holdfast.groups.states import GroupState
 from holdfast.metadata.store import CopyState, MetadataStore
+from holdfast.model.histogram import Observed
 from holdfast.model.types import TopicPartition
 from holdfast.replication.traffic import NO_COUNTS, TopicCounts, Traffic
-from holdfast.replication.types import Role
+from holdfast.storage.dir_meter import DirMeter
 from holdfast.storage.dir_state import DirState
 
 if TYPE_CHECKING:
+    from holdfast.broker.admission import Admission
     from holdfast.broker.cleaner import CleanerReading, LogCleaner
     from holdfast.broker.controller_loop import ControllerLoop
     from holdfast.broker.disks import Disks
+    from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.meters import Meters
     from holdfast.broker.moves import Moves
     from holdfast.broker.server import Server
+    from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 STATES: Final = tuple(state.value for state in DirState)
-_AT_ONCE = 500
-"""Partitions looked at before the loop may do something else."""
 LATE_MS: Final = 300_000
 """So long after transaction.max.timeout.ms a transaction without a marker is late: its coordinator does not know it."""
 
@@ -52,8 +59,23 @@ class MeasuredHost(Protocol):
     controller: ControllerLoop | None
     config: BrokerConfig
     meters: Meters | None
+    groups: GroupCoordinator
+    logs: LogManager
+    membership: Membership
+    admission: Admission
+    stopping: asyncio.Event
 
     def now_ms(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DirCounts:
+    """What a log directory did since the broker started."""
+
+    appended_bytes: int
+    appends: Observed
+    flushes: Observed
+    errors: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +89,11 @@ class DirReading:
     usable_bytes: int | None
     probe_ms: float | None
     replicas: int
+    log_bytes: int = 0
+    cordoned: bool = False
+    waiting: int = 0
+    """Pieces of work that its foreground thread has not done."""
+    counts: DirCounts | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +134,25 @@ class RequestsReading:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReading:
+    """What is not by topic, directory or API. ``connected`` and ``accepted``: connections now, and since the start, by
+    listener; ``groups``: by state; shares of the last minute."""
+
+    state: int = 3
+    waiting_appends: int = 0
+    waiting_fetches: int = 0
+    max_lag: int = 0
+    lags: tuple[tuple[TopicPartition, int], ...] = ()
+    connected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    accepted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    loop_idle: float = 1.0
+    disks_idle: float = 1.0
+    elections: int = 0
+    unclean_elections: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """All numbers of one scrape."""
 
@@ -119,9 +165,14 @@ class Reading:
     late_transactions: int = 0
     is_controller: bool = False
     topics: int = 0
-    """With the two below: of the whole cluster, 0 where the broker is not the controller."""
+    """With the five below: of the whole cluster, 0 where the broker is not the controller."""
     all_partitions: int = 0
     offline_partitions: int = 0
+    not_preferred: int = 0
+    active: int = 0
+    fenced: int = 0
+    topic_rows: tuple[tuple[str, TopicRow], ...] = ()
+    partition_rows: tuple[PartitionRow, ...] = ()
     connections: int = 0
     fetch_sessions: int = 0
     fetch_session_partitions: int = 0
@@ -134,6 +185,7 @@ class Reading:
     """Empty where the broker is not the controller."""
     traffic: TrafficReading | None = None
     requests: RequestsReading | None = None
+    broker: BrokerReading | None = None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -141,40 +193,23 @@ class Reading:
 
 async def read(broker: MeasuredHost) -> Reading:
     """The numbers now. On the event loop; lets others run between pieces."""
-    counts = dict.fromkeys(
-        ("partitions", "leaders", "offline_replicas", "under_replicated", "under_min_isr", "at_min_isr",
-         "late_transactions"),
-        0,
-    )  # fmt: skip
-    late_ms = broker.now_ms() - broker.config.int("transaction.max.timeout.ms") - LATE_MS
-    for some in _pieces(broker.replicas.partitions.values()):
-        for partition in some:
-            counts["partitions"] += 1
-            if partition.role is Role.OFFLINE:
-                counts["offline_replicas"] += 1
-            elif partition.is_open and partition.log is not None:
-                in_sync, replicas = len(partition.isr.committed), len(partition.replicas)
-                least = min(partition.log.config.min_insync_replicas, replicas)
-                counts["leaders"] += 1
-                counts["under_replicated"] += in_sync < replicas
-                counts["under_min_isr"] += in_sync < least
-                counts["at_min_isr"] += in_sync == least
-                if partition.log.view.unstable is not None:
-                    counts["late_transactions"] += partition.log.producers.is_late(late_ms)
-        await asyncio.sleep(0)
-    cluster = {}
+    config = broker.config
+    late_ms = broker.now_ms() - config.int("transaction.max.timeout.ms") - LATE_MS
+    found = Partitions(config.str("metrics.level"))
+    await found.look(broker, late_ms)
+    cluster: dict[str, Any] = {}
     if broker.controller is not None:
-        cluster = dict.fromkeys(("topics", "all_partitions", "offline_partitions"), 0)
-        for topics in _pieces(broker.metadata.topics.values()):
-            for topic in topics:
-                cluster["topics"] += 1
-                cluster["all_partitions"] += len(topic)
-                cluster["offline_partitions"] += sum(info.leader is None for info in topic.values())
-            await asyncio.sleep(0)
+        cluster = dataclasses.asdict(await cluster_sums(broker))
+    if (reign := broker.controller) is not None:
+        brokers = reign.image.brokers.values()
+        cluster |= {"fenced": sum(b.fenced for b in brokers), "active": sum(not b.fenced for b in brokers)}
+    meters = broker.meters
     return Reading(
-        **counts,
+        **dataclasses.asdict(found.sums),
         **cluster,
         is_controller=broker.controller is not None,
+        topic_rows=tuple(sorted(found.topics.items())),
+        partition_rows=tuple(found.rows),
         connections=len(broker.server.connections),
         fetch_sessions=len(broker.fetch_sessions),
         fetch_session_partitions=broker.fetch_sessions.partitions,
@@ -183,24 +218,62 @@ async def read(broker: MeasuredHost) -> Reading:
         moves=tuple(_moves(broker)),
         cleaner=broker.cleaner.read(),
         metadata_copies=tuple(broker.store.copies()),
-        traffic=None if broker.meters is None else await _traffic(broker.meters.traffic),
-        requests=None if broker.meters is None else _requests(broker.meters.requests),
+        traffic=None if meters is None else await _traffic(meters.traffic, by_topic=found.by_topic),
+        requests=None if meters is None else _requests(meters.requests),
+        broker=_broker(broker, by_partition=found.by_partition),
     )
+
+
+def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
+    appends, fetches = broker.replicas.waiting()
+    lags = [each for fetcher in broker.replicas.fetchers.values() for each in fetcher.lags()]
+    connected = dict.fromkeys(broker.server.accepted, 0)
+    for connection in broker.server.connections:
+        connected[connection.listener.name] += 1
+    states = Counter(group.state for group in broker.groups.list_groups().groups)
+    meters = broker.meters
+    idle = (1.0, 1.0) if meters is None else meters.idle(disk_threads(broker))
+    return BrokerReading(
+        state=state_of(broker),
+        waiting_appends=appends,
+        waiting_fetches=fetches,
+        max_lag=max((lag for _, lag in lags), default=0),
+        lags=tuple(lags) if by_partition else (),
+        connected=connected,
+        accepted=dict(broker.server.accepted),
+        groups={state.value: states[state.value] for state in GroupState},
+        loop_idle=idle[0],
+        disks_idle=idle[1],
+        elections=0 if meters is None else meters.elections.leaders,
+        unclean_elections=0 if meters is None else meters.elections.unclean,
+    )
+
+
+def disk_threads(broker: MeasuredHost) -> list[DiskThread]:
+    """The foreground thread of each log directory."""
+    return [each.queue for each in broker.logs.dirs if isinstance(each.queue, DiskThread)]
+
+
+def state_of(broker: MeasuredHost) -> int:
+    """As Kafka numbers them: 1 starting, 3 running, 6 handing over its leaders, 7 shutting down."""
+    if broker.stopping.is_set():
+        return 6 if broker.membership.is_leaving and not broker.membership.may_shut_down.is_set() else 7
+    return 3 if broker.admission.is_open else 1
 
 
 def _requests(times: RequestTimes) -> RequestsReading:
     return RequestsReading(apis=tuple(times.read()), counts=times.requests(), errors=dict(times.errors))
 
 
-async def _traffic(traffic: Traffic) -> TrafficReading:
+async def _traffic(traffic: Traffic, *, by_topic: bool) -> TrafficReading:
     traffic.keep(set(traffic.hosted()))
     topics: list[tuple[str, TopicCounts]] = []
-    for some in _pieces(traffic.topics.items()):
+    for some in pieces(traffic.topics.items()):
         topics += [(name, each.now()) for name, each in some]
         await asyncio.sleep(0)
     every = [traffic.gone.now(), *(counts for _, counts in topics)]
     return TrafficReading(
-        topics=tuple(sorted(topics)),
+        topics=tuple(sorted(topics)) if by_topic else (),
         total=TopicCounts(*map(sum, zip(*every, strict=True))),
         replication_bytes_in=traffic.replication_bytes_in,
         replication_bytes_out=traffic.replication_bytes_out,
@@ -212,13 +285,9 @@ async def _traffic(traffic: Traffic) -> TrafficReading:
     )
 
 
-def _pieces(values: Iterable[Any]) -> Iterator[list[Any]]:
-    every = list(values)
-    for i in range(0, len(every), _AT_ONCE):
-        yield every[i : i + _AT_ONCE]
-
-
 def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
+    meters = broker.meters
+    waiting = {each.path: each.queue.waiting for each in broker.logs.dirs if isinstance(each.queue, DiskThread)}
     for each in broker.disks.describe():
         yield DirReading(
             path=each.path,
@@ -228,7 +297,20 @@ def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
             usable_bytes=each.usable_bytes if each.usable_bytes >= 0 else None,
             probe_ms=each.probe_ms,
             replicas=len(each.replicas),
+            log_bytes=sum(replica.size for replica in each.replicas),
+            cordoned=each.cordoned,
+            waiting=waiting.get(each.path, 0),
+            counts=None if meters is None else _counts(meters.of_dir(each.path)),
         )
+
+
+def _counts(meter: DirMeter) -> DirCounts:
+    return DirCounts(
+        appended_bytes=meter.appended_bytes,
+        appends=meter.append_times.now(),
+        flushes=meter.flushes(),
+        errors=meter.errors,
+    )
 
 
 def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.broker.metrics_dirs import buckets
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.request_times import STAGES, ApiReading, both
 
@@ -52,8 +53,7 @@ def request_families(reading: RequestsReading) -> Iterator[Any]:
         for stage, observed in zip(STAGES, each.ever, strict=True):
             if not observed.sum_us:  # a stage that this API does not have is twenty lines of nothing
                 continue
-            buckets = [("+Inf" if end == float("inf") else repr(end), count) for end, count in observed.below()]
-            seconds.add_metric([each.name, stage], buckets, observed.sum_us / 1e6)
+            seconds.add_metric([each.name, stage], buckets(observed), observed.sum_us / 1e6)
     yield seconds
     yield from _summaries(reading.apis)
 

@@ -76,7 +76,7 @@ class MetricsServer:
     def _remember(self) -> None:
         """Quantiles are of the last minute: keep what there was."""
         if self._broker.meters is not None:
-            self._broker.meters.requests.remember()
+            self._broker.meters.remember(metrics.disk_threads(self._broker))
         self._minute = self._broker.loop.call_later(REMEMBER_S, self._remember)
 
     def close(self) -> None:

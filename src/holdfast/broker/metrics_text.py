@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading
+from holdfast.broker.metrics_broker import broker_families, partition_families, process_families, topic_families
+from holdfast.broker.metrics_dirs import dir_count_families
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.metrics_requests import request_families
 from holdfast.broker.metrics_traffic import traffic_families
@@ -37,6 +39,9 @@ _NUMBERS: Final = (
     (_MANAGER, "AtMinIsrPartitionCount", "at_min_isr", "Led here, with just enough in sync for acks=all."),
     (_MANAGER, "PartitionsWithLateTransactionsCount", "late_transactions", "Led here, with one that hangs."),
     (_CONTROLLER, "ActiveControllerCount", "is_controller", "1 on the broker that is the controller."),
+    (_CONTROLLER, "ActiveBrokerCount", "active", "Brokers that the controller counts as alive; 0 elsewhere."),
+    (_CONTROLLER, "FencedBrokerCount", "fenced", "Registered brokers that it does not; 0 elsewhere."),
+    (_CONTROLLER, "PreferredReplicaImbalanceCount", "not_preferred", "Not led by their first replica; 0 elsewhere."),
     (_CONTROLLER, "OfflinePartitionsCount", "offline_partitions", "Partitions without a leader; 0 elsewhere."),
     (_CONTROLLER, "GlobalTopicCount", "topics", "Topics of the cluster; 0 elsewhere."),
     (_CONTROLLER, "GlobalPartitionCount", "all_partitions", "Partitions of the cluster; 0 elsewhere."),
@@ -69,7 +74,12 @@ def families(reading: Reading) -> Iterator[Any]:
         yield from traffic_families(reading.traffic)
     if reading.requests is not None:
         yield from request_families(reading.requests)
+    if reading.broker is not None:
+        yield from broker_families(reading.broker)
+    yield from topic_families(reading.topic_rows)
+    yield from partition_families(reading)
     yield from _dir_families(reading.dirs)
+    yield from dir_count_families(reading.dirs)
     yield from _move_families(reading.moves)
     yield from _metadata_families(reading.metadata_copies)
     if reading.cleaner is not None:
@@ -81,6 +91,7 @@ def families(reading: Reading) -> Iterator[Any]:
     gauge = Gauge("holdfast_connections", "Connections to the listener, of clients and of brokers.")
     gauge.add_metric([], reading.connections)
     yield gauge
+    yield from process_families()
 
 
 def _dir_families(dirs: Iterable[DirReading]) -> Iterator[Any]:

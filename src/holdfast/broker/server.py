@@ -58,11 +58,14 @@ class Server:
         self._listeners: list[_Listener] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self.connections: dict[Connection, None] = {}
+        self.accepted: dict[str, int] = {}
+        """By listener: connections since the start."""
 
     def bind(self, host: str, port: int, listener: ListenerUse) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
         sock = self._listen(host, port)
         self._listeners.append(_Listener(sock, listener, self._accept))
+        self.accepted[listener.name] = 0
         return int(sock.getsockname()[1])
 
     def start(self) -> None:
@@ -77,6 +80,7 @@ class Server:
             log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
             sock.close()
             return
+        self.accepted[listener.name] = self.accepted.get(listener.name, 0) + 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(

@@ -355,6 +355,14 @@ _NETWORK = (
         high=65_535,
         ours=True,
     ),
+    make_key(
+        "metrics.level",
+        _S,
+        "topic",
+        "How finely metrics.port tells things apart: sums of the broker alone, by topic, or by partition too.",
+        choices=("broker", "topic", "partition"),
+        ours=True,
+    ),
 )
 
 KEYS: Final[Mapping[str, ConfigKey]] = {

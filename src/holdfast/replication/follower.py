@@ -185,6 +185,12 @@ class FetcherState:
         """Whom this fetcher fetches for."""
         return self._partitions.keys()
 
+    def lags(self) -> Iterable[tuple[TopicPartition, int]]:
+        """How many records each partition is behind what its leader had committed when it answered last."""
+        for tp, followed in self._partitions.items():
+            if followed.leader_mark is not None:
+                yield tp, max(0, followed.leader_mark - followed.log.view.end_offset)
+
     # -- which partitions ----------------------------------------------------------------------------------------
 
     def add(self, partition: Partition) -> None:

@@ -22,13 +22,14 @@ from holdfast.model.types import (
     TopicPartition,
 )
 from holdfast.replication import isr_changes, offset_queries
+from holdfast.replication.append_call import AppendCall
 from holdfast.replication.consumer_fetch import FetchWait
 from holdfast.replication.consumer_session import Served, Topic
 from holdfast.replication.fetch_sessions import FetchSessions
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.orders import Orders
 from holdfast.replication.partition import Partition
-from holdfast.replication.session import FollowerSession, SingleFetch
+from holdfast.replication.session import FollowerSession, ParkedFetch, SingleFetch
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.throttle import Side
 from holdfast.replication.traffic import Traffic
@@ -377,6 +378,12 @@ class LocalReplicas:
         if partition is None or partition.log is None:
             return -1
         return max(0, partition.high_watermark - partition.log.view.end_offset)
+
+    def waiting(self) -> tuple[int, int]:
+        """Appends that wait for in-sync replicas, and fetches that wait for something to send."""
+        waiters = [waiter for waiter in self._around.deadlines if not waiter.finished]
+        appends = sum(isinstance(waiter, AppendCall) for waiter in waiters)
+        return appends, sum(isinstance(waiter, (FetchWait, ParkedFetch)) for waiter in waiters)
 
     def offline_count(self) -> int:
         """Partitions whose log is on a dead directory (K112-95)."""

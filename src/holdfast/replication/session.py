@@ -107,7 +107,7 @@ class SessionEntry:
         return FetchResult(self.partition.topic_partition, None, mark, mark, start, None, None, data)
 
 
-class _Parked:
+class ParkedFetch:
     """A fetch that waits for news."""
 
     __slots__ = ("done", "finished", "in_heap", "max_bytes", "session")
@@ -216,7 +216,7 @@ class FollowerSession:
         """Entries with data to send, the longest waiting first."""
         self.news: dict[SessionEntry, None] = {}
         """Entries whose high watermark or log start may have moved."""
-        self._parked: _Parked | None = None
+        self._parked: ParkedFetch | None = None
         self._collecting = False
         self.asked_ms = 0
         """When the last fetch came."""
@@ -244,7 +244,7 @@ class FollowerSession:
                 self._remove(entry)
         for query in partitions:
             self._mention(query, now_ms)
-        parked = self._parked = _Parked(self, max_bytes, done)
+        parked = self._parked = ParkedFetch(self, max_bytes, done)
         if self._immediate or self._ready:
             self.answer_parked()
         if parked.finished:
@@ -434,7 +434,7 @@ class FollowerSession:
             entry.prepared = data
             self.ready(entry)
 
-    def _finish(self, parked: _Parked, results: list[FetchResult]) -> None:
+    def _finish(self, parked: ParkedFetch, results: list[FetchResult]) -> None:
         self._parked = None
         parked.finished = True
         if parked.in_heap:
