@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -120,6 +123,58 @@ def test_how_long_requests_take_is_told_by_api_and_stage(own_cluster: Callable[.
         )
 
 
+def health(cluster: Cluster, question: str, broker: int = 1) -> tuple[int, dict[str, Any]]:
+    """Status and JSON."""
+    url = f"http://127.0.0.1:{cluster.port + 99 + broker}/health/{question}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert answer.headers["Content-Type"] == "application/json"
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as e:
+        return e.code, json.load(e)
+
+
+def test_who_restarts_brokers_hears_whether_this_one_may_stop(own_cluster: Callable[..., Cluster]) -> None:
+    cluster = own_cluster(brokers=3, settings={"min.insync.replicas": "2"})
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topic(NewTopic(name="t", partitions=2, replication_factor=3))
+        cluster.wait_in_sync(["t"])
+    good = (200, {"ok": True, "reasons": []})
+    for broker in (1, 2, 3):
+        assert health(cluster, "live", broker) == good
+        assert health(cluster, "ready", broker) == good
+    safe = (200, {"ok": True, "reasons": [], "partitions": 0})
+    wait_for(
+        lambda: all(health(cluster, "safe-to-stop", broker) == safe for broker in (1, 2, 3)),
+        "each of them to be safe to stop",
+        timeout_s=20,
+    )
+    cluster.kill(3)
+    wait_for(lambda: health(cluster, "safe-to-stop")[0] == 503, "it to be unsafe beside a dead one", timeout_s=20)
+    _, told = health(cluster, "safe-to-stop")
+    assert (told["ok"], told["partitions"]) == (False, 2)
+    assert {(r["topic"], r["partition"]) for r in told["reasons"]} == {("t", 0), ("t", 1)}
+    text = "t-0: 1 in sync without broker 1, expected min.insync.replicas=2"
+    assert text in {r["text"] for r in told["reasons"]}
+    assert health(cluster, "ready") == good
+    cluster.revive()
+    wait_for(lambda: health(cluster, "safe-to-stop")[0] == 200, "it to be safe again", timeout_s=30)
+
+
+def test_a_page_is_compressed_for_who_takes_that(cluster: Cluster) -> None:
+    url = f"http://127.0.0.1:{cluster.port + 100}/metrics"
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "deflate, gzip;q=0.5"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert (answer.headers["Content-Encoding"], answer.headers["Vary"]) == ("gzip", "Accept-Encoding")
+        packed = answer.read()
+    page = gzip.decompress(packed).decode()
+    assert "holdfast_build_info{" in page
+    assert len(packed) < len(page) / 4
+    refused = urllib.request.Request(url, headers={"Accept-Encoding": "gzip;q=0"})
+    with urllib.request.urlopen(refused, timeout=10) as answer:
+        assert answer.headers["Content-Encoding"] is None
+
+
 def raw(cluster: Cluster, data: bytes) -> bytes:
     """What is answered to bytes, until the broker closes."""
     received = bytearray()
@@ -136,6 +191,8 @@ def raw(cluster: Cluster, data: bytes) -> bytes:
         (b"GET /metrics HTTP/1.1", b"200"),
         (b"GET /metrics?name[]=x HTTP/1.0", b"200"),
         (b"GET / HTTP/1.1", b"404"),
+        (b"GET /health/nope HTTP/1.1", b"404"),
+        (b"POST /health/live HTTP/1.1", b"405"),
         (b"POST /metrics HTTP/1.1", b"405"),
         (b"GET /metrics", b"400"),
         (b"\x00\xff", b"400"),

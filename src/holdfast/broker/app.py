@@ -105,7 +105,6 @@ class Broker:
     dispatcher: Dispatcher
     admission: Admission
     server: Server
-    metrics: MetricsServer | None
     membership: Membership
 
     def __init__(self, config: BrokerConfig, platform: Platform | None = None) -> None:
@@ -115,7 +114,9 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
-        self.meters = Meters() if config.int("metrics.port") else None
+        port = config.int("metrics.port")
+        self.meters = Meters() if port else None
+        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
         self.controller: ControllerLoop | None = None
         self.list_changes = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -146,6 +147,8 @@ class Broker:
         listening.refuse()
         if warning := listening.warning():
             log.warning("%s", warning)
+        if self.metrics is not None:
+            self.metrics.start()
         self.store = open_store(config, self.platform)
         self.kept_ids = None if self.store.host_ids is None else KeptIds(self, self.store.host_ids)
         self.reigns = Reigns(self, self.store)
@@ -177,7 +180,7 @@ class Broker:
             self.metadata.on_next_update(updated.set)
             await updated.wait()
         if self.metrics is not None:
-            self.metrics.start()
+            self.metrics.open()
 
     async def _bind(self, listening: Listening) -> Endpoints:
         """Listen everywhere; what the cluster is told of it."""
@@ -263,8 +266,6 @@ class Broker:
             listen=self.platform.listen,
             times=None if self.meters is None else self.meters.requests,
         )
-        port = config.int("metrics.port")
-        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
     def _membership(self, endpoints: Endpoints) -> Membership:
         config = self.config

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+_PERCENT = re.compile("(?<=[a-z])Percent$")
+
 
 def kafka_name(mbean: str) -> str:
-    """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``."""
+    """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``; a share ends in ``_percent``."""
     domain, _, rest = mbean.partition(":")
     name = "_".join((*domain.split("."), *(part.partition("=")[2] for part in rest.split(","))))
-    return name.lower().replace("-", "_")
+    return _PERCENT.sub("_percent", name).lower().replace("-", "_")
