@@ -91,9 +91,7 @@ async def safe_to_stop(broker: HealthHost) -> Answer:
     if not_ready:
         return _answer(not_ready)
     if not broker.membership.is_current:
-        return _answer(
-            [_reason("metadata", "the controller was not heard of in time: who is in sync is not known")]
-        )
+        return _answer([_reason("metadata", "the controller was not heard of in time: who is in sync is not known")])
     short: list[Mapping[str, Any]] = []
     every = list(broker.replicas.partitions.values())
     for at, partition in enumerate(every, 1):

@@ -350,8 +350,8 @@ _NETWORK = (
         "metrics.port",
         _I,
         0,
-        "Prometheus' text is served on this port, at /metrics, and how the broker is at /health/live, /health/ready and "
-        "/health/safe-to-stop, on the host of the first listener; 0 is nowhere, and nothing is counted.",
+        "Prometheus' text is served on this port, at /metrics, and how the broker is at /health/live, ready and "
+        "safe-to-stop, on the host of the first listener; 0 is nowhere, and nothing is counted.",
         0,
         high=65_535,
         ours=True,
