@@ -33,6 +33,7 @@ from holdfast.broker.kept_ids import KeptIds
 from holdfast.broker.listening import when_free
 from holdfast.broker.membership import Identity, Membership
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache
+from holdfast.broker.meters import Meters
 from holdfast.broker.metrics_server import MetricsServer
 from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
@@ -105,7 +106,6 @@ class Broker:
     dispatcher: Dispatcher
     admission: Admission
     server: Server
-    metrics: MetricsServer | None
     membership: Membership
 
     def __init__(self, config: BrokerConfig, platform: Platform | None = None) -> None:
@@ -115,6 +115,9 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
+        port = config.int("metrics.port")
+        self.meters = Meters() if port else None
+        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
         self.controller: ControllerLoop | None = None
         self.list_changes = asyncio.Lock()
         self.stopping = asyncio.Event()
@@ -145,6 +148,8 @@ class Broker:
         listening.refuse()
         if warning := listening.warning():
             log.warning("%s", warning)
+        if self.metrics is not None:
+            self.metrics.start()
         self.store = open_store(config, self.platform)
         self.kept_ids = None if self.store.host_ids is None else KeptIds(self, self.store.host_ids)
         self.reigns = Reigns(self, self.store)
@@ -176,7 +181,7 @@ class Broker:
             self.metadata.on_next_update(updated.set)
             await updated.wait()
         if self.metrics is not None:
-            self.metrics.start()
+            self.metrics.open()
 
     async def _bind(self, listening: Listening) -> Endpoints:
         """Listen everywhere; what the cluster is told of it."""
@@ -240,6 +245,7 @@ class Broker:
             log_config=self.log_config,
             is_known=lambda tp: self.metadata.partition(tp) is not None,
             clock=self.now_ms,
+            traffic=None if self.meters is None else self.meters.traffic,
         )
         self.fetch_sessions = self.replicas.consumer_sessions(
             slots=config.int("max.incremental.fetch.session.cache.slots"),
@@ -259,9 +265,8 @@ class Broker:
             max_connections=config.int("max.connections"),
             max_idle_ms=config.int("connections.max.idle.ms"),
             listen=self.platform.listen,
+            times=None if self.meters is None else self.meters.requests,
         )
-        port = config.int("metrics.port")
-        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
 
     def _membership(self, endpoints: Endpoints) -> Membership:
         config = self.config

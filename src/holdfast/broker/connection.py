@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
+from holdfast.broker.request_times import Owed, RequestTimes
 from holdfast.model.errors import HoldfastError, LogReadError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import parse_request_header
@@ -74,10 +75,12 @@ class Connection:
         "_max_frame",
         "_out",
         "_out_bytes",
+        "_owed",
         "_reading",
         "_running",
         "_running_bytes",
         "_start",
+        "_times",
         "_writing",
         "closed",
         "dispatch",
@@ -101,6 +104,7 @@ class Connection:
         on_close: Callable[[Connection], None],
         max_frame_bytes: int,
         listener: ListenerUse,
+        times: RequestTimes | None = None,
     ) -> None:
         self.sock = sock
         self.peer = peer
@@ -126,6 +130,8 @@ class Connection:
         self._out: deque[bytes | bytearray | memoryview | SendSlice] = deque()
         self._out_bytes = 0
         self._load_timer: asyncio.TimerHandle | None = None
+        self._times = times
+        self._owed = None if times is None else Owed(times)
         self._writing = False
         self._reading = True
         loop.add_reader(sock.fileno(), self._on_readable)
@@ -273,7 +279,7 @@ class Connection:
         return _OVERLAPPING.get(self._buffer[at] << 8 | self._buffer[at + 1]) == kind
 
     def _start_request(self, frame: memoryview, large: bytearray | None) -> None:
-        self.idle_since = self._loop.time()
+        self.idle_since = now_s = self._loop.time()
         try:
             header = parse_request_header(frame)
         except Exception as e:
@@ -286,6 +292,7 @@ class Connection:
         self._running.append(exchange)
         self._running_bytes += exchange.size
         self.pool.running_bytes += exchange.size
+        exchange.times, exchange.started_s = self._times, now_s
         self.dispatch(exchange)
         if large is None:
             exchange.detach(self._buffer)
@@ -306,18 +313,26 @@ class Connection:
         """Called by Exchange.finish: send what is due, in order, and start what waited."""
         if self.closed:
             return
-        running = self._running
+        running, owed = self._running, self._owed
+        now_s = 0.0
+        if owed is not None:
+            exchange.finished_s = now_s = self._loop.time()
+            if exchange.remote_s < 0:
+                exchange.remote_s += now_s
         sent = False
         while running and running[0].answer is not None:
             first = running.popleft()
             self._running_bytes -= first.size
             self.pool.running_bytes -= first.size
             assert first.answer is not None
+            told = self._out_bytes
             for chunk in first.answer:
                 if len(chunk):
                     self._out.append(chunk)
                     self._out_bytes += len(chunk)
             first.answer = ()  # whoever keeps this exchange keeps no file open
+            if owed is not None:
+                owed.add(self._out_bytes - told, first, now_s)
             sent = True
         if not sent:
             return
@@ -353,6 +368,8 @@ class Connection:
         elif self._writing and (not self._out or not self._out_ready()):
             self._writing = False
             self._loop.remove_writer(self.sock.fileno())
+        if self._owed is not None and self._owed.answers:
+            self._owed.sent(self._out_bytes, self._loop)
         if self._out_bytes < unsent:
             if self._out:
                 self.idle_since = self._loop.time()  # the client is slow, but it reads

@@ -54,6 +54,7 @@ from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
 
 if TYPE_CHECKING:
+    from holdfast.broker.meters import Meters
     from holdfast.broker.platform import Platform, WorkThread
     from holdfast.controller.settings import ControllerSettings
     from holdfast.metadata.image import ClusterDelta
@@ -77,6 +78,7 @@ class Host(Protocol):
     broker_id: BrokerId
     platform: Platform
     config: BrokerConfig
+    meters: Meters | None
 
     @property
     def broker_epoch(self) -> BrokerEpoch: ...
@@ -266,6 +268,8 @@ class ControllerLoop:
         if self._durable is not self.image:
             self._durable, self._full_states = self.image, None
         try:
+            if self._broker.meters is not None:
+                self._broker.meters.elections.count(batch.deltas, self.image)
             for delta in batch.deltas:
                 self._tell(delta)
             for broker_id in batch.resend:
@@ -327,8 +331,7 @@ class ControllerLoop:
                 channel.send(requests)
 
     def _open_channel(self, broker_id: int) -> None:
-        old = self._channels.pop(broker_id, None)
-        if old is not None:
+        if (old := self._channels.pop(broker_id, None)) is not None:
             old.close()
         self._said_offline.pop(broker_id, None)
         registered = self.image.brokers[broker_id]
@@ -363,16 +366,13 @@ class ControllerLoop:
         refused = self._said_offline.setdefault(broker_id, set())
         # Answers come in order, and heartbeats beside them: a 56 may be old news when it is heard. The next answer
         # on the same line tells.
-        online = tuple(tp for tp, code in answers.items() if not code and tp in refused)
-        if online:
+        if online := tuple(tp for tp, code in answers.items() if not code and tp in refused):
             refused.difference_update(online)
             self.post(ReplicasOnline(broker_id=broker_id, partitions=online))
-        lost = tuple(tp for tp, code in answers.items() if code == _STORAGE_ERROR)
-        if lost:
+        if lost := tuple(tp for tp, code in answers.items() if code == _STORAGE_ERROR):
             refused.update(lost)
             self.post(ReplicasOffline(broker_id=broker_id, partitions=lost))
-        ends = tuple(told_ends(request, response))
-        if ends:
+        if ends := tuple(told_ends(request, response)):
             self.post(ReplicaEnds(broker_id=broker_id, ends=ends))
 
     async def told_everybody(self, timeout_s: float) -> None:

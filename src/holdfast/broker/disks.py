@@ -20,6 +20,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.disk_probes import DiskProbes, ProbesHost
 from holdfast.broker.disk_status import DiskStatus, StatusHost, status_of
 from holdfast.broker.last_copies import refuse_last_copies
@@ -44,6 +45,7 @@ from holdfast.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
     from holdfast.broker.cordons import Cordons
+    from holdfast.broker.meters import Meters
     from holdfast.broker.server import Server
     from holdfast.metadata.store import MetadataStore
 
@@ -64,6 +66,7 @@ class DisksHost(StatusHost, LooksBefore, KeepsLogDirs, ProbesHost, NewsHost, Pro
     server: Server
     cordons: Cordons
     store: MetadataStore
+    meters: Meters | None
 
     def now_ms(self) -> int: ...
 
@@ -105,6 +108,10 @@ class Disks:
             clock=broker.now_ms,
         )
         made.cordoned = broker.cordons.holds(path)
+        if broker.meters is not None:
+            made.meter = broker.meters.of_dir(path)
+            if isinstance(threads[0], DiskThread):
+                threads[0].is_metered = True
         return made
 
     def _on_loop(self, what: Any) -> Any:

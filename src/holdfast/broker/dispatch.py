@@ -17,6 +17,7 @@ from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import BETWEEN_BROKERS, OPERATORS, ApiKey, is_spoken
+from holdfast.protocol.error_codes import NONE, UNKNOWN_SERVER_ERROR, code_of
 from holdfast.protocol.framing import decode_request, encode_response
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ def is_taken(listener: ListenerUse, api_key: int) -> bool:
     return listener.for_operators or api_key not in OPERATORS
 
 
+def _count(exchange: Exchange, code: int) -> None:
+    if code and exchange.times is not None:
+        exchange.times.failed(exchange.header.api_key, code)
+
+
 class DispatchHost(fetch_handler.FetchHost, produce_handler.ProduceHost, HandlersHost, Protocol):
     """The broker, for all handlers."""
 
@@ -129,6 +135,8 @@ class Dispatcher:
                 self._produce.handle(exchange)
             elif header.api_key == _FETCH:
                 self._fetch.handle(exchange)
+                if exchange.answer is None and exchange.times is not None:
+                    exchange.remote_s = -asyncio.get_running_loop().time()
             elif not is_taken(exchange.connection.listener, header.api_key):
                 exchange.connection.close(
                     f"API key {header.api_key} is not taken on listener {exchange.connection.listener.name}"
@@ -167,7 +175,9 @@ class Dispatcher:
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:
             response = await self._handler(ctx.api_key)(ctx, request)
+            _count(exchange, int(getattr(response, "error_code", NONE)))
         except HoldfastError as e:
+            _count(exchange, code_of(e))
             response = error_response(ctx.api_key, ctx.version, e)
             if response is None:
                 log.warning("API key %d: %s: %s", ctx.api_key, type(e).__name__, e)
@@ -176,6 +186,7 @@ class Dispatcher:
             raise
         except Exception as e:
             log.exception("API key %d version %d failed", ctx.api_key, ctx.version)
+            _count(exchange, UNKNOWN_SERVER_ERROR)
             response = error_response(ctx.api_key, ctx.version, UnknownServerError(f"{type(e).__name__}: {e}"))
         if response is None:
             exchange.connection.close("request failed and its API has no field to say so")

@@ -17,6 +17,7 @@ from holdfast.protocol.framing import RequestHeader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.broker.request_times import RequestTimes
     from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
@@ -82,7 +83,21 @@ class Answering(Protocol):
 class Exchange:
     """One request and, later, its answer. Handlers keep it and call ``finish`` exactly once."""
 
-    __slots__ = ("_pooled", "answer", "body", "connection", "header", "hurry", "size")
+    __slots__ = (
+        "_pooled",
+        "answer",
+        "body",
+        "connection",
+        "finished_s",
+        "header",
+        "hurry",
+        "is_follower",
+        "queued_s",
+        "remote_s",
+        "size",
+        "started_s",
+        "times",
+    )
 
     def __init__(self, connection: Answering, header: RequestHeader, body: memoryview, size: int) -> None:
         self.connection = connection
@@ -93,6 +108,17 @@ class Exchange:
         self.hurry: Callable[[], None] | None = None
         """Set while the request is parked and should be answered at once when another one comes behind it."""
         self._pooled: bytearray | None = None
+        self.times: RequestTimes | None = None
+        """Who counts it, and is told of its errors; None: nobody, and the times below mean nothing."""
+        self.is_follower = False
+        """A Fetch of another broker."""
+        self.started_s = self.finished_s = 0.0
+        """By the loop's clock: when all of it had come, and when its answer was there."""
+        self.queued_s = 0.0
+        """How long it waited for its disk's thread, as far as it needed one."""
+        self.remote_s = 0.0
+        """How long it waited for others: for in-sync replicas, or for something to fetch. Below 0 it waits still, and
+        has since then."""
 
     def finish(self, answer: Sequence[bytes | SendSlice]) -> None:
         """Answer with these chunks (the first begins with the 4-byte size). An empty answer sends nothing."""

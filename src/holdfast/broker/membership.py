@@ -346,6 +346,11 @@ class Membership:
         self._current_until_s = 0.0
 
     @property
+    def is_leaving(self) -> bool:
+        """It has asked for a controlled shutdown."""
+        return self._want_shutdown
+
+    @property
     def is_current(self) -> bool:
         """Whether what this broker leads is led by nobody else: it has heard of its session in time."""
         return asyncio.get_running_loop().time() < self._current_until_s

@@ -1,40 +1,46 @@
 """What a broker tells Prometheus, read when it is asked and never before.
 
-Owns the list of metrics: ``read`` takes the numbers from the broker's parts on the event loop, a piece at a time,
-and ``text`` makes Prometheus' text of them, with prometheus_client, on any thread: a Reading never changes. Nothing
-counts on the path of a record.
-
-What Kafka has too is named as its JMX exporter names it by the rules that most dashboards go by (the MBean in lower
-case, ``kafka_server_replicamanager_offlinereplicacount``); each help text begins with the MBean's own name. What only
-we have begins with ``holdfast_``.
+``read`` takes the numbers from the broker's parts on the event loop, a piece at a time, and metrics_text.py makes
+Prometheus' text of them on any thread: a Reading never changes. What is counted on the path of requests are integers
+of meters.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast.broker.disk_io import DiskThread
+from holdfast.broker.metrics_partitions import PartitionRow, Partitions, TopicRow, cluster_sums, pieces
+from holdfast.broker.request_times import ApiReading, RequestTimes
+from holdfast.groups.states import GroupState
 from holdfast.metadata.store import CopyState, MetadataStore
+from holdfast.model.histogram import Observed
 from holdfast.model.types import TopicPartition
-from holdfast.replication.types import Role
+from holdfast.replication.traffic import NO_COUNTS, TopicCounts, Traffic
+from holdfast.storage.dir_meter import DirMeter
 from holdfast.storage.dir_state import DirState
 
 if TYPE_CHECKING:
+    from holdfast.broker.admission import Admission
     from holdfast.broker.cleaner import CleanerReading, LogCleaner
     from holdfast.broker.controller_loop import ControllerLoop
     from holdfast.broker.disks import Disks
+    from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.broker.meters import Meters
     from holdfast.broker.moves import Moves
     from holdfast.broker.server import Server
+    from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
 
 STATES: Final = tuple(state.value for state in DirState)
-_AT_ONCE = 500
-"""Partitions looked at before the loop may do something else."""
 LATE_MS: Final = 300_000
 """So long after transaction.max.timeout.ms a transaction without a marker is late: its coordinator does not know it."""
 
@@ -52,8 +58,24 @@ class MeasuredHost(Protocol):
     store: MetadataStore
     controller: ControllerLoop | None
     config: BrokerConfig
+    meters: Meters | None
+    groups: GroupCoordinator
+    logs: LogManager
+    membership: Membership
+    admission: Admission
+    stopping: asyncio.Event
 
     def now_ms(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DirCounts:
+    """What a log directory did since the broker started."""
+
+    appended_bytes: int
+    appends: Observed
+    flushes: Observed
+    errors: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +89,11 @@ class DirReading:
     usable_bytes: int | None
     probe_ms: float | None
     replicas: int
+    log_bytes: int = 0
+    cordoned: bool = False
+    waiting: int = 0
+    """Pieces of work that its foreground thread has not done."""
+    counts: DirCounts | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +105,51 @@ class MoveReading:
     target: str
     lag: int
     bytes_per_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficReading:
+    """What went in and out since the broker started: of topics that have a partition here, and of all there were."""
+
+    topics: tuple[tuple[str, TopicCounts], ...] = ()
+    total: TopicCounts = NO_COUNTS
+    replication_bytes_in: int = 0
+    replication_bytes_out: int = 0
+    reassignment_bytes_in: int = 0
+    reassignment_bytes_out: int = 0
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    isr_updates_failed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestsReading:
+    """What was asked and how long it took; see request_times.py."""
+
+    apis: tuple[ApiReading, ...] = ()
+    counts: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    """API and version -> requests."""
+    errors: Mapping[tuple[str, int], int] = dataclasses.field(default_factory=dict)
+    """API and Kafka's number -> answers."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReading:
+    """What is not by topic, directory or API. ``connected`` and ``accepted``: connections now, and since the start, by
+    listener; ``groups``: by state; shares of the last minute."""
+
+    state: int = 3
+    waiting_appends: int = 0
+    waiting_fetches: int = 0
+    max_lag: int = 0
+    lags: tuple[tuple[TopicPartition, int], ...] = ()
+    connected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    accepted: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    loop_idle: float = 1.0
+    disks_idle: float = 1.0
+    elections: int = 0
+    unclean_elections: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +165,14 @@ class Reading:
     late_transactions: int = 0
     is_controller: bool = False
     topics: int = 0
-    """With the two below: of the whole cluster, 0 where the broker is not the controller."""
+    """With the five below: of the whole cluster, 0 where the broker is not the controller."""
     all_partitions: int = 0
     offline_partitions: int = 0
+    not_preferred: int = 0
+    active: int = 0
+    fenced: int = 0
+    topic_rows: tuple[tuple[str, TopicRow], ...] = ()
+    partition_rows: tuple[PartitionRow, ...] = ()
     connections: int = 0
     fetch_sessions: int = 0
     fetch_session_partitions: int = 0
@@ -106,6 +183,9 @@ class Reading:
     cleaner: CleanerReading | None = None
     metadata_copies: tuple[CopyState, ...] = ()
     """Empty where the broker is not the controller."""
+    traffic: TrafficReading | None = None
+    requests: RequestsReading | None = None
+    broker: BrokerReading | None = None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -113,40 +193,23 @@ class Reading:
 
 async def read(broker: MeasuredHost) -> Reading:
     """The numbers now. On the event loop; lets others run between pieces."""
-    counts = dict.fromkeys(
-        ("partitions", "leaders", "offline_replicas", "under_replicated", "under_min_isr", "at_min_isr",
-         "late_transactions"),
-        0,
-    )  # fmt: skip
-    late_ms = broker.now_ms() - broker.config.int("transaction.max.timeout.ms") - LATE_MS
-    for some in _pieces(broker.replicas.partitions.values()):
-        for partition in some:
-            counts["partitions"] += 1
-            if partition.role is Role.OFFLINE:
-                counts["offline_replicas"] += 1
-            elif partition.is_open and partition.log is not None:
-                in_sync, replicas = len(partition.isr.committed), len(partition.replicas)
-                least = min(partition.log.config.min_insync_replicas, replicas)
-                counts["leaders"] += 1
-                counts["under_replicated"] += in_sync < replicas
-                counts["under_min_isr"] += in_sync < least
-                counts["at_min_isr"] += in_sync == least
-                if partition.log.view.unstable is not None:
-                    counts["late_transactions"] += partition.log.producers.is_late(late_ms)
-        await asyncio.sleep(0)
-    cluster = {}
+    config = broker.config
+    late_ms = broker.now_ms() - config.int("transaction.max.timeout.ms") - LATE_MS
+    found = Partitions(config.str("metrics.level"))
+    await found.look(broker, late_ms)
+    cluster: dict[str, Any] = {}
     if broker.controller is not None:
-        cluster = dict.fromkeys(("topics", "all_partitions", "offline_partitions"), 0)
-        for topics in _pieces(broker.metadata.topics.values()):
-            for topic in topics:
-                cluster["topics"] += 1
-                cluster["all_partitions"] += len(topic)
-                cluster["offline_partitions"] += sum(info.leader is None for info in topic.values())
-            await asyncio.sleep(0)
+        cluster = dataclasses.asdict(await cluster_sums(broker))
+    if (reign := broker.controller) is not None:
+        brokers = reign.image.brokers.values()
+        cluster |= {"fenced": sum(b.fenced for b in brokers), "active": sum(not b.fenced for b in brokers)}
+    meters = broker.meters
     return Reading(
-        **counts,
+        **dataclasses.asdict(found.sums),
         **cluster,
         is_controller=broker.controller is not None,
+        topic_rows=tuple(sorted(found.topics.items())),
+        partition_rows=tuple(found.rows),
         connections=len(broker.server.connections),
         fetch_sessions=len(broker.fetch_sessions),
         fetch_session_partitions=broker.fetch_sessions.partitions,
@@ -155,16 +218,76 @@ async def read(broker: MeasuredHost) -> Reading:
         moves=tuple(_moves(broker)),
         cleaner=broker.cleaner.read(),
         metadata_copies=tuple(broker.store.copies()),
+        traffic=None if meters is None else await _traffic(meters.traffic, by_topic=found.by_topic),
+        requests=None if meters is None else _requests(meters.requests),
+        broker=_broker(broker, by_partition=found.by_partition),
     )
 
 
-def _pieces(values: Iterable[Any]) -> Iterator[list[Any]]:
-    every = list(values)
-    for i in range(0, len(every), _AT_ONCE):
-        yield every[i : i + _AT_ONCE]
+def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
+    appends, fetches = broker.replicas.waiting()
+    lags = [each for fetcher in broker.replicas.fetchers.values() for each in fetcher.lags()]
+    connected = dict.fromkeys(broker.server.accepted, 0)
+    for connection in broker.server.connections:
+        connected[connection.listener.name] += 1
+    states = Counter(group.state for group in broker.groups.list_groups().groups)
+    meters = broker.meters
+    idle = (1.0, 1.0) if meters is None else meters.idle(disk_threads(broker))
+    return BrokerReading(
+        state=state_of(broker),
+        waiting_appends=appends,
+        waiting_fetches=fetches,
+        max_lag=max((lag for _, lag in lags), default=0),
+        lags=tuple(lags) if by_partition else (),
+        connected=connected,
+        accepted=dict(broker.server.accepted),
+        groups={state.value: states[state.value] for state in GroupState},
+        loop_idle=idle[0],
+        disks_idle=idle[1],
+        elections=0 if meters is None else meters.elections.leaders,
+        unclean_elections=0 if meters is None else meters.elections.unclean,
+    )
+
+
+def disk_threads(broker: MeasuredHost) -> list[DiskThread]:
+    """The foreground thread of each log directory."""
+    return [each.queue for each in broker.logs.dirs if isinstance(each.queue, DiskThread)]
+
+
+def state_of(broker: MeasuredHost) -> int:
+    """As Kafka numbers them: 1 starting, 3 running, 6 handing over its leaders, 7 shutting down."""
+    if broker.stopping.is_set():
+        return 6 if broker.membership.is_leaving and not broker.membership.may_shut_down.is_set() else 7
+    return 3 if broker.admission.is_open else 1
+
+
+def _requests(times: RequestTimes) -> RequestsReading:
+    return RequestsReading(apis=tuple(times.read()), counts=times.requests(), errors=dict(times.errors))
+
+
+async def _traffic(traffic: Traffic, *, by_topic: bool) -> TrafficReading:
+    traffic.keep(set(traffic.hosted()))
+    topics: list[tuple[str, TopicCounts]] = []
+    for some in pieces(traffic.topics.items()):
+        topics += [(name, each.now()) for name, each in some]
+        await asyncio.sleep(0)
+    every = [traffic.gone.now(), *(counts for _, counts in topics)]
+    return TrafficReading(
+        topics=tuple(sorted(topics)) if by_topic else (),
+        total=TopicCounts(*map(sum, zip(*every, strict=True))),
+        replication_bytes_in=traffic.replication_bytes_in,
+        replication_bytes_out=traffic.replication_bytes_out,
+        reassignment_bytes_in=traffic.reassignment_bytes_in,
+        reassignment_bytes_out=traffic.reassignment_bytes_out,
+        isr_shrinks=traffic.isr_shrinks,
+        isr_expands=traffic.isr_expands,
+        isr_updates_failed=traffic.isr_updates_failed,
+    )
 
 
 def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
+    meters = broker.meters
+    waiting = {each.path: each.queue.waiting for each in broker.logs.dirs if isinstance(each.queue, DiskThread)}
     for each in broker.disks.describe():
         yield DirReading(
             path=each.path,
@@ -174,7 +297,20 @@ def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
             usable_bytes=each.usable_bytes if each.usable_bytes >= 0 else None,
             probe_ms=each.probe_ms,
             replicas=len(each.replicas),
+            log_bytes=sum(replica.size for replica in each.replicas),
+            cordoned=each.cordoned,
+            waiting=waiting.get(each.path, 0),
+            counts=None if meters is None else _counts(meters.of_dir(each.path)),
         )
+
+
+def _counts(meter: DirMeter) -> DirCounts:
+    return DirCounts(
+        appended_bytes=meter.appended_bytes,
+        appends=meter.append_times.now(),
+        flushes=meter.flushes(),
+        errors=meter.errors,
+    )
 
 
 def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:
@@ -186,180 +322,3 @@ def _moves(broker: MeasuredHost) -> Iterator[MoveReading]:
             lag=each.lag,
             bytes_per_s=each.bytes_per_s,
         )
-
-
-# -- writing -------------------------------------------------------------------------------------------------------
-
-_CLEANER, _CLEANERS = "kafka.log:type=LogCleaner,name=", "kafka.log:type=LogCleanerManager,name="
-_MANAGER, _LOGS, _CONTROLLER, _SESSIONS = (
-    "kafka.server:type=ReplicaManager,name=",
-    "kafka.log:type=LogManager,name=",
-    "kafka.controller:type=KafkaController,name=",
-    "kafka.server:type=FetchSessionCache,name=",
-)
-_NUMBERS: Final = (
-    (_MANAGER, "PartitionCount", "partitions", "Replicas on this broker, offline ones too."),
-    (_MANAGER, "LeaderCount", "leaders", "Partitions that this broker leads."),
-    (_MANAGER, "OfflineReplicaCount", "offline_replicas", "Replicas in bad log directories of this live broker."),
-    (_MANAGER, "UnderReplicatedPartitions", "under_replicated", "Led here, with replicas that are not in sync."),
-    (_MANAGER, "UnderMinIsrPartitionCount", "under_min_isr", "Led here, with too few in sync for acks=all."),
-    (_MANAGER, "AtMinIsrPartitionCount", "at_min_isr", "Led here, with just enough in sync for acks=all."),
-    (_MANAGER, "PartitionsWithLateTransactionsCount", "late_transactions", "Led here, with one that hangs."),
-    (_CONTROLLER, "ActiveControllerCount", "is_controller", "1 on the broker that is the controller."),
-    (_CONTROLLER, "OfflinePartitionsCount", "offline_partitions", "Partitions without a leader; 0 elsewhere."),
-    (_CONTROLLER, "GlobalTopicCount", "topics", "Topics of the cluster; 0 elsewhere."),
-    (_CONTROLLER, "GlobalPartitionCount", "all_partitions", "Partitions of the cluster; 0 elsewhere."),
-    (_SESSIONS, "NumIncrementalFetchSessions", "fetch_sessions", "Fetch sessions of consumers."),
-    (_SESSIONS, "NumIncrementalFetchPartitionsCached", "fetch_session_partitions", "Partitions in all of them."),
-)
-"""Where Kafka has it, its name there, attribute of Reading, meaning."""
-
-
-def kafka_name(mbean: str) -> str:
-    """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``."""
-    domain, _, rest = mbean.partition(":")
-    name = "_".join((*domain.split("."), *(part.partition("=")[2] for part in rest.split(","))))
-    return name.lower().replace("-", "_")
-
-
-def families(reading: Reading) -> Iterator[Any]:
-    """Prometheus metric families of a reading, in a fixed order."""
-    from prometheus_client.metrics_core import CounterMetricFamily as Counter
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    for where, name, attribute, meaning in _NUMBERS:
-        gauge = Gauge(kafka_name(where + name), f"{where}{name}. {meaning}")
-        gauge.add_metric([], float(getattr(reading, attribute)))
-        yield gauge
-    bad = [d for d in reading.dirs if d.state == "offline"]
-    name = f"{_LOGS}OfflineLogDirectoryCount"
-    gauge = Gauge(kafka_name(name), f"{name}. Log directories of this broker that are offline.")
-    gauge.add_metric([], len(bad))
-    yield gauge
-    name = f"{_LOGS}LogDirectoryOffline"
-    gauge = Gauge(kafka_name(name), f"{name},logDirectory=PATH. 1 while it is offline.", labels=["logDirectory"])
-    for each in reading.dirs:
-        gauge.add_metric([each.path], float(each.state == "offline"))
-    yield gauge
-    yield from _dir_families(reading.dirs)
-    yield from _move_families(reading.moves)
-    yield from _metadata_families(reading.metadata_copies)
-    if reading.cleaner is not None:
-        yield from _cleaner_families(reading.cleaner)
-    name = f"{_SESSIONS}IncrementalFetchSessionEvictions"
-    evictions = Counter(kafka_name(name), f"{name}PerSec. Fetch sessions that lost their slot to another one.")
-    evictions.add_metric([], reading.fetch_session_evictions)
-    yield evictions
-    gauge = Gauge("holdfast_connections", "Connections to the listener, of clients and of brokers.")
-    gauge.add_metric([], reading.connections)
-    yield gauge
-
-
-def _dir_families(dirs: Iterable[DirReading]) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    label = ["logDirectory"]
-    states = Gauge(
-        "holdfast_log_directory_state",
-        "1 for the state of the log directory: online; full: no writes; degraded: slow; silent: no answer; offline.",
-        labels=[*label, "state"],
-    )
-    since = Gauge("holdfast_log_directory_state_since_seconds", "When that state began (Unix time).", labels=label)
-    probe = Gauge(
-        "holdfast_log_directory_probe_seconds",
-        "How long the last probe took: write, sync, read back and remove a small file.",
-        labels=label,
-    )
-    total = Gauge("holdfast_log_directory_total_bytes", "Size of the file system.", labels=label)
-    usable = Gauge("holdfast_log_directory_usable_bytes", "Room that is left on it.", labels=label)
-    replicas = Gauge("holdfast_log_directory_replicas", "Replicas in it, also while it is offline.", labels=label)
-    for each in dirs:
-        for state in STATES:
-            states.add_metric([each.path, state], float(each.state == state))
-        if each.since_ms > 0:
-            since.add_metric([each.path], each.since_ms / 1000)
-        if each.probe_ms is not None:
-            probe.add_metric([each.path], each.probe_ms / 1000)
-        if each.total_bytes is not None:
-            total.add_metric([each.path], each.total_bytes)
-        if each.usable_bytes is not None:
-            usable.add_metric([each.path], each.usable_bytes)
-        replicas.add_metric([each.path], each.replicas)
-    yield from (states, since, probe, total, usable, replicas)
-
-
-def _move_families(moves: tuple[MoveReading, ...]) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    labels = ["topic", "partition", "from", "to"]
-    count = Gauge("holdfast_moves", "Replicas on their way to another log directory of this broker.")
-    count.add_metric([], len(moves))
-    lag = Gauge("holdfast_move_lag", "Records that the moving copy has not got yet.", labels=labels)
-    rate = Gauge("holdfast_move_bytes_per_second", "How fast it is copied.", labels=labels)
-    for move in moves:
-        values = [move.topic_partition.topic, str(move.topic_partition.partition), move.source, move.target]
-        lag.add_metric(values, move.lag)
-        rate.add_metric(values, move.bytes_per_s)
-    yield from (count, lag, rate)
-
-
-def _cleaner_families(reading: CleanerReading) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    for where, name, value, meaning in (
-        (_CLEANER, "cleaner-recopy-percent", reading.recopy_percent, "What stayed of the bytes, last time."),
-        (_CLEANER, "max-clean-time-secs", reading.last_clean_s, "How long the last cleaning of a log took."),
-        (_CLEANER, "max-buffer-utilization-percent", reading.buffer_percent, "How full of keys its memory was."),
-        (_CLEANERS, "max-dirty-percent", reading.max_dirty_percent, "Of the dirtiest compacted log, when last looked."),
-    ):
-        gauge = Gauge(kafka_name(where + name), f"{where}{name}. {meaning}")
-        gauge.add_metric([], value)
-        yield gauge
-    for number, name, meaning in (
-        (1, "uncleanable-partitions-count", "Logs that cannot be cleaned: their records are damaged."),
-        (2, "uncleanable-bytes", "Their bytes that would be cleaned."),
-    ):
-        gauge = Gauge(
-            kafka_name(_CLEANERS + name), f"{_CLEANERS}{name},logDirectory=PATH. {meaning}", labels=["logDirectory"]
-        )
-        for each in reading.uncleanable:
-            gauge.add_metric([each[0]], float(each[number]))
-        yield gauge
-
-
-def _metadata_families(copies: tuple[CopyState, ...]) -> Iterator[Any]:
-    """Why a copy is left out is in the controller's log: a reason has no place in a label, where each would be a series
-    of its own."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    good = Gauge(
-        "holdfast_metadata_copy_good",
-        "1 for a copy of the metadata that every decision is on, 0 for one that is left out; from the controller only.",
-        labels=["directory"],
-    )
-    for copy in copies:
-        good.add_metric([copy.path], float(copy.is_good))
-    waits = Gauge(
-        "holdfast_metadata_decisions_wait",
-        "1 while a decision waits since no copy of the metadata has answered for a while; 0 elsewhere.",
-    )
-    waits.add_metric([], float(any(not copy.answers for copy in copies)))
-    yield from (good, waits)
-
-
-class _Collector:
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-
-    def collect(self) -> Iterator[Any]:
-        return families(self._reading)
-
-
-def text(reading: Reading) -> bytes:
-    """Prometheus' text format, version 0.0.4. Imports prometheus_client when first called, which takes its time: not
-    for the event loop."""
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(reading))
-    return generate_latest(registry)

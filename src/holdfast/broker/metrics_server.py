@@ -1,8 +1,9 @@
-"""``GET /metrics``: the port that Prometheus scrapes (metrics.port).
+"""``GET /metrics`` and ``/health/...``: the port that Prometheus scrapes and that says how a broker is (metrics.port).
 
-Owns a small HTTP/1.1 responder on the broker's event loop and the page that it last made. Knows one path, reads
+Owns a small HTTP/1.1 responder on the broker's event loop and the page that it last made. Knows four paths, reads
 nothing but the head of a request, closes after each answer. Everything is bounded: connections, bytes of a head, time
-of a request; a page serves all who ask within a second.
+of a request; a page serves all who ask within a second. It answers from the beginning of the start on, when there is
+health to be told and no metric yet.
 
 Metrics never keep a broker from serving: a port that is taken is told in the log and tried again.
 """
@@ -10,10 +11,15 @@ Metrics never keep a broker from serving: a port that is taken is told in the lo
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker import metrics
+from holdfast.broker import health, metrics
+from holdfast.broker.metrics_text import text
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,16 +28,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATH = "/metrics"
+HEALTH = "/health/"
+LIVE, READY, SAFE_TO_STOP = "live", "ready", "safe-to-stop"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+JSON_TYPE = "application/json"
 MAX_CONNECTIONS = 16
 MAX_HEAD_BYTES = 8192
 REQUEST_TIMEOUT_S = 10.0
 FRESH_S = 1.0
 """How old a page may be that is served again."""
 BIND_RETRY_S = 1.0
+REMEMBER_S = 10.0
+BEAT_S = 1.0
+"""How often it is noted that the loop turns."""
+WORTH_PACKING = 1400
+"""Bytes of a page from which on it is compressed for who takes that."""
 
 
-class ScrapedHost(metrics.MeasuredHost, Protocol):
+class ScrapedHost(metrics.MeasuredHost, health.HealthHost, Protocol):
     """What the port of the metrics asks of the broker."""
 
     loop: asyncio.AbstractEventLoop
@@ -52,9 +66,24 @@ class MetricsServer:
         self._page: asyncio.Task[bytes] | None = None
         self._made_s = 0.0
         self._told = False
+        self._minute: asyncio.TimerHandle | None = None
+        self._beat: asyncio.TimerHandle | None = None
+        self._turned_s = 0.0
+        self._packed: tuple[bytes, bytes] | None = None
+        """A page, and the same compressed."""
+        self._serves = False
 
     def start(self) -> None:
-        """Listen now, or as soon as the port can be had."""
+        """Listen now, or as soon as the port can be had; of the broker's parts nothing needs to be there yet."""
+        self._turn()
+        self._try()
+
+    def open(self) -> None:
+        """The broker serves: there are metrics to be told."""
+        self._serves = True
+        self._remember()
+
+    def _try(self) -> None:
         self._starting = self._broker.loop.create_task(self._listen())
 
     async def _listen(self) -> None:
@@ -64,13 +93,26 @@ class MetricsServer:
             if not self._told:
                 log.warning("no metrics for now: metrics.port: %s", str(e).partition(": ")[2])
             self._told = True
-            self._retry = self._broker.loop.call_later(BIND_RETRY_S, self.start)
+            self._retry = self._broker.loop.call_later(BIND_RETRY_S, self._try)
             return
         self._server = await asyncio.start_server(self._accept, sock=sock, limit=MAX_HEAD_BYTES)
         log.info("metrics at http://%s:%d%s", self._host or "0.0.0.0", self._port, PATH)
 
+    def _remember(self) -> None:
+        """Quantiles are of the last minute: keep what there was."""
+        if self._broker.meters is not None:
+            self._broker.meters.remember(metrics.disk_threads(self._broker))
+        self._minute = self._broker.loop.call_later(REMEMBER_S, self._remember)
+
+    def _turn(self) -> None:
+        self._turned_s = self._broker.loop.time()
+        self._beat = self._broker.loop.call_later(BEAT_S, self._turn)
+
     def close(self) -> None:
         """Stop listening, and end what is under way."""
+        for timer in (self._minute, self._beat):
+            if timer is not None:
+                timer.cancel()
         if self._retry is not None:
             self._retry.cancel()
         if self._starting is not None:
@@ -115,9 +157,52 @@ class MetricsServer:
             return _answer("400 Bad Request", b"expected HTTP/1.1\n")
         if method not in (b"GET", b"HEAD"):
             return _answer("405 Method Not Allowed", b"", "Allow: GET, HEAD\r\n")
-        if target.partition(b"?")[0] != PATH.encode():
-            return _answer("404 Not Found", f"see {PATH}\n".encode())
-        return _answer("200 OK", await self._current(), head=method == b"HEAD")
+        is_head, path = method == b"HEAD", target.partition(b"?")[0].decode("latin-1")
+        if path.startswith(HEALTH):
+            return await self._health(path.removeprefix(HEALTH), is_head=is_head)
+        if path != PATH:
+            return _answer("404 Not Found", f"see {PATH}, {', '.join(HEALTH + each for each in _QUESTIONS)}\n".encode())
+        if not self._serves:
+            return _answer("503 Service Unavailable", f"no metrics yet: see {HEALTH}{READY}\n".encode())
+        page = await self._current()
+        if len(page) < WORTH_PACKING or not _takes_gzip(head):
+            return _answer("200 OK", page, _VARY, head=is_head)
+        return _answer("200 OK", await self._pack(page), f"{_VARY}Content-Encoding: gzip\r\n", head=is_head)
+
+    async def _health(self, question: str, *, is_head: bool) -> bytes:
+        if question == LIVE:
+            # Whoever asks is answered by the loop itself: how long it had stood still is what there is to be told.
+            is_so, told = health.live(self._broker.loop.time() - self._turned_s - BEAT_S)
+        elif question == READY:
+            is_so, told = health.ready(self._broker)
+        elif question == SAFE_TO_STOP:
+            is_so, told = await health.safe_to_stop(self._broker)
+        else:
+            expected = ", ".join(_QUESTIONS)
+            return _answer("404 Not Found", f"{HEALTH}{question[:40]}: expected one of {expected}\n".encode())
+        status = "200 OK" if is_so else "503 Service Unavailable"
+        return _answer(status, json.dumps(told).encode() + b"\n", head=is_head, kind=JSON_TYPE)
+
+    async def _pack(self, page: bytes) -> bytes:
+        if self._packed is None or self._packed[0] is not page:
+            self._packed = page, await self._on_thread(partial(gzip.compress, page, 1, mtime=0))
+        return self._packed[1]
+
+    async def _on_thread(self, work: Callable[[], bytes]) -> bytes:
+        if self._thread is None:
+            self._thread = self._broker.platform.thread("metrics", self._broker.loop)
+        made: asyncio.Future[bytes] = self._broker.loop.create_future()
+
+        def done(result: bytes | None, error: Exception | None) -> None:
+            if made.done():
+                return
+            if error is not None or result is None:
+                made.set_exception(error or RuntimeError("no page"))
+            else:
+                made.set_result(result)
+
+        self._thread.submit(work, done)
+        return await made
 
     async def _current(self) -> bytes:
         """The page; one that is being made, or was made a moment ago, serves everybody."""
@@ -129,24 +214,27 @@ class MetricsServer:
 
     async def _make(self) -> bytes:
         reading = await metrics.read(self._broker)
-        if self._thread is None:
-            self._thread = self._broker.platform.thread("metrics", self._broker.loop)
-        made: asyncio.Future[bytes] = self._broker.loop.create_future()
-
-        def done(page: bytes | None, error: Exception | None) -> None:
-            if made.done():
-                return
-            if error is not None or page is None:
-                made.set_exception(error or RuntimeError("no page"))
-            else:
-                made.set_result(page)
-
-        self._thread.submit(lambda: metrics.text(reading), done)
-        page = await made
+        page = await self._on_thread(partial(text, reading))
         self._made_s = self._broker.loop.time()
         return page
 
 
-def _answer(status: str, body: bytes, more: str = "", *, head: bool = False) -> bytes:
-    lines = f"HTTP/1.1 {status}\r\nContent-Type: {CONTENT_TYPE}\r\nContent-Length: {len(body)}\r\n"
+_QUESTIONS = (LIVE, READY, SAFE_TO_STOP)
+_VARY = "Vary: Accept-Encoding\r\n"
+
+
+def _takes_gzip(head: bytes) -> bool:
+    """By the Accept-Encoding of a request's head."""
+    for line in head.lower().split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip() == b"accept-encoding":
+            for item in value.split(b","):
+                coding, _, weight = item.replace(b" ", b"").partition(b";q=")
+                if coding in (b"gzip", b"*") and weight not in (b"0", b"0.0", b"0.00", b"0.000"):
+                    return True
+    return False
+
+
+def _answer(status: str, body: bytes, more: str = "", *, head: bool = False, kind: str = CONTENT_TYPE) -> bytes:
+    lines = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
     return f"{lines}{more}Connection: close\r\n\r\n".encode() + (b"" if head else body)

@@ -16,6 +16,7 @@ from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.listening import listen
 
 if TYPE_CHECKING:
+    from holdfast.broker.request_times import RequestTimes
     from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
 
@@ -30,7 +31,8 @@ ACCEPT_RETRY_S = 0.5
 class Server:
     """All listeners of a broker. A connection knows by which it came.
 
-    ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends.
+    ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends;
+    ``times`` is told how long each request took.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Server:
         max_connections: int,
         max_idle_ms: int,
         listen: Callable[[str, int], socket.socket] = listen,
+        times: RequestTimes | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._on_close = on_close
@@ -50,15 +53,19 @@ class Server:
         """May change while it runs."""
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
+        self._times = times
         self._pool = BufferPool()
         self._listeners: list[_Listener] = []
         self._idle_timer: asyncio.TimerHandle | None = None
         self.connections: dict[Connection, None] = {}
+        self.accepted: dict[str, int] = {}
+        """By listener: connections since the start."""
 
     def bind(self, host: str, port: int, listener: ListenerUse) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
         sock = self._listen(host, port)
         self._listeners.append(_Listener(sock, listener, self._accept))
+        self.accepted[listener.name] = 0
         return int(sock.getsockname()[1])
 
     def start(self) -> None:
@@ -73,11 +80,12 @@ class Server:
             log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
             sock.close()
             return
+        self.accepted[listener.name] = self.accepted.get(listener.name, 0) + 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(
             sock, peer[:2], asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
-            self._max_frame_bytes, listener,
+            self._max_frame_bytes, listener, self._times,
         )  # fmt: skip
         self.connections[connection] = None
 

@@ -351,9 +351,18 @@ _NETWORK = (
         "metrics.port",
         _I,
         0,
-        "Prometheus' text is served on this port, at /metrics, on the host of the first listener; 0 is nowhere.",
+        "Prometheus' text is served on this port, at /metrics, and how the broker is at /health/live, ready and "
+        "safe-to-stop, on the host of the first listener; 0 is nowhere, and nothing is counted.",
         0,
         high=65_535,
+        ours=True,
+    ),
+    make_key(
+        "metrics.level",
+        _S,
+        "topic",
+        "How finely metrics.port tells things apart: sums of the broker alone, by topic, or by partition too.",
+        choices=("broker", "topic", "partition"),
         ours=True,
     ),
 )

@@ -19,6 +19,7 @@ from holdfast.model.errors import (
 from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.traffic import TopicTraffic
 from holdfast.replication.types import OF_CLIENT, AppendTerms, ProduceResult, Role
 from holdfast.replication.waiters import Deadlines
 from holdfast.storage.log import AppendInfo, Log
@@ -34,6 +35,7 @@ class AppendedTo(Protocol):
     refused: RefusedBatches
     appends: dict[AppendCall, None]
     waiting: deque[AppendCall]
+    traffic: TopicTraffic | None
 
     def not_leader(self) -> HoldfastError: ...
 
@@ -51,10 +53,13 @@ class AppendCall:
 
     __slots__ = (
         "_batches",
+        "_began_at",
         "_deadline_ms",
         "_done",
         "_now_ms",
         "_parked",
+        "_parked_at",
+        "_size",
         "_terms",
         "acks",
         "finished",
@@ -85,16 +90,22 @@ class AppendCall:
         self.required = 0
         """The high watermark that it waits for."""
         self._batches: bytearray | memoryview | None = batches
+        self._began_at = 0
+        """With _parked_at in ticks of the traffic; 0: not yet, or nobody counts."""
         self._now_ms = now_ms
         self._deadline_ms = now_ms + timeout_ms
         self._done: Callable[[ProduceResult], None] | None = done
         self._parked = False
+        self._parked_at = 0
+        self._size = len(batches)
         self._terms = terms
 
     def run(self) -> AppendInfo:
         """On the disk's thread. Reads the partition's epoch without a lock: it only has to be not older than
         what the loop had decided when this began; whatever comes later waits for us to be settled."""
-        batches = self._batches
+        batches, traffic = self._batches, self.partition.around.traffic
+        if traffic is not None:
+            self._began_at = traffic.ticks()
         if batches is None or self.partition.leader_epoch != self.leader_epoch:
             raise NotLeaderOrFollowerError(
                 f"{self.partition.topic_partition}: leader epoch {self.leader_epoch} is over"
@@ -119,6 +130,10 @@ class AppendCall:
                     partition.refused.appended(self._batches)
                 self._batches = None
                 self.info = info
+                traffic = partition.traffic
+                if traffic is not None:
+                    traffic.bytes_in += self._size
+                    traffic.messages_in += info.last_offset - info.base_offset + 1
                 partition.appended(self, info)
         finally:
             partition.disk_work_done()
@@ -137,16 +152,25 @@ class AppendCall:
             self.expire(now_ms)
             return
         self._parked = True
+        traffic = self.partition.around.traffic
+        if traffic is not None:
+            self._parked_at = traffic.ticks()
         deadlines.add(self._deadline_ms, self)
 
     def succeed(self) -> None:
         """Answer with where it is."""
         info = self.info
         assert info is not None, "succeeds only after its append"
-        self._finish(ProduceResult(None, info.base_offset, info.log_append_time_ms, info.log_start_offset))
+        waited_ns, parked_at = 0, self._parked_at
+        if parked_at and (traffic := self.partition.around.traffic) is not None:
+            waited_ns = traffic.ticks() - parked_at
+        time_ms, start = info.log_append_time_ms, info.log_start_offset
+        self._finish(ProduceResult(None, info.base_offset, time_ms, start, None, waited_ns, self._began_at))
 
     def fail(self, error: HoldfastError) -> None:
         """Answer with an error."""
+        if self.partition.traffic is not None:
+            self.partition.traffic.produce_failed(error, self._size)
         self._finish(ProduceResult(error, error_message=error.message or None))
 
     def expire(self, now_ms: int) -> None:

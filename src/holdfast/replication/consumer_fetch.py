@@ -275,13 +275,17 @@ class FetchWait:
         if self._parked:
             self._parked = False
             self._around.deadlines.finished()
+        done, results = self._done, self._results
         for place, partition in enumerate(self._partitions):
             if partition is not None:
                 partition.consumer_waits.pop(self, None)
-                if self._sizes[place]:
+                size, traffic = self._sizes[place], partition.traffic
+                if traffic is not None and done is not None:
+                    traffic.fetches += 1
+                    traffic.bytes_out += size
+                if size:
                     query = self._queries[place]
                     question.consumer_read(partition, query.offset, query.max_bytes)
-        done, results = self._done, self._results
         self._done, self._results, self._partitions, self._places = None, [], [], None
         if done is not None:
             done(results)

@@ -84,10 +84,18 @@ class _Append:
             followed.partition.clamp_high_watermark()
         if error is None and followed.is_current():
             followed.partition.follow_marks(self.fetched.high_watermark)
+            self._count(followed.partition)
         if error is None and info is None:
             # Not one whole batch: the leader always sends one, so these bytes are not records.
             error = OffsetOutOfRangeError("no whole batch in the answer")
         self.fetcher.work_done(followed, error)
+
+    def _count(self, partition: Partition) -> None:
+        traffic, records = partition.around.traffic, self.fetched.records
+        if traffic is not None and records is not None:
+            traffic.replication_bytes_in += len(records)
+            if partition.adding and partition.around.broker_id in partition.adding:
+                traffic.reassignment_bytes_in += len(records)
 
 
 class _Cut:
@@ -176,6 +184,12 @@ class FetcherState:
     def partitions(self) -> Iterable[TopicPartition]:
         """Whom this fetcher fetches for."""
         return self._partitions.keys()
+
+    def lags(self) -> Iterable[tuple[TopicPartition, int]]:
+        """How many records each partition is behind what its leader had committed when it answered last."""
+        for tp, followed in self._partitions.items():
+            if followed.leader_mark is not None:
+                yield tp, max(0, followed.leader_mark - followed.log.view.end_offset)
 
     # -- which partitions ----------------------------------------------------------------------------------------
 

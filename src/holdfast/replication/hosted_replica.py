@@ -20,6 +20,7 @@ from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPa
 from holdfast.replication.hold import Hold
 from holdfast.replication.isr import IsrState
 from holdfast.replication.surroundings import Surroundings
+from holdfast.replication.traffic import TopicTraffic
 from holdfast.replication.transitions import REPLICA, Standing, Turn
 from holdfast.replication.types import PartitionState, Role
 from holdfast.storage.log import Log
@@ -29,6 +30,7 @@ class HostedReplica:
     """See the module's docstring."""
 
     __slots__ = (
+        "adding",
         "around",
         "disk_works",
         "epoch_start",
@@ -43,6 +45,7 @@ class HostedReplica:
         "role",
         "topic_id",
         "topic_partition",
+        "traffic",
     )
 
     def __init__(self, around: Surroundings, topic_partition: TopicPartition, topic_id: TopicId) -> None:
@@ -55,6 +58,8 @@ class HostedReplica:
         self.leader_epoch: LeaderEpoch = -1
         """The epoch of the last order that was obeyed; below any real one before the first."""
         self.replicas: tuple[BrokerId, ...] = ()
+        self.adding: tuple[BrokerId, ...] = ()
+        """Those of them that a reassignment adds."""
         self.isr = IsrState((), -1)
         self.high_watermark: Offset = 0
         self.epoch_start: Offset | None = None
@@ -63,6 +68,7 @@ class HostedReplica:
         self.on_settled: Callable[[], None] | None = None
         self.hold: Hold | None = None
         """The log is about to be exchanged for its copy: nothing new is written to it."""
+        self.traffic: TopicTraffic | None = None if around.traffic is None else around.traffic.of(topic_partition.topic)
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition} {self.role.value} epoch {self.leader_epoch})"
@@ -106,6 +112,7 @@ class HostedReplica:
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
         self.replicas = state.replicas
+        self.adding = state.adding_replicas
 
     # -- checks --------------------------------------------------------------------------------------------------
 

@@ -72,17 +72,25 @@ def on_result(partition: Leading, proposal: IsrProposal, outcome: IsrOutcome | H
         return
     if isinstance(outcome, IsrOutcome):
         if outcome.leader_epoch == partition.leader_epoch and outcome.partition_epoch >= isr.partition_epoch:
+            _count(partition, len(isr.committed), len(outcome.isr))
             isr.commit(outcome.isr, outcome.partition_epoch, outcome.eligible, outcome.recovering)
             changed(partition, now_ms)
         else:
             _retry_later(partition, now_ms)  # a LeaderAndIsr that explains it is on its way
     elif isinstance(outcome, (IneligibleReplicaError, OperationNotAttemptedError)):
         isr.revert()
+        if partition.around.traffic is not None:
+            partition.around.traffic.isr_updates_failed += 1
         refused(partition, [b for b, epoch in proposal.isr if _is_meant(partition, b, epoch)], now_ms)
         changed(partition, now_ms)
     else:
         # It may have been stored or not: both readings of the ISR stay as they are.
         _retry_later(partition, now_ms)
+
+
+def _count(partition: Leading, before: int, after: int) -> None:
+    if partition.around.traffic is not None:
+        partition.around.traffic.isr_changed(before, after)
 
 
 def _is_meant(partition: Leading, broker_id: BrokerId, epoch: BrokerEpoch | None) -> bool:

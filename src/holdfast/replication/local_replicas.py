@@ -22,15 +22,17 @@ from holdfast.model.types import (
     TopicPartition,
 )
 from holdfast.replication import isr_changes, offset_queries
+from holdfast.replication.append_call import AppendCall
 from holdfast.replication.consumer_fetch import FetchWait
 from holdfast.replication.consumer_session import Served, Topic
 from holdfast.replication.fetch_sessions import FetchSessions
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.orders import Orders
 from holdfast.replication.partition import Partition
-from holdfast.replication.session import FollowerSession, SingleFetch
+from holdfast.replication.session import FollowerSession, ParkedFetch, SingleFetch
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.throttle import Side
+from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import (
     OF_CLIENT,
     AppendTerms,
@@ -76,14 +78,17 @@ class LocalReplicas:
         log_config: Callable[[str], LogConfig],
         is_known: Callable[[TopicPartition], bool],
         clock: Callable[[], int],
+        traffic: Traffic | None = None,
     ) -> None:
         """``log_config`` tells the configuration of a topic's logs when one is created; ``is_known`` whether the
         metadata has a partition that is not here (6 instead of 3); ``clock`` is read when a disk has finished, in
-        the milliseconds of ``now_ms``."""
+        the milliseconds of ``now_ms``; ``traffic`` counts what goes in and out."""
         self.settings = settings
-        self._around = Surroundings(broker_id, settings, outbox, clock)
+        self._around = Surroundings(broker_id, settings, outbox, clock, traffic)
         self._orders = Orders(self._around, logs, log_config)
         self._partitions = self._orders.partitions
+        if traffic is not None:
+            traffic.hosted = lambda: (tp.topic for tp in self._partitions)
         self._is_known = is_known
         self._next_lag_check_ms: int | None = None
         # Followers that come back to a restarted leader must not find the session of another one.
@@ -309,6 +314,11 @@ class LocalReplicas:
         return self._partitions
 
     @property
+    def traffic(self) -> Traffic | None:
+        """What went in and out; None: nobody counts."""
+        return self._around.traffic
+
+    @property
     def fetchers(self) -> Mapping[tuple[BrokerId, str], FetcherState]:
         """By source broker and path of the local log directory."""
         return self._orders.fetchers
@@ -368,6 +378,12 @@ class LocalReplicas:
         if partition is None or partition.log is None:
             return -1
         return max(0, partition.high_watermark - partition.log.view.end_offset)
+
+    def waiting(self) -> tuple[int, int]:
+        """Appends that wait for in-sync replicas, and fetches that wait for something to send."""
+        waiters = [waiter for waiter in self._around.deadlines if not waiter.finished]
+        appends = sum(isinstance(waiter, AppendCall) for waiter in waiters)
+        return appends, sum(isinstance(waiter, (FetchWait, ParkedFetch)) for waiter in waiters)
 
     def offline_count(self) -> int:
         """Partitions whose log is on a dead directory (K112-95)."""

@@ -174,6 +174,8 @@ class Partition(HostedReplica):
         """The same leadership with another ISR or other replicas."""
         self._take(state)
         dropped = [b for b in self.isr.committed if b not in state.isr]
+        if self.role is Role.LEADER and self.around.traffic is not None:
+            self.around.traffic.isr_changed(len(self.isr.committed), len(state.isr))
         self.isr.commit(state.isr, state.partition_epoch, state.eligible, state.recovering)
         if self.role is Role.LEADER:
             self._update_followers(now_ms)
@@ -255,24 +257,23 @@ class Partition(HostedReplica):
     ) -> None:
         """Append as leader; see LocalReplicas.append."""
         log = self.log
+        if self.traffic is not None:
+            self.traffic.produces += 1
         if self.epoch_start is None or log is None:
             error = self.refusal() or self.not_leader()
-            self.refused.add(batches, error, now_ms)
-            done(ProduceResult(error, error_message=error.message))
+            self._refuse_at_once(batches, error, now_ms, done)
             return
         if acks == -1 and not self.has_enough_replicas(log):
             error = NotEnoughReplicasError(
                 f"{self.topic_partition}: {len(self.isr.committed)} in sync, expected "
                 f"min.insync.replicas={log.config.min_insync_replicas}"
             )
-            self.refused.add(batches, error, now_ms)
-            done(ProduceResult(error, error_message=error.message))
+            self._refuse_at_once(batches, error, now_ms, done)
             return
         if not self.hw_followers and not log.dir.answers:
             # Nobody else is about to lead, whose becoming the leader would answer what waits for the disk.
             error = KafkaStorageError(f"{self.topic_partition}: log dir {log.dir.path} does not answer")
-            self.refused.add(batches, error, now_ms)
-            done(ProduceResult(error, error_message=error.message))
+            self._refuse_at_once(batches, error, now_ms, done)
             return
         call = AppendCall(self, log, batches, acks, timeout_ms, now_ms, done, terms)
         self.appends[call] = None
@@ -280,6 +281,18 @@ class Partition(HostedReplica):
             self.hold.keep(partial(self.submit, call))
             return
         self.submit(call)
+
+    def _refuse_at_once(
+        self,
+        batches: bytearray | memoryview,
+        error: HoldfastError,
+        now_ms: int,
+        done: Callable[[ProduceResult], None],
+    ) -> None:
+        if self.traffic is not None:
+            self.traffic.produce_failed(error, len(batches))
+        self.refused.add(batches, error, now_ms)
+        done(ProduceResult(error, error_message=error.message))
 
     def submit(self, call: AppendCall) -> None:
         """To the disk, of the log that there is now."""

@@ -30,6 +30,8 @@ def failed(query: FetchPartitionQuery, error: HoldfastError, partition: Partitio
     leader: tuple[BrokerId | None, LeaderEpoch] | None = None
     start: Offset | None = None
     if partition is not None:
+        if partition.traffic is not None:
+            partition.traffic.fetch_failed(error)
         if isinstance(error, CorruptRecordError):
             question.ask(partition, query.offset, query.max_bytes)
         if partition.leader is not None:

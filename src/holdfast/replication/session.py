@@ -107,7 +107,7 @@ class SessionEntry:
         return FetchResult(self.partition.topic_partition, None, mark, mark, start, None, None, data)
 
 
-class _Parked:
+class ParkedFetch:
     """A fetch that waits for news."""
 
     __slots__ = ("done", "finished", "in_heap", "max_bytes", "session")
@@ -216,7 +216,7 @@ class FollowerSession:
         """Entries with data to send, the longest waiting first."""
         self.news: dict[SessionEntry, None] = {}
         """Entries whose high watermark or log start may have moved."""
-        self._parked: _Parked | None = None
+        self._parked: ParkedFetch | None = None
         self._collecting = False
         self.asked_ms = 0
         """When the last fetch came."""
@@ -244,7 +244,7 @@ class FollowerSession:
                 self._remove(entry)
         for query in partitions:
             self._mention(query, now_ms)
-        parked = self._parked = _Parked(self, max_bytes, done)
+        parked = self._parked = ParkedFetch(self, max_bytes, done)
         if self._immediate or self._ready:
             self.answer_parked()
         if parked.finished:
@@ -276,6 +276,8 @@ class FollowerSession:
             entry = self._enter(partition, query, entry)
             if entry is None:
                 return
+        if partition.traffic is not None:
+            partition.traffic.fetches += 1
         offset = query.offset
         if entry.sent == offset:  # it could not take what it was sent
             question.ask(partition, offset, query.max_bytes)
@@ -349,6 +351,7 @@ class FollowerSession:
                 continue  # it did not fit, and stays; or it is being read; or it failed
             del self._ready[entry]
             room -= len(data)
+            self._count(entry.partition, len(data))
             if rate is not None:
                 rate.spent(len(data), self._around.clock())
             sent = True
@@ -365,6 +368,13 @@ class FollowerSession:
             immediate, self._immediate = self._immediate, []
             results += immediate
         return results
+
+    def _count(self, partition: Partition, size: int) -> None:
+        traffic = self._around.traffic
+        if traffic is not None:
+            traffic.replication_bytes_out += size
+            if partition.adding and self._replica_id in partition.adding:
+                traffic.reassignment_bytes_out += size
 
     def _limit_of(self, throttle: Throttle, entry: SessionEntry) -> ByteRate | None:
         """Only who is out of sync is held back (KIP-73): the high watermark waits for the others."""
@@ -424,7 +434,7 @@ class FollowerSession:
             entry.prepared = data
             self.ready(entry)
 
-    def _finish(self, parked: _Parked, results: list[FetchResult]) -> None:
+    def _finish(self, parked: ParkedFetch, results: list[FetchResult]) -> None:
         self._parked = None
         parked.finished = True
         if parked.in_heap:

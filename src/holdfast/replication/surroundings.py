@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.throttle import Throttle
+from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import Outbox, ReplicationSettings, Role
 from holdfast.replication.waiters import Deadlines
 from holdfast.storage.log import Log
@@ -46,15 +47,33 @@ class Leading(Protocol):
 class Surroundings:
     """One per broker; see the module's docstring."""
 
-    __slots__ = ("broker_id", "clock", "deadlines", "fetching", "outbox", "retrying", "sending", "settings", "watched")
+    __slots__ = (
+        "broker_id",
+        "clock",
+        "deadlines",
+        "fetching",
+        "outbox",
+        "retrying",
+        "sending",
+        "settings",
+        "traffic",
+        "watched",
+    )
 
     def __init__(
-        self, broker_id: BrokerId, settings: ReplicationSettings, outbox: Outbox, clock: Callable[[], int]
+        self,
+        broker_id: BrokerId,
+        settings: ReplicationSettings,
+        outbox: Outbox,
+        clock: Callable[[], int],
+        traffic: Traffic | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.settings = settings
         self.outbox = outbox
         self.clock = clock
+        self.traffic = traffic
+        """What went in and out; None: nobody counts."""
         self.deadlines = Deadlines()
         self.watched: dict[Leading, None] = {}
         """Led partitions with a follower that may be behind; the only ones that a tick looks at."""

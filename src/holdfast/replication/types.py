@@ -109,6 +109,10 @@ class ProduceResult(NamedTuple):
     log_append_time_ms: TimestampMs | None = None
     log_start_offset: Offset = 0
     error_message: str | None = None
+    waited_ns: int = 0
+    """How long it was in our log and waited for the in-sync replicas; 0 where nobody counts."""
+    began_ns: int = 0
+    """When its disk's thread came to it, in ticks of the traffic; 0 where it did not, or nobody counts."""
 
 
 class AppendTerms(NamedTuple):

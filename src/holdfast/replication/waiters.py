@@ -6,6 +6,7 @@ it must have let go of what it holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -34,6 +35,10 @@ class Deadlines:
     def __len__(self) -> int:
         """Waiters in the heap, finished ones too."""
         return len(self._heap)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        """Waiters in the heap, finished ones too, in no order."""
+        return (waiter for _, _, waiter in self._heap)
 
     def add(self, at_ms: int, waiter: Waiter) -> None:
         """``waiter.expire`` is due at ``at_ms`` unless ``finished`` is said before."""

@@ -4,7 +4,7 @@ Owns the order of things in an append: batches are checked, placed and written; 
 noted, and only then does the loop see them. So a reader never finds a record whose transaction it does not know of.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.model.config import LogConfig
@@ -13,10 +13,11 @@ from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, Topi
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage import partition_metadata
 from holdfast.storage.cleaned_log import CleanedLog
+from holdfast.storage.files import Buffer
 from holdfast.storage.log_dir import LogDir
 from holdfast.storage.log_view import AppendInfo, LogView
 from holdfast.storage.recovery import LogParts
-from holdfast.storage.segment import Segment
+from holdfast.storage.segment import Placed, Segment
 from holdfast.storage.segment_list import SegmentList
 from holdfast.storage.segment_names import SNAPSHOT
 from holdfast.storage.txn_index import NO_ABORTS
@@ -117,11 +118,28 @@ class GrowingLog(CleanedLog):
                 wrote = partial(self._wrote_within, [OfProducer(checked[0][1], base_offset, marker)])
             else:
                 wrote = partial(self._publish, view.start_offset)
-            self._segments.write(data, placed, base_offset, max_timestamp, now_ms, config, self._rolled, wrote)
+            self._write(data, placed, base_offset, max_timestamp, now_ms, self._rolled, wrote)
         if offset - self.recovery_point >= config.flush_messages:
             self.flush()
         time = now_ms if config.message_timestamp_type == "LogAppendTime" else None
         return AppendInfo(base_offset, offset - 1, time, view.start_offset, leader_epoch, False)
+
+    def _write(
+        self,
+        data: Buffer,
+        placed: Sequence[Placed],
+        end_offset: Offset,
+        max_timestamp: TimestampMs,
+        now_ms: TimestampMs,
+        rolled: Callable[[Offset], None],
+        wrote: Callable[[Offset], None],
+    ) -> None:
+        """To the segments, counted."""
+        meter = self.dir.meter
+        began = 0 if meter is None else meter.ticks()
+        self._segments.write(data, placed, end_offset, max_timestamp, now_ms, self.config, rolled, wrote)
+        if meter is not None:
+            meter.appended(len(data), began)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leadership begins here: what comes next is of ``epoch``. Touches no file."""
@@ -196,7 +214,11 @@ class GrowingLog(CleanedLog):
         end_offset = self.view.end_offset
         if end_offset == self.recovery_point:
             return
+        meter = self.dir.meter
+        began = 0 if meter is None else meter.ticks()
         with self.guard():
             self._flush_rolled()
             self._segments.active.flush()
+        if meter is not None:
+            meter.flushed(began)
         self.recovery_point = end_offset

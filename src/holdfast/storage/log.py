@@ -135,8 +135,7 @@ class Log(GrowingLog):
             data = batches if size == len(batches) else memoryview(batches)[:size]
             rolled = partial(self._rolled_within, fetched.producers)
             wrote = partial(self._wrote_within, fetched.producers)
-            latest, config = fetched.max_timestamp, self.config
-            self._segments.write(data, placed, end_offset, latest, now_ms, config, rolled, wrote)
+            self._write(data, placed, end_offset, fetched.max_timestamp, now_ms, rolled, wrote)
         end_offset = placed[-1].last_offset + 1
         if leader_start is not None and leader_start > self.view.start_offset:
             self.delete_records_before(min(leader_start, end_offset))
@@ -177,9 +176,13 @@ class Log(GrowingLog):
     def sync_batches(self, segments: Sequence[Segment]) -> None:
         """Sync the batches of rolled segments, and nothing else: on any thread. It may take seconds, and appends
         need not wait for it."""
+        meter = self.dir.meter
         with self.guard():
             for segment in segments:
+                began = 0 if meter is None else meter.ticks()
                 segment.sync_batches()
+                if meter is not None:
+                    meter.flushed(began, is_long=True)
 
     def flush_rolled(self, synced: Sequence[Segment] | None = None) -> None:
         """Sync the segments that were rolled and move the recovery point behind them. ``synced``: only these,

@@ -34,6 +34,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
+from holdfast.storage.dir_meter import DirMeter
 from holdfast.storage.dir_state import DIRECTORY, DirNews, DirState, Health
 from holdfast.storage.file_locks import FileLock
 from holdfast.storage.files import DiskSpace, FileSystem, make_durably
@@ -151,6 +152,8 @@ class LogDir:
         self.on_recovery_points_lowered: Callable[[], None] | None = None
         self.on_log_start_lowered: Callable[[], None] | None = None
         self.cordoned = False
+        self.meter: DirMeter | None = None
+        """What it did; None: nobody counts."""
         self.failure: KafkaStorageError | None = None
         """Why it is not used; None while it is, however badly it does."""
         self.health = Health(since_ms=clock())
@@ -255,6 +258,9 @@ class LogDir:
         typed = kind(_what(self.path, error, of))
         if self.failure is not None:
             return typed
+        if error.errno not in _PROCESS_ERRORS and self.meter is not None:
+            with self._deciding:
+                self.meter.errors += 1
         if error.errno in _PROCESS_ERRORS:
             log.error("%s: %s (not a failure of the disk)", self.path, error)
         elif error.errno in SPACE_ERRORS:

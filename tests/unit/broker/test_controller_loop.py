@@ -12,6 +12,7 @@ import pytest
 from holdfast.broker import controller_loop
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
+from holdfast.broker.meters import Meters
 from holdfast.broker.platform import Platform
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
@@ -41,6 +42,7 @@ class Surroundings:
         self.platform = Platform.real()
         self.config = BrokerConfig.parse(settings or {})
         self.suspected: list[int | None] = []
+        self.meters = Meters()
 
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
@@ -65,7 +67,8 @@ class Reign:
         self.brokers = {i: Listener() for i in range(1, brokers + 1)}
         self.epochs: dict[int, int] = {}
         claim = self.store.claim(Candidate(broker_id=1, host="127.0.0.1", port=self.brokers[1].port))
-        self.loop = ControllerLoop(Surroundings(settings), self.store, self.thread, claim, self.store.load(claim))
+        self.broker = Surroundings(settings)
+        self.loop = ControllerLoop(self.broker, self.store, self.thread, claim, self.store.load(claim))
         self.loop.start()
 
     def _on_commit(self, records: Sequence[Any]) -> None:

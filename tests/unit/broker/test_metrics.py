@@ -5,9 +5,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading, kafka_name, text
+from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading, TrafficReading
+from holdfast.broker.metrics_names import kafka_name
+from holdfast.broker.metrics_text import text
 from holdfast.metadata.store import CopyState
 from holdfast.model.types import TopicPartition
+from holdfast.replication.traffic import TopicCounts
 
 GOOD = DirReading(
     path="/d1", state="online", since_ms=1_000, total_bytes=100, usable_bytes=40, probe_ms=2.5, replicas=3
@@ -54,6 +57,19 @@ def test_fetch_sessions_are_counted() -> None:
     assert of(found[f"{cache}numincrementalfetchsessions"]) == 2
     assert of(found[f"{cache}numincrementalfetchpartitionscached"]) == 7
     assert of(found[f"{cache}incrementalfetchsessionevictions"]) == 3
+
+
+def test_traffic_is_there_for_all_topics_and_for_each() -> None:
+    mine = TopicCounts(bytes_in=300, messages_in=4)
+    traffic = TrafficReading(
+        topics=(("t", mine),), total=TopicCounts(bytes_in=500, messages_in=9), replication_bytes_in=70
+    )
+    found = parsed(Reading(traffic=traffic))
+    bytes_in = found["kafka_server_brokertopicmetrics_bytesin"]
+    assert (of(bytes_in), of(bytes_in, topic="t")) == (500, 300)
+    assert of(found["kafka_server_brokertopicmetrics_messagesin"], topic="t") == 4
+    assert of(found["kafka_server_brokertopicmetrics_replicationbytesin"]) == 70
+    assert "kafka_server_brokertopicmetrics_bytesin_total 500.0\n" in text(Reading(traffic=traffic)).decode()
 
 
 def test_transactions_that_hang_are_counted() -> None:

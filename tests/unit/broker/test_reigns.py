@@ -29,6 +29,7 @@ class Surroundings:
 
     broker_id = 1
     broker_epoch = -1
+    meters = None
 
     def __init__(self) -> None:
         self.platform = Platform.real()

@@ -90,7 +90,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "metadata.log.dir.probe.interval.ms",
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "log.file", "log.file.backups", "log.file.max.bytes", "log.format",
-        "leader.election.wait.ms", "metrics.port", "operator.listener.names",
+        "leader.election.wait.ms", "metrics.port", "metrics.level", "operator.listener.names",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
         "broker.id.host.key", "broker.id.adopt.missing", "inter.broker.protocol.version",
@@ -116,6 +116,7 @@ def test_configuration_page_is_made_from_the_table() -> None:
         ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
         ("compression.type", "brotli", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
         ("log.cleanup.policy", "shred", "String must be one of: compact, delete"),
+        ("metrics.level", "record", "String must be one of: broker, topic, partition"),
         ("metadata.store", "etcd", "String must be one of: embedded, zookeeper"),
         *(
             ("zookeeper.connect", text, "Value must be HOST:PORT[,HOST:PORT]...[/CHROOT]")

@@ -26,6 +26,7 @@ from holdfast.records.batch import iter_headers
 from holdfast.records.record import Record, decode_batches, encode_batch
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.local_replicas import FollowerSession, LocalReplicas
+from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import (
     OF_CLIENT,
     AppendTerms,
@@ -125,6 +126,7 @@ class Node:
         errors: list[HoldfastError | None] = []
         self.logs.start(self.cluster.now_ms, errors.append)
         assert errors == [None]
+        self.traffic = Traffic(lambda: self.cluster.now_ms * 1_000_000)
         self.replicas = LocalReplicas(
             self.id,
             self.logs,
@@ -133,6 +135,7 @@ class Node:
             log_config=self.config,
             is_known=lambda tp: tp in self.cluster.states,
             clock=lambda: self.cluster.now_ms,
+            traffic=self.traffic,
         )
         self.alive = True
 

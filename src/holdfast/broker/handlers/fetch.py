@@ -84,6 +84,7 @@ class FetchHandler:
         if request.replica_id >= 0 and not exchange.connection.listener.for_brokers:
             refuse_follower(exchange.connection, "Fetch", request.replica_id)
             return
+        exchange.is_follower = request.replica_id >= 0
         if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
             self._follower(exchange, request)
             return
@@ -158,6 +159,7 @@ class FetchHandler:
     @staticmethod
     def _refuse(exchange: Exchange, error: HoldfastError) -> None:
         header = exchange.header
+        _count(exchange, code_of(error))
         exchange.finish(
             encode_fetch_response(
                 header.api_version, header.correlation_id, error_code=code_of(error), session_id=0, topics=[]
@@ -242,7 +244,9 @@ class FollowerFetches:
                 name_or_id = self.names.get(result.topic_partition.topic, result.topic_partition.topic)
                 if not topics or topics[-1][0] != name_or_id:
                     topics.append((name_or_id, []))
-                topics[-1][1].append(answer_of(broker, version, result, moved, follower=True))
+                answer = answer_of(broker, version, result, moved, follower=True)
+                _count(exchange, answer.error_code)
+                topics[-1][1].append(answer)
             _finish(broker, exchange, self.session.id, topics, moved)
 
         exchange.hurry = self.session.flush
@@ -303,7 +307,9 @@ class _PendingFetch:
         for name_or_id, result in told:
             if not topics or topics[-1][0] != name_or_id:
                 topics.append((name_or_id, []))
-            topics[-1][1].append(answer_of(self._broker, version, result, moved, self._aborted))
+            answer = answer_of(self._broker, version, result, moved, self._aborted)
+            _count(self._exchange, answer.error_code)
+            topics[-1][1].append(answer)
         _finish(self._broker, self._exchange, session_id, topics, moved)
 
 
@@ -313,6 +319,11 @@ def refuse_follower(connection: Answering, api: str, replica_id: int) -> None:
     connection.close(
         f"{api} in the name of replica {replica_id} on listener {connection.listener.name}, which is not for brokers"
     )
+
+
+def _count(exchange: Exchange, code: int) -> None:
+    if code and exchange.times is not None:
+        exchange.times.failed(exchange.header.api_key, code)
 
 
 def _finish(broker: FetchHost, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:

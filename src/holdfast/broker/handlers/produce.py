@@ -149,13 +149,27 @@ class _Place:
 
     def __call__(self, result: ProduceResult) -> None:
         self.result = result
-        self.pending.one_done()
+        pending = self.pending
+        if result.began_ns:
+            pending.began_ns = max(pending.began_ns, result.began_ns)
+            pending.waited_ns = max(pending.waited_ns, result.waited_ns)
+        pending.one_done()
 
 
 class _PendingProduce:
     """One Produce request under way."""
 
-    __slots__ = ("_acks", "_broker", "_exchange", "_left", "_places", "_started", "abandoned")
+    __slots__ = (
+        "_acks",
+        "_broker",
+        "_exchange",
+        "_left",
+        "_places",
+        "_started",
+        "abandoned",
+        "began_ns",
+        "waited_ns",
+    )
 
     def __init__(self, broker: ProduceHost, exchange: Exchange, acks: int) -> None:
         self._broker = broker
@@ -165,6 +179,8 @@ class _PendingProduce:
         self._left = 0
         self._started = False
         self.abandoned = False
+        self.began_ns = self.waited_ns = 0
+        """As ProduceResult's: the last of all partitions, and the longest."""
 
     def expect(self, topic: str | UUID, index: int) -> _Place:
         place = _Place(self, topic, index)
@@ -189,12 +205,20 @@ class _PendingProduce:
     def _finish(self) -> None:
         places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
+        if self.began_ns:
+            exchange.queued_s = max(0.0, self.began_ns / 1e9 - exchange.started_s)
+            exchange.remote_s = self.waited_ns / 1e9
         if self.abandoned:  # left open it would hold its bytes until the client goes
             exchange.finish(())
             exchange.connection.close("a Produce without records: expected batches for every partition")
             return
         if self._acks == 0:
-            failed = any(_error_of(place) is not None for place in places)
+            failed = False
+            for place in places:
+                error = _error_of(place)
+                if error is not None:
+                    failed = True
+                    self._count(code_of(error))
             exchange.finish(())
             if failed:
                 exchange.connection.close("a Produce with acks=0 failed: closing so that the client notices")
@@ -211,6 +235,11 @@ class _PendingProduce:
             [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
         )
 
+    def _count(self, code: int) -> None:
+        exchange = self._exchange
+        if exchange.times is not None:
+            exchange.times.failed(exchange.header.api_key, code)
+
     def _answer(self, place: _Place, moved: list[BrokerId]) -> ProduceAnswer:
         error = _error_of(place)
         result = place.result
@@ -221,6 +250,8 @@ class _PendingProduce:
                 log_append_time_ms=_NO_OFFSET if result.log_append_time_ms is None else result.log_append_time_ms,
                 log_start_offset=result.log_start_offset,
             )  # fmt: skip
+        code = code_of(error)
+        self._count(code)
         leader = None
         name = self._broker.metadata.resolve(place.topic)
         if isinstance(error, NotLeaderOrFollowerError) and name is not None:
@@ -229,7 +260,7 @@ class _PendingProduce:
                 moved.append(leader[0])
         quiet = isinstance(error, (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, InvalidTopicError))
         return ProduceAnswer(
-            partition=place.index, error_code=code_of(error), base_offset=_NO_OFFSET,
+            partition=place.index, error_code=code, base_offset=_NO_OFFSET,
             log_append_time_ms=_NO_OFFSET, log_start_offset=_NO_OFFSET,
             error_message=None if quiet else (error.message or None), current_leader=leader,
             record_errors=getattr(error, "record_errors", ()),

@@ -1,0 +1,14 @@
+"""How Kafka's metrics are called: the names that its JMX exporter makes of MBeans by the usual rules."""
+
+from __future__ import annotations
+
+import re
+
+_PERCENT = re.compile("(?<=[a-z])Percent$")
+
+
+def kafka_name(mbean: str) -> str:
+    """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``; a share ends in ``_percent``."""
+    domain, _, rest = mbean.partition(":")
+    name = "_".join((*domain.split("."), *(part.partition("=")[2] for part in rest.split(","))))
+    return _PERCENT.sub("_percent", name).lower().replace("-", "_")

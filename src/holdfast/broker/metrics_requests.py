@@ -1,0 +1,86 @@
+"""Prometheus' families of requests: how many, how long by stage, and with which errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.broker.metrics_dirs import buckets
+from holdfast.broker.metrics_names import kafka_name
+from holdfast.broker.request_times import STAGES, ApiReading, both
+
+if TYPE_CHECKING:
+    from holdfast.broker.metrics import RequestsReading
+
+_REQUESTS: Final = "kafka.network:type=RequestMetrics,name="
+_TIMES: Final = (
+    ("TotalTimeMs", "From its last byte to the last byte of its answer."),
+    ("RequestQueueTimeMs", "Waiting for the thread of its disk."),
+    ("LocalTimeMs", "Worked on here, by the loop and by a disk."),
+    ("RemoteTimeMs", "Waiting for others: for in-sync replicas, or for something to fetch."),
+    ("ResponseQueueTimeMs", "Waiting for the answers to requests before it."),
+    ("ResponseSendTimeMs", "Being sent."),
+)
+"""Kafka's name of each of STAGES, meaning."""
+_QUANTILE: Final = {0.5: "0.50", 0.75: "0.75", 0.95: "0.95", 0.98: "0.98", 0.99: "0.99", 0.999: "0.999"}
+_FETCHES: Final = ("FetchConsumer", "FetchFollower")
+
+
+def request_families(reading: RequestsReading) -> Iterator[Any]:
+    """Real buckets in a name of ours; quantiles of the last minute, counts and errors in Kafka's."""
+    from kio.schema.errors import ErrorCode
+    from prometheus_client.metrics_core import HistogramMetricFamily, Metric
+
+    name = "RequestsPerSec"
+    family = kafka_name(_REQUESTS + name.removesuffix("PerSec"))
+    requests = Metric(family, f"{_REQUESTS}{name},request=API,version=N. Answered.", "counter")
+    for (api, version), count in reading.counts.items():
+        requests.add_sample(f"{family}_total", {"request": api, "version": str(version)}, count)
+    yield requests
+    name = "ErrorsPerSec"
+    family = kafka_name(_REQUESTS + name.removesuffix("PerSec"))
+    errors = Metric(family, f"{_REQUESTS}{name},request=API,error=NAME. Requests or partitions of them.", "counter")
+    for (api, code), count in sorted(reading.errors.items()):
+        errors.add_sample(f"{family}_total", {"request": api, "error": _word(ErrorCode, code)}, count)
+    yield errors
+    seconds = HistogramMetricFamily(
+        "holdfast_request_seconds",
+        "How long requests took, by stage: total, request_queue, local, remote, response_queue, response_send. Those "
+        "that took no time are left out.",
+        labels=["request", "stage"],
+    )
+    for each in reading.apis:
+        for stage, observed in zip(STAGES, each.ever, strict=True):
+            if not observed.sum_us:  # a stage that this API does not have is twenty lines of nothing
+                continue
+            seconds.add_metric([each.name, stage], buckets(observed), observed.sum_us / 1e6)
+    yield seconds
+    yield from _summaries(reading.apis)
+
+
+def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[Any]:
+    from prometheus_client.metrics_core import Metric
+
+    fetches = [each for each in apis if each.name in _FETCHES]
+    if len(fetches) == 2:
+        one, other = fetches
+        apis = (*apis, ApiReading("Fetch", both(one.ever, other.ever), both(one.lately, other.lately)))
+    for at, (name, meaning) in enumerate(_TIMES):
+        family = kafka_name(_REQUESTS + name)
+        summary = Metric(family, f"{_REQUESTS}{name},request=API. {meaning}", "summary")
+        for each in apis:
+            labels = {"request": each.name}
+            if not each.ever[at].count:
+                continue
+            for quantile, us in each.lately[at].quantiles():
+                summary.add_sample(family, {**labels, "quantile": _QUANTILE[quantile]}, us / 1000)
+            summary.add_sample(f"{family}_count", labels, each.ever[at].count)
+            summary.add_sample(f"{family}_sum", labels, each.ever[at].sum_us / 1000)
+        yield summary
+
+
+def _word(codes: Any, code: int) -> str:
+    try:
+        return str(codes(code).name).upper()
+    except ValueError:
+        return str(code)

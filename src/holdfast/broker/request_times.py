@@ -1,0 +1,227 @@
+"""How long requests take, by API and by stage, and what was answered with an error.
+
+Owns the histograms and counters of one broker's requests. Everything here is called on the loop: one writer, no lock.
+A request is noted once, when the socket has taken the last byte of its answer:
+
+    started --(queue: for its disk's thread)--> --(local)--> --(remote: for others)--> finished
+            --(response_queue: for answers before it)--> --(response_send)--> sent
+
+These are Kafka's stages where a broker has one loop and a thread for each disk. Only what took time is noted for the
+queue, the remote stage and the response's queue: who reads adds the zeros.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.model.histogram import NOTHING, Histogram, Observed
+from holdfast.protocol.apis import ApiKey, is_spoken
+from holdfast.protocol.framing import RequestHeader
+
+STAGES: Final = ("total", "request_queue", "local", "remote", "response_queue", "response_send")
+_SPARSE: Final = (1, 3, 4)
+"""Of which only what is longer than 0 is noted."""
+_KEPT: Final = 7
+"""Earlier states: with one every ten seconds, the last one is a minute old."""
+_FETCH: Final = int(ApiKey.FETCH)
+Stages = tuple[Observed, ...]
+
+
+class Timed(Protocol):
+    """A request with its times; see Exchange."""
+
+    header: RequestHeader
+    is_follower: bool
+    started_s: float
+    finished_s: float
+    queued_s: float
+    remote_s: float
+
+
+class ApiTimes:
+    """The stages of one API."""
+
+    __slots__ = ("local", "name", "queue", "remote", "response_queue", "response_send", "total")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.total, self.queue, self.local = Histogram(), Histogram(), Histogram()
+        self.remote, self.response_queue, self.response_send = Histogram(), Histogram(), Histogram()
+
+    def now(self) -> Stages:
+        """All stages, in the order of STAGES, with as many observations each."""
+        every = (self.total, self.queue, self.local, self.remote, self.response_queue, self.response_send)
+        found = [each.now() for each in every]
+        count = found[0].count
+        for at in _SPARSE:
+            found[at] = found[at].with_zeros(count - found[at].count)
+        return tuple(found)
+
+
+class _Version:
+    """One version of an API: how often it was asked."""
+
+    __slots__ = ("api", "count", "follower_count", "of_followers", "version")
+
+    def __init__(self, version: int, api: ApiTimes, of_followers: ApiTimes) -> None:
+        self.version = version
+        self.api = api
+        self.of_followers = of_followers
+        self.count = self.follower_count = 0
+
+
+class ApiReading(NamedTuple):
+    """One API as Prometheus is told: since the start, and in the last minute."""
+
+    name: str
+    ever: Stages
+    lately: Stages
+
+
+class RequestTimes:
+    """See the module's docstring."""
+
+    __slots__ = ("_apis", "_before", "_versions", "errors")
+
+    def __init__(self) -> None:
+        self._apis: dict[str, ApiTimes] = {}
+        self._versions: dict[int, _Version] = {}
+        self.errors: dict[tuple[str, int], int] = {}
+        """API and Kafka's number of the error -> how often it was answered."""
+        self._before: deque[Mapping[str, Stages]] = deque(maxlen=_KEPT)
+
+    # -- on the path of requests -------------------------------------------------------------------------------
+
+    def sent(self, request: Timed, now_s: float, due_s: float) -> None:
+        """The answer is with the socket; since ``due_s`` it was its turn."""
+        header = request.header
+        version = self._versions.get(header.api_key << 16 | header.api_version) or self._meet(header)
+        if request.is_follower:
+            version.follower_count += 1
+            api = version.of_followers
+        else:
+            version.count += 1
+            api = version.api
+        local = int((request.finished_s - request.started_s) * 1e6)
+        send = int((now_s - due_s) * 1e6)
+        api.response_send.add(send)
+        total = local + send
+        if due_s > request.finished_s:
+            waited = int((due_s - request.finished_s) * 1e6)
+            api.response_queue.add(waited)
+            total += waited
+        api.total.add(total)
+        if request.queued_s:
+            queued = int(request.queued_s * 1e6)
+            api.queue.add(queued)
+            local -= queued
+        if request.remote_s:
+            remote = int(request.remote_s * 1e6)
+            api.remote.add(remote)
+            local -= remote
+        api.local.add(local)
+
+    def failed(self, api_key: int, code: int) -> None:
+        """A request, or a partition of it, was answered with this error of Kafka's numbers."""
+        key = (_name(api_key), code)
+        self.errors[key] = self.errors.get(key, 0) + 1
+
+    def _meet(self, header: RequestHeader) -> _Version:
+        """The first request of this version. What nobody speaks is counted as version -1: clients make numbers up."""
+        api_key, number = header.api_key, header.api_version
+        if not is_spoken(api_key, number):
+            number = -1
+        key = api_key << 16 | number & 0xFFFF
+        found = self._versions.get(key)
+        if found is None:
+            name = _name(api_key)
+            names = ("FetchConsumer", "FetchFollower") if api_key == _FETCH else (name, name)
+            ours, theirs = (self._apis.setdefault(each, ApiTimes(each)) for each in names)
+            found = self._versions[key] = _Version(number, ours, theirs)
+        return found
+
+    # -- now and then ------------------------------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Keep how it is, for ``lately``; once in ten seconds."""
+        latest = self._before[-1] if self._before else {}
+        now = {}
+        for name, api in self._apis.items():
+            known = latest.get(name)
+            now[name] = known if known is not None and known[0].sum_us == api.total.sum_us else api.now()
+        self._before.append(now)
+
+    def read(self) -> list[ApiReading]:
+        """Every API that was asked for."""
+        before = self._before[0] if self._before else {}
+        found = []
+        for name in sorted(self._apis):
+            ever = self._apis[name].now()
+            old = before.get(name)
+            lately = ever if old is None else tuple(a.since(b) for a, b in zip(ever, old, strict=True))
+            found.append(ApiReading(name, ever, lately))
+        return found
+
+    def requests(self) -> dict[tuple[str, int], int]:
+        """API and version -> requests that were answered. A fetch counts as such and by who asked, as in Kafka."""
+        found: dict[tuple[str, int], int] = {}
+        for key, version in sorted(self._versions.items()):
+            for name, count in (
+                (version.api.name, version.count),
+                (version.of_followers.name, version.follower_count),
+                ("Fetch", version.count + version.follower_count if key >> 16 == _FETCH else 0),
+            ):
+                if count:
+                    found[name, version.version] = found.get((name, version.version), 0) + count
+        return found
+
+
+class Owed:
+    """The answers of a connection that its socket has not taken whole."""
+
+    __slots__ = ("_bytes", "_times", "answers")
+
+    def __init__(self, times: RequestTimes) -> None:
+        self._times = times
+        self._bytes = 0
+        """Of all answers so far."""
+        self.answers: deque[tuple[int, Timed, float]] = deque()
+        """Each with where in the stream of answers it ends, and since when it is its turn."""
+
+    def add(self, size: int, request: Timed, now_s: float) -> None:
+        """It is the turn of an answer of ``size`` bytes. What has none waits for no answer before it: a client that
+        takes none could have any number of those."""
+        if size:
+            self._bytes += size
+            self.answers.append((self._bytes, request, now_s))
+        else:
+            self._times.sent(request, now_s, now_s)
+
+    def sent(self, unsent: int, loop: asyncio.AbstractEventLoop) -> None:
+        """The socket has taken all but so many bytes of what there was."""
+        sent, answers = self._bytes - unsent, self.answers
+        if answers[0][0] <= sent:
+            now_s = loop.time()
+            while answers and answers[0][0] <= sent:
+                _, request, due_s = answers.popleft()
+                self._times.sent(request, now_s, due_s)
+
+
+def both(one: Stages, other: Stages) -> Stages:
+    """Two APIs as one."""
+    return tuple(a.plus(b) for a, b in zip(one, other, strict=True))
+
+
+def _name(api_key: int) -> str:
+    """As Kafka's metrics call it."""
+    try:
+        key = ApiKey(api_key)
+    except ValueError:
+        return "Unknown"
+    return "".join(part.capitalize() for part in key.name.split("_"))
+
+
+NO_STAGES: Final[Stages] = (NOTHING,) * len(STAGES)
