@@ -19,7 +19,9 @@ FOLDER = files("holdfast.console") / "static" / "vendored"
 
 def test_vendored_files_are_those_that_were_published() -> None:
     found = {
-        each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in FOLDER.iterdir() if each.name != "README.md"
+        each.name: hashlib.sha256(each.read_bytes()).hexdigest()
+        for each in FOLDER.iterdir()
+        if each.name != "README.md"
     }
     assert found == HASHES
 
