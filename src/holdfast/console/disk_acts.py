@@ -30,14 +30,15 @@ def broker_field(snapshot: Snapshot, form: Form) -> ActField:
     )
 
 
-def path_field(snapshot: Snapshot, form: Form, name: str, label: str) -> ActField:
-    """One of the directories of the broker that is chosen; of all, where none is."""
+def path_field(snapshot: Snapshot, form: Form, name: str, label: str, *, but: str = "") -> ActField:
+    """One of the directories of the broker that is chosen, ``but`` one; of all, where none is."""
     chosen = form.get("broker", "")
     found = [
         (disk.path, f"{disk.path} ({disk.state})" if chosen else f"broker {broker}: {disk.path} ({disk.state})")
         for broker, told in sorted(snapshot.disks.items())
         if chosen in ("", str(broker))
         for disk in told.disks.disks
+        if disk.path != but
     ]
     return ActField(
         name=name, label=label, kind="choice", choices=tuple(dict.fromkeys(found)), value=form.get(name, "")
@@ -96,7 +97,7 @@ class MoveReplicas:
         return [
             broker_field(snapshot, form),
             path_field(snapshot, form, "source", "From"),
-            path_field(snapshot, form, "target", "To"),
+            path_field(snapshot, form, "target", "To", but=form.get("source", "")),
             ActField(name="replicas", label="Replicas", kind="area", value=form.get("replicas", ""), hint=hint),
         ]
 
