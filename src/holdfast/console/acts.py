@@ -7,6 +7,7 @@ more.
 
 import json
 import os
+import re
 import shlex
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -94,7 +95,7 @@ def needed(form: Form, name: str, what: str) -> str:
 def number(form: Form, name: str, what: str, *, low: int = 0, high: int = 2**31 - 1) -> int:
     """A whole number of a form."""
     text = needed(form, name, what)
-    if not text.lstrip("-").isascii() or not text.lstrip("-").isdecimal() or not low <= int(text) <= high:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or not low <= int(text) <= high:
         raise ActRefused(f"{what} {text!r}: expected a number from {low} to {high}")
     return int(text)
 

@@ -19,6 +19,7 @@ from holdfast.console.host import ConsoleHost, ConsoleSettings
 
 TOKEN_NAME: Final = "console.token"
 TOKEN_BYTES: Final = 24
+TOKEN_TRIES: Final = 4
 BACKLOG: Final = 128
 MOST_AT_ONCE: Final = 500
 STOP_S: Final = 1
@@ -88,7 +89,7 @@ def token_in(folder: Path) -> str:
     """The token of a directory, made where there is none; nobody but the user reads it. OSError."""
     path = folder / TOKEN_NAME
     folder.mkdir(parents=True, exist_ok=True)
-    for _ in range(2):
+    for _ in range(TOKEN_TRIES):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
