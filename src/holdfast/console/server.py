@@ -5,7 +5,10 @@ import ipaddress
 import logging
 import os
 import secrets
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -139,6 +142,13 @@ class ConsoleServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, host: ConsoleHost) -> None:
         super().__init__(config)
         self._console = host
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ends quietly: uvicorn would raise the signal again after a clean end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         asyncio.get_running_loop().call_soon(self._console.news.close)
