@@ -11,6 +11,9 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+from holdfast.testing import Cluster
+from holdfast.testing.processes import children
+
 
 @dataclass(frozen=True, slots=True)
 class PageAnswer:
@@ -98,4 +101,10 @@ def news(text: str) -> dict[str, object]:
     """The data of an event."""
     found = json.loads(text)
     assert isinstance(found, dict)
+    return found
+
+
+def console_pid(cluster: Cluster) -> int:
+    """The child of ``up`` that is no broker."""
+    (found,) = set(children(cluster.pid)) - set(cluster.pids().values())
     return found

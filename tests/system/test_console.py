@@ -17,7 +17,7 @@ from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import CommittedOffset
 from holdfast.model.types import TopicPartition
 from holdfast.testing import Cluster, wait_for
-from tests.system.console_pages import ConsolePages, news
+from tests.system.console_pages import ConsolePages, console_pid, news
 
 pytestmark = pytest.mark.system
 
@@ -313,14 +313,7 @@ def test_a_partition_gets_other_brokers_and_leaders_are_elected(cluster: Cluster
 
 
 def test_a_killed_console_is_there_again_on_its_port(cluster: Cluster, pages: ConsolePages) -> None:
-    (pid,) = (
-        int(child)
-        for child in subprocess.run(
-            ["pgrep", "-P", str(cluster.pid)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        if int(child) not in cluster.pids().values()
-    )
-    os.kill(pid, signal.SIGKILL)
+    os.kill(console_pid(cluster), signal.SIGKILL)
     wait_for(lambda: "was killed by SIGKILL; started again" in cluster.log_tail(), "up to say so", timeout_s=10)
     wait_for(lambda: "Broker 2" in pages.get("/").text, "the pages", timeout_s=10)
     endpoints = json.loads((cluster.data_dir / "endpoints.json").read_text())

@@ -112,7 +112,7 @@
   function begin(button) {
     const tails = "tail" in button.dataset;
     records.replaceChildren();
-    progress.textContent = tails ? "waiting for records" : "searching";
+    progress.textContent = tails ? "connecting" : "searching";
     share.hidden = tails;
     share.value = 0;
     running = document.createElement("div");
