@@ -1,6 +1,6 @@
 """Takes docs/console.png: the disks page of a real cluster of which one disk has died. Needs root and a browser.
 
-    python -m tools.console_picture
+python -m tools.console_picture
 """
 
 from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -75,7 +75,7 @@ class ConsolePages:
         assert answer.status == 303, answer.text
         return self.get(answer.headers["location"])
 
-    def events(self, path: str, /, **query: object) -> Iterator[tuple[str, str]]:
+    def events(self, path: str, /, **query: object) -> Generator[tuple[str, str], None, None]:
         """(event, data) of a stream, as they come; ``message`` is one without a name. Close the generator."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
         try:

@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from holdfast.console.act_pages import ActPages
 from holdfast.console.asked_pages import AskedPages
-from holdfast.console.guard import UNLOCK, Guard
+from holdfast.console.guard import UNLOCK, AccessGuard
 from holdfast.console.host import ConsoleHost
 from holdfast.console.message_pages import MessagePages
 from holdfast.console.pages import OverviewPages
@@ -88,7 +88,7 @@ def make_app(host: ConsoleHost) -> Starlette:
             Route("/act/{name}", acts.act, methods=["GET", "POST"]),
             Mount("/static", KeptFiles(directory=str(files("holdfast.console") / "static"))),
         ],
-        middleware=[Middleware(Guard, rules=host.rules)],
+        middleware=[Middleware(AccessGuard, rules=host.rules)],
         exception_handlers={404: unknown, 500: failed},
         lifespan=serving,
     )

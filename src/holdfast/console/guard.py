@@ -3,7 +3,7 @@
     GET, HEAD       from a Host that is this console's; nothing else is needed
     anything else   besides: not with --read-only, an Origin that is this console's, the cookie that the token gave
 
-The rules are pure; ``Guard`` is the middleware that asks them. A name that somebody else's page is reached by is no
+The rules are pure; ``AccessGuard`` is the middleware that asks them. A name that somebody else's page is reached by is no
 Host of a console, so that no page of elsewhere reads one through a browser on this machine.
 """
 
@@ -120,7 +120,7 @@ def names_of(host: str, others: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*LOOPBACKS, host.casefold(), *(name.casefold() for name in others))))
 
 
-class Guard:
+class AccessGuard:
     """Answers 403 itself; adds the headers to what the application answers."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:

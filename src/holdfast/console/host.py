@@ -35,7 +35,7 @@ from holdfast.console.poller import CONNECT_TIMEOUT_S, ClusterPoller, now_ms
 from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.stream import NewsStream, event
-from holdfast.console.topic_acts import ChangeConfig, CreateTopic, DeleteTopic, ElectLeaders
+from holdfast.console.topic_acts import ChangeConfig, CreateTopic, DeleteTopic, ElectByHand
 from holdfast.console.windows import WindowAsked
 from holdfast.model.errors import HoldfastError
 
@@ -191,7 +191,7 @@ def _acts(servers: str) -> Sequence[Act]:
         ThrottleMoves(servers),
         ReassignReplicas(servers),
         CancelReassignment(servers),
-        ElectLeaders(servers),
+        ElectByHand(servers),
         CreateTopic(servers),
         DeleteTopic(servers),
         ChangeConfig(servers),

@@ -224,7 +224,7 @@ def replica_rows(snapshot: Snapshot, broker: BrokerId, disk: DiskView) -> list[R
     """What is in a directory; of an offline one what was there, and how its partitions do without it."""
     told = snapshot.disks.get(broker)
     moves = {} if told is None else {m.tp: m for m in told.disks.moves}
-    rows = []
+    rows: list[Row] = []
     for replica in disk.replicas:
         p = snapshot.partition(replica.tp)
         move = moves.get(replica.tp)
@@ -253,7 +253,7 @@ GROUP_SORTS: Sorts = {"name": by("name"), "state": by("state", "name"), "lag": b
 
 def group_rows(snapshot: Snapshot) -> list[Row]:
     """A row a group; its lag as far as it was asked for."""
-    rows = []
+    rows: list[Row] = []
     for group in snapshot.groups:
         at = snapshot.positions.get(group.group_id)
         rows.append(
@@ -276,7 +276,7 @@ MOVE_SORTS: Sorts = {"name": by("topic", "partition", "broker"), "share": by("sh
 
 def move_rows(snapshot: Snapshot) -> list[Row]:
     """Replicas on their way between directories: how much of each is copied, and how long it takes yet."""
-    rows = []
+    rows: list[Row] = []
     for broker, told in snapshot.disks.items():
         sizes = {(r.tp, r.future): r.size_bytes for d in told.disks.disks for r in d.replicas}
         for move in told.disks.moves:
@@ -304,7 +304,7 @@ def move_rows(snapshot: Snapshot) -> list[Row]:
 def reassignment_rows(snapshot: Snapshot) -> list[Row]:
     """Partitions that change brokers: bytes that the new replicas have, of what the leader has."""
     sizes = bytes_of_leaders(snapshot)
-    rows = []
+    rows: list[Row] = []
     for tp, each in snapshot.reassignments.items():
         p = snapshot.partition(tp)
         whole = 0 if p is None or p.leader is None else sizes.get((tp, p.leader), 0)

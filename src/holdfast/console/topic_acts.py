@@ -134,7 +134,7 @@ class DeleteTopic:
         return [f"topic {name} is deleted"]
 
 
-class ElectLeaders:
+class ElectByHand:
     """Leaders by hand: the first replica again, or one that may lack records."""
 
     name, title, verb = "elect", "Elect leaders", "Elect"

@@ -43,7 +43,7 @@ class WindowAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RowWindow:
     """Rows ``first`` to ``last`` (from 1) of ``matching``, of ``total`` that there are."""
 
     rows: Sequence[Row]
@@ -68,7 +68,7 @@ def window(
     searched: Sequence[str],
     sorts: Mapping[str, Callable[[Row], Any]],
     default: str,
-) -> Window:
+) -> RowWindow:
     """The rows of which each word of the search is in a column of ``searched``, sorted by one of ``sorts``.
 
     A page beyond the last is the last; a sort that is none is ``default``.
@@ -81,7 +81,7 @@ def window(
     found.sort(key=sorts[sort.removeprefix("-")], reverse=sort.startswith("-"))
     pages = max(1, -(-len(found) // ROWS))
     page = min(asked.page, pages)
-    return Window(
+    return RowWindow(
         rows=found[(page - 1) * ROWS : page * ROWS],
         asked=WindowAsked(search=asked.search, sort=sort, page=page, only=asked.only),
         total=len(everything),
