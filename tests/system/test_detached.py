@@ -34,12 +34,16 @@ def up(data_dir: Path, port: int) -> tuple[int, str, str]:
 
 def test_a_cluster_in_the_background_serves_until_it_is_told_to_stop(data_dir: Path) -> None:
     port = free_port(1, beside=(100, 200))
-    assert up(data_dir, port) == (0, f"ready: bootstrap.servers=127.0.0.1:{port}\n", "")
+    code, line, err = up(data_dir, port)
     endpoints = json.loads((data_dir / "endpoints.json").read_text())
+    assert (code, line, err) == (0, f"ready: bootstrap.servers=127.0.0.1:{port} console={endpoints['console']}\n", "")
     assert endpoints == {
         "bootstrap": [f"127.0.0.1:{port}"],
         "metrics": {"1": f"http://127.0.0.1:{port + 100}/metrics"},
+        "console": endpoints["console"],
     }
+    with urllib.request.urlopen(endpoints["console"], timeout=10) as page:
+        assert "Broker 1" in page.read().decode()
     with urllib.request.urlopen(endpoints["metrics"]["1"], timeout=10) as page:
         assert page.status == 200
     address = ("--bootstrap-server", f"127.0.0.1:{port}")

@@ -13,7 +13,7 @@ from holdfast.testing.view import ask
 
 pytestmark = pytest.mark.system
 
-UP = (sys.executable, "-m", "holdfast.cli.main", "up", "--log-dirs", "1")
+UP = (sys.executable, "-m", "holdfast.cli.main", "up", "--log-dirs", "1", "--no-console")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,9 @@
 """``DIR/endpoints.json``: where a cluster of ``holdfast up`` is reached, for scripts.
 
-    {"bootstrap": ["HOST:PORT", ...], "metrics": {"1": "http://HOST:PORT/metrics", ...}}
+    {"bootstrap": ["HOST:PORT", ...], "metrics": {"1": "http://HOST:PORT/metrics", ...}, "console": "http://HOST:PORT/"}
 
 It is there from the ``ready:`` line on until the cluster is told to stop, so whoever finds it finds a cluster that
-takes writes. Owns the file's name and form.
+takes writes. ``console`` is null with --no-console. Owns the file's name and form.
 """
 
 import json
@@ -22,10 +22,10 @@ def metrics_url(node: Node) -> str | None:
     return f"http://{HOST}:{node.metrics_port}/metrics" if node.metrics_port else None
 
 
-def tell(data_dir: str, nodes: Sequence[Node]) -> None:
+def tell(data_dir: str, nodes: Sequence[Node], console: str | None) -> None:
     """The cluster takes writes."""
     pages = {str(node.broker_id): url for node in nodes if (url := metrics_url(node)) is not None}
-    found = {"bootstrap": [node.address for node in nodes], "metrics": pages}
+    found = {"bootstrap": [node.address for node in nodes], "metrics": pages, "console": console}
     write_atomically(os.path.join(data_dir, FILE_NAME), json.dumps(found) + "\n")
 
 

@@ -4,14 +4,13 @@
         \\------------a node ends------------------------------------------------/
 
 Owns the children, pids.json, when endpoints.json is there, and what is said on standard output (one line) and standard
-error. Never restarts a node by itself: SIGUSR1 asks for it. Never touches a log directory.
+error. Never restarts a node by itself: SIGUSR1 asks for it; a console it does. Never touches a log directory.
 
 The broker's code is imported once, here, and children are forked: three nodes start in the time of one import. That
 is safe because this process has one thread and opens nothing that a child would share, except the lock on the data
 directory, which is meant to live as long as any broker of it.
 """
 
-import ctypes
 import fcntl
 import gc
 import json
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.cli import endpoints
+from holdfast.cli.child_processes import die_with_parent, status_of_first_thread, wait_for_all_threads
 from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
 from holdfast.cli.up_address import port_gets_free
@@ -33,18 +33,15 @@ from holdfast.model.types import TopicPartition, named
 
 if TYPE_CHECKING:
     from holdfast.cli.local_zookeeper import LocalZooKeeper
+    from holdfast.cli.up_console import LocalConsole
 
 LOCK_FILE = "up.lock"
 STOP_TIMEOUT_S = 10.0
 PROBE_PAUSE_S = 0.003
 ZOOKEEPER_PAUSE_S = 0.05
 LOCK_WAIT_S = 15.0
-THREADS_WAIT_S = 0.3
 DOUBT_S, DOUBT_STEP_S = 1.0, 0.02
 KILLED_STEP_S = 0.2
-_EXIT_CODE = 49
-"""Of the fields of /proc/PID/stat behind the name."""
-_PR_SET_PDEATHSIG = 1
 _STOPS = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
 _WATCHED = (*_STOPS, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -76,10 +73,11 @@ def say(line: str) -> None:
     print(f"holdfast up: {line}", file=sys.stderr, flush=True)
 
 
-def say_ready(addresses: Sequence[str]) -> None:
+def say_ready(addresses: Sequence[str], console: str | None) -> None:
     """The one line on standard output. Whoever started us may have stopped reading: the cluster runs all the same."""
+    page = "" if console is None else f" console={console}"
     try:
-        print(f"ready: bootstrap.servers={','.join(addresses)}", flush=True)
+        print(f"ready: bootstrap.servers={','.join(addresses)}{page}", flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
@@ -100,11 +98,17 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
     )
 
 
+def operators_addresses(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Where commands and the console find brokers that change their disks. Pure."""
+    if nodes[0].reach.is_loopback:
+        return tuple(node.address for node in nodes)
+    return tuple(f"{node.between.local}:{node.brokers_port}" for node in nodes)
+
+
 def say_operators(nodes: Sequence[Node]) -> None:
-    """Where commands find brokers that change their disks; nothing where clients' address is that of operators."""
+    """The same for a person; nothing where clients' address is that of operators."""
     if not nodes[0].reach.is_loopback:
-        addresses = ",".join(f"{node.between.local}:{node.brokers_port}" for node in nodes)
-        say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {addresses}")
+        say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {','.join(operators_addresses(nodes))}")
 
 
 def _is_ours(host: str, port: int) -> bool:
@@ -150,11 +154,13 @@ class LocalCluster:
         nodes: Sequence[Node],
         run_broker: Callable[..., int],
         zookeeper: "LocalZooKeeper | None" = None,
+        console: "LocalConsole | None" = None,
     ) -> None:
         self._data_dir = data_dir
         self._nodes = list(nodes)
         self._run_broker = run_broker
         self._zookeeper = zookeeper
+        self._console = console
         self._children: dict[int, _Child] = {}
         self._undead: list[int] = []
         """Killed processes of which a thread waits for a disk: the system tells of their end when it answers."""
@@ -187,8 +193,11 @@ class LocalCluster:
             if self._start_zookeeper() and self._start_missing() and self._wait_ready():
                 say_metrics(self._nodes)
                 say_operators(self._nodes)
-                endpoints.tell(self._data_dir, self._nodes)
-                say_ready([node.address for node in self._nodes])
+                page = None if self._console is None else self._console.url
+                endpoints.tell(self._data_dir, self._nodes, page)
+                say_ready([node.address for node in self._nodes], page)
+                if self._console is not None:
+                    self._console.start(operators_addresses(self._nodes))
                 self._tell_leaderless()
                 while not self._stop_asked():
                     self._turn(None)
@@ -254,6 +263,8 @@ class LocalCluster:
             for other in self._children.values():
                 if other.pipe is not None:
                     os.close(other.pipe)
+            if self._console is not None:
+                self._console.in_a_child()
             log_file = log_path(self._data_dir, node.broker_id)
             redirect_output(log_file, node.broker_id)
             properties = properties_path(self._data_dir, node.broker_id)
@@ -335,10 +346,14 @@ class LocalCluster:
                 say("the ZooKeeper server is started again")
             for broker_id in [] if self._stopping else self._start_missing():
                 say(f"broker {broker_id} started again as process {self._children[broker_id].pid}")
+            if self._console is not None and not self._stopping and not self._console.runs:
+                self._console.forgive()
+                say(f"the console is started again as process {self._console.start(operators_addresses(self._nodes))}")
 
     def _reap(self) -> None:
         if self._zookeeper is not None and self._zookeeper.reap() and not self._stopping:
             say(f"the ZooKeeper server has ended: see {self._zookeeper.settings.folder}; SIGUSR1 starts it again")
+        self._reap_console()
         self._undead = [pid for pid in self._undead if not os.waitpid(pid, os.WNOHANG)[0]]
         for broker_id, child in list(self._children.items()):
             pid, status = wait_for_all_threads(child.pid)
@@ -355,6 +370,16 @@ class LocalCluster:
                 more = "" if pid else "; a thread of it waits for a disk"
                 say(self._obituary(child, os.waitstatus_to_exitcode(status)) + more)
 
+    def _reap_console(self) -> None:
+        """Unlike a broker it is started again: it holds nothing, and a page that is open waits for it."""
+        how = None if self._console is None else self._console.reap()
+        if self._console is None or how is None or self._stopping or self._stop_asked():
+            return
+        if self._console.may_start:
+            say(f"{how}; started again as process {self._console.start()}")
+        else:
+            say(f"{how}; it is not started again before SIGUSR1")
+
     def _obituary(self, child: _Child, code: int) -> str:
         if code < 0:
             how = f"was killed by {signal.Signals(-code).name}"
@@ -368,6 +393,8 @@ class LocalCluster:
         """SIGTERM to all; a second signal or ten seconds turn it into SIGKILL."""
         self._stopping = True
         endpoints.take_away(self._data_dir)
+        if self._console is not None:
+            self._console.stop()
         asked = len(self._signals)
         self._signal_children(signal.SIGTERM)
         limit_s = time.monotonic() + STOP_TIMEOUT_S
@@ -382,6 +409,8 @@ class LocalCluster:
                 say(f"stop {why}: killing broker {names}")
                 self._signal_children(signal.SIGKILL)
                 killed = True
+        if self._console is not None:
+            self._console.close()
         if self._zookeeper is not None:
             self._zookeeper.close()
 
@@ -401,36 +430,6 @@ def drain(fd: int) -> list[int]:
         found += part
         if len(part) < 512:
             return found
-
-
-def status_of_first_thread(pid: int) -> int | None:
-    """Of a process that has died, also if a thread of it waits in the kernel: no call but this tells. As waitpid has
-    it. None while it runs, and where the system does not say."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-        return int(fields[_EXIT_CODE]) if fields[0] in "ZX" else None
-    except (OSError, IndexError):
-        return None
-
-
-def wait_for_all_threads(pid: int) -> tuple[int, int]:
-    """As waitpid without waiting; of a process that has died its threads are given a moment to end."""
-    limit_s = time.monotonic() + THREADS_WAIT_S
-    while True:
-        ended = status_of_first_thread(pid) is not None
-        found = os.waitpid(pid, os.WNOHANG)
-        if found[0] or not ended or time.monotonic() > limit_s:
-            return found
-        time.sleep(0.005)
-
-
-def die_with_parent(parent: int) -> None:
-    """A broker stops when ``up`` is gone, however that ended. Linux only; elsewhere it stays."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def redirect_output(path: str, broker_id: int) -> None:

@@ -54,6 +54,7 @@ COMMANDS: Final = {
     "perf": Place("holdfast.cli.perf:perf", "Measure a cluster with a load: produce, consume."),
     "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
     "lake": Place("holdfast.cli.lake:lake", "Land topics in tables with Spark, each record once."),
+    "console": Place("holdfast.cli.console:console", "A web console: disks, topics, records, groups, and acts."),
     "spark": Place("holdfast.cli.spark:spark", "What Spark needs, and where it is missing."),
     "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, batch by batch."),
 }

@@ -76,6 +76,12 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="A directory on another disk for the second copy of the metadata; repeatable.  [default: DIR/metadata-2]",
 )
 @click.option(
+    "--console-port",
+    type=click.IntRange(1, MAX_PORT),
+    help="The web console listens on it, at 127.0.0.1.  [default: a free one]",
+)
+@click.option("--no-console", is_flag=True, envvar="HOLDFAST_NO_CONSOLE", help="Start no web console.")
+@click.option(
     "--store",
     metavar="embedded|zookeeper|HOST:PORT[,..][/CHROOT]",
     callback=parse_store,
@@ -105,6 +111,8 @@ def up(
     host: str | None,
     metrics_port: int | None,
     metadata_dirs: tuple[str, ...],
+    console_port: int | None,
+    no_console: bool,
     store: str | None,
     settings: dict[str, str],
     detach: bool,
@@ -112,15 +120,17 @@ def up(
 ) -> None:
     """Run a local cluster in the foreground.
 
-    Prints one line on standard output when it takes writes: `ready: bootstrap.servers=HOST:PORT,...`. Ctrl-C stops it
-    cleanly, and with --data-dir it comes back with all its data. A broker that dies stays down and the others go on;
-    SIGUSR1 starts what is down. Each node's log is DIR/broker-N.log.
+    Prints one line on standard output when it takes writes: `ready: bootstrap.servers=HOST:PORT,... console=URL`.
+    Ctrl-C stops it cleanly, and with --data-dir it comes back with all its data. A broker that dies stays down and the
+    others go on; SIGUSR1 starts what is down. Each node's log is DIR/broker-N.log.
     """
     with lean_imports():
         from holdfast.cli.local_cluster import StartError, say
 
     if data_dir is not None and not data_dir.strip():
         raise click.UsageError(f"--data-dir {data_dir!r}: expected a path; is a variable not set?")
+    if no_console and console_port is not None:
+        raise click.UsageError(f"--console-port {console_port}: expected it without --no-console")
     if detach:
         _detach(data_dir)
         return
@@ -143,7 +153,7 @@ def up(
             store=store,
             metadata_dirs=metadata_dirs,
         )
-        code = _run(directory, options)
+        code = _run(directory, options, console=None if no_console else (console_port,))
     except (LayoutError, StartError) as e:
         say(str(e))
         code = 1
@@ -170,12 +180,14 @@ def _detach(data_dir: str | None) -> None:
     click.echo(line)
 
 
-def _run(directory: str, options: Options) -> int:
+def _run(directory: str, options: Options, *, console: tuple[int | None] | None) -> int:
+    """``console``: (its port, or None for a free one), or None for no console."""
     with lean_imports():
         from holdfast.broker.log_lines import level_asked_for
         from holdfast.broker.process import run_broker
         from holdfast.cli.broker_command import raise_open_files_limit
-        from holdfast.cli.local_cluster import LocalCluster, lock_directory, say
+        from holdfast.cli.local_cluster import LocalCluster, StartError, lock_directory, say
+        from holdfast.cli.up_console import ConsoleUnavailableError, LocalConsole
 
     try:
         level_asked_for()
@@ -187,8 +199,14 @@ def _run(directory: str, options: Options) -> int:
     zookeeper = local_zookeeper(directory, nodes[0].store)
     for line in (*warnings, *write(directory, nodes)):
         say(line)
+    page = None if console is None else LocalConsole(directory, *console)
+    try:
+        if page is not None:
+            page.listen()
+    except ConsoleUnavailableError as e:
+        raise StartError(str(e)) from e
     raise_open_files_limit()
-    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper).run()
+    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper, page).run()
 
 
 def local_zookeeper(directory: str, store: Store) -> "LocalZooKeeper | None":

@@ -34,6 +34,7 @@ __all__ = ["Cluster", "ClusterError", "ClusterView", "DirView", "PartitionView"]
 
 READY = "ready: bootstrap.servers="
 STORE = "HOLDFAST_TEST_STORE"
+NO_CONSOLE = "HOLDFAST_NO_CONSOLE"
 
 
 class ClusterError(Exception):
@@ -59,6 +60,7 @@ class Cluster:
       if not given, and otherwise what ``up`` does by itself.
     * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
     * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
+    * ``console``: with a web console, which ``console_url`` names.
 
     With ``disks`` or ``user`` the data directory is a temporary one, as a user must reach it: no ``data_dir`` then.
     """
@@ -76,6 +78,7 @@ class Cluster:
         store: str | None = None,
         disks: Mapping[tuple[int, int], Callable[..., Disk]] | None = None,
         user: int | None = None,
+        console: bool = False,
     ) -> None:
         if data_dir is not None and (disks or user is not None):
             raise ValueError(f"data_dir={data_dir}: expected none with disks or a user: they have one of their own")
@@ -97,6 +100,7 @@ class Cluster:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = self.data_dir / "up.log"
         self.bootstrap = ""
+        self._console, self.console_url = console, ""
         self._reachable: Reachable | None = None
 
     def __enter__(self) -> Cluster:
@@ -150,7 +154,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env=environment,
+                env=self._without_console(environment),
                 user=self.user,
                 group=self.user,
                 extra_groups=None if self.user is None else [],
@@ -158,7 +162,8 @@ class Cluster:
         line = self._first_line()
         if not line.startswith(READY):
             raise ClusterError(f"up wrote {line!r}, expected '{READY}...'\n{self.log_tail()}")
-        self.bootstrap = line.removeprefix(READY).strip()
+        self.bootstrap, _, rest = line.removeprefix(READY).strip().partition(" ")
+        self.console_url = rest.removeprefix("console=")
         return self.bootstrap
 
     def _make_disks(self) -> None:
@@ -181,6 +186,12 @@ class Cluster:
             self._reachable = Reachable(self.user, self._scratch)
         interpreter, environment = self._reachable.python()
         return [interpreter, *self._command], environment
+
+    def _without_console(self, environment: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        """An environment, not an option: whatever else starts a cluster does not know it."""
+        found = dict(os.environ if environment is None else environment)
+        found.pop(NO_CONSOLE, None)
+        return found if self._console else {**found, NO_CONSOLE: "1"}
 
     def log_dir(self, broker: int, number: int) -> Path:
         """Where ``up`` has that log directory."""

@@ -1,0 +1,225 @@
+"""What all pages of a console share: the poller, the stream of changes, templates, clients, acts.
+
+Owns how a page is made: from the last snapshot, as a whole or as the part that a script swaps. The poller tells of a
+new snapshot on its own thread; everything else is on the loop of the pages.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from holdfast import __version__
+from holdfast.client.admin import AdminClient
+from holdfast.console import words
+from holdfast.console.acts import LOG_NAME, Act, ActLog
+from holdfast.console.disk_acts import (
+    CancelMoves,
+    CordonDirectory,
+    DirectoryOffline,
+    HealDirectory,
+    MoveReplicas,
+    ThrottleMoves,
+)
+from holdfast.console.group_acts import ResetOffsets
+from holdfast.console.guard import AccessRules
+from holdfast.console.poller import CONNECT_TIMEOUT_S, ClusterPoller, now_ms
+from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
+from holdfast.console.snapshot import Snapshot
+from holdfast.console.stream import NewsStream, event
+from holdfast.console.topic_acts import ChangeConfig, CreateTopic, DeleteTopic, ElectByHand
+from holdfast.console.windows import WindowAsked
+from holdfast.model.errors import HoldfastError
+
+OLD_S = 5.0
+"""A page waits a moment for a newer snapshot than that."""
+WAIT_S = 1.5
+CALL_TIMEOUT_S = 10.0
+MENU = (
+    ("/", "Disks"),
+    ("/brokers", "Brokers"),
+    ("/topics", "Topics"),
+    ("/partitions", "Partitions"),
+    ("/groups", "Groups"),
+    ("/reassignments", "Under way"),
+    ("/configs", "Configuration"),
+    ("/acts", "Acts"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings:
+    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``."""
+
+    bootstrap: tuple[str, ...]
+    rules: AccessRules
+    data_dir: Path | None
+
+    @property
+    def servers(self) -> str:
+        """As --bootstrap-server takes them."""
+        return ",".join(self.bootstrap)
+
+
+class ConsoleHost:
+    """One a process. ``start`` and ``close`` on the loop of the pages."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self.rules = settings.rules
+        self.poller = ClusterPoller(settings.bootstrap, self._seen)
+        self.news = NewsStream(self.poller.stream)
+        self.log = ActLog(None if settings.data_dir is None else settings.data_dir / LOG_NAME)
+        self.acts = {act.name: act for act in _acts(settings.servers)}
+        self._version = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._renewed = asyncio.Event()
+        self._templates = _environment()
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.poller.start()
+
+    def close(self) -> None:
+        self.news.close()
+        self.poller.close()
+
+    # -- news --------------------------------------------------------------------------------------------------
+
+    def _seen(self, snapshot: Snapshot, different: bool) -> None:
+        """On the poller's thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._tell, snapshot, different)
+
+    def _tell(self, snapshot: Snapshot, different: bool) -> None:
+        self._version += different
+        self._renewed.set()
+        self._renewed = asyncio.Event()
+        data = {"version": self._version, "taken": words.moment_words(snapshot.taken_ms), "trouble": snapshot.trouble}
+        self.news.tell(event("news", data))
+
+    async def snapshot(self) -> Snapshot:
+        """The last one; where nobody has looked for a while, the next one, if it comes soon."""
+        self.poller.fetched()
+        limit_s = time.monotonic() + WAIT_S
+        while self._is_old() and (left_s := limit_s - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._renewed.wait()
+        return self.poller.snapshot
+
+    def _is_old(self) -> bool:
+        now = self.poller.snapshot
+        if now.trouble is not None and now.number:
+            return False
+        return now.number == 0 or now_ms() - now.taken_ms > OLD_S * 1000
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def client(self, timeout_s: float = CALL_TIMEOUT_S) -> AsyncIterator[AdminClient]:
+        """A client for one page or act; those brokers that answered last are asked first. HoldfastError."""
+        now = self.poller.snapshot
+        good = [
+            node.address
+            for broker, node in now.view.brokers.items()
+            if broker in now.alive and (broker not in now.disks or now.disks[broker].error is None)
+        ]
+        servers = list(dict.fromkeys((*good, *self.settings.bootstrap)))
+        client = AdminClient(
+            servers, client_id="holdfast-console", timeout_s=timeout_s, connect_timeout_s=CONNECT_TIMEOUT_S
+        )
+        try:
+            await client.refresh(())
+            yield client
+        finally:
+            client.close()
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    async def page(self, request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
+        """A page as a whole, or the part of it that follows the cluster, for a script that swaps it."""
+        part = request.headers.get("hx-request") == "true" and request.headers.get("hx-request-type") == "partial"
+        now = self.poller.snapshot
+        query = request.url.query
+        text = self._templates.get_template(template).render(
+            layout="part.html" if part else "whole.html",
+            here=request.url.path + (f"?{query}" if query else ""),
+            path=request.url.path,
+            menu=MENU,
+            now=now,
+            now_ms=now_ms(),
+            version=self._version,
+            read_only=self.rules.read_only,
+            may_act=self.rules.may_act(request.headers.get("cookie")),
+            software=__version__,
+            **context,
+        )
+        return HTMLResponse(text, status, headers={"vary": "hx-request"})
+
+    def render(self, template: str, **context: Any) -> str:
+        """A piece of a page, for a stream."""
+        return self._templates.get_template(template).render(**context)
+
+    async def trouble(self, request: Request, error: HoldfastError | str, *, status: int = 502) -> HTMLResponse:
+        """A page that says what went wrong."""
+        return await self.page(request, "trouble.html", status=status, text=str(error))
+
+
+def asked_of(request: Request) -> WindowAsked:
+    """The window that an address asks for."""
+    return WindowAsked.of(request.query_params)
+
+
+def _acts(servers: str) -> Sequence[Act]:
+    return (
+        MoveReplicas(servers),
+        CancelMoves(servers),
+        HealDirectory(servers),
+        DirectoryOffline(servers),
+        CordonDirectory(servers, on=True),
+        CordonDirectory(servers, on=False),
+        ThrottleMoves(servers),
+        ReassignReplicas(servers),
+        CancelReassignment(servers),
+        ElectByHand(servers),
+        CreateTopic(servers),
+        DeleteTopic(servers),
+        ChangeConfig(servers),
+        ResetOffsets(servers),
+    )
+
+
+def _environment() -> Environment:
+    """Everything is escaped; a name that a template does not get is an error."""
+    found = Environment(
+        loader=PackageLoader("holdfast.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {
+        "bytes": words.bytes_words,
+        "count": words.count_words,
+        "moment": words.moment_words,
+        "age": words.age_words,
+        "state_class": words.state_class,
+    }
+    found.globals["address"] = address
+    return found
+
+
+def address(path: str, /, **query: Any) -> str:
+    """A path and its query, whatever characters a name has."""
+    kept = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path

@@ -1,0 +1,210 @@
+"""One look at a cluster: what is asked, and what becomes of brokers that do not answer.
+
+A look is quick or full. Quick: brokers, topics, directories, reassignments. Full besides: ends of logs, groups, what
+some of the groups have committed, min.insync.replicas of some topics; who was not asked for longest comes next, so that
+one look costs the same however many there are. Everything is asked through an AdminClient whose timeout is short.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from holdfast.client.admin import AdminClient
+from holdfast.client.configs import min_insync_replicas
+from holdfast.client.disks import ask_disks
+from holdfast.client.log_offsets import list_offsets_each
+from holdfast.client.reassignments import list_reassignments
+from holdfast.client.survey import members
+from holdfast.client.views import (
+    ClusterView,
+    DisksView,
+    DiskView,
+    GroupListing,
+    LogDirView,
+    OffsetAt,
+    OffsetSpec,
+    ReassignmentView,
+)
+from holdfast.client.wire import error_name
+from holdfast.console.snapshot import GroupPositions, Snapshot, ToldDisks
+from holdfast.model.errors import HoldfastError, UnsupportedVersionError
+from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
+from holdfast.protocol.operating import ManageLogDirsRequest
+
+DISKS_TIMEOUT_S = 1.5
+"""A broker that does not tell of its directories for so long holds nobody else up."""
+KAFKA_FOR_MS = 600_000
+GROUPS_A_LOOK = 60
+AT_ONCE = 8
+TOPICS_A_LOOK = 100
+ENDS_PATIENCE_S = 0.5
+EMPTY = DisksView(disks=(), moves=())
+
+
+@dataclass(slots=True)
+class Turns:
+    """Who was asked when: groups and topics are asked in turn.
+
+    ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's; one that only died when
+    it was asked is asked again.
+    """
+
+    positions: dict[str, GroupPositions] = field(default_factory=dict)
+    min_isr: dict[str, int] = field(default_factory=dict)
+    topics_asked: dict[str, TimestampMs] = field(default_factory=dict)
+    kafkas: dict[BrokerId, TimestampMs] = field(default_factory=dict)
+
+
+async def look(
+    client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs, *, full: bool
+) -> Snapshot:
+    """The next snapshot. HoldfastError when nobody tells of the cluster at all."""
+    found = await members(client)
+    view = await client.metadata()
+    alive = frozenset(found.brokers)
+    disks, moving = await asyncio.gather(
+        asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in sorted(alive))),
+        _reassignments(client, view, before),
+    )
+    told = dict(zip(sorted(alive), disks, strict=True))
+    for broker, earlier in ({} if before is None else before.disks).items():
+        if broker not in told:
+            told[broker] = replace(earlier, error="the broker is away")
+    snapshot = Snapshot(
+        number=1 if before is None else before.number + 1,
+        taken_ms=now_ms,
+        view=view,
+        alive=alive,
+        disks=told,
+        reassignments=moving,
+        min_isr=turns.min_isr,
+        ends={} if before is None else before.ends,
+        groups=() if before is None else before.groups,
+        positions={} if before is None else before.positions,
+    )
+    return await _fully(client, snapshot, turns) if full else snapshot
+
+
+async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns) -> Snapshot:
+    ends = await ends_of(client, snapshot.view)
+    groups = await _groups(client, snapshot.groups)
+    await _ask_positions(client, [g.group_id for g in groups], turns, snapshot.taken_ms)
+    with suppress(HoldfastError):
+        await _ask_min_isr(client, snapshot.view, turns, snapshot.taken_ms)
+    return replace(
+        snapshot,
+        ends={**{tp: end for tp, end in snapshot.ends.items() if snapshot.partition(tp) is not None}, **ends},
+        groups=groups,
+        positions=dict(turns.positions),
+        min_isr=dict(turns.min_isr),
+    )
+
+
+# -- directories ---------------------------------------------------------------------------------------------------
+
+
+async def _disks(
+    client: AdminClient, broker: BrokerId, before: Snapshot | None, turns: Turns, now_ms: TimestampMs
+) -> ToldDisks:
+    earlier = None if before is None else before.disks.get(broker)
+    try:
+        async with asyncio.timeout(DISKS_TIMEOUT_S):
+            return await _told(client, broker, turns, now_ms)
+    except TimeoutError:
+        error = f"no answer within {DISKS_TIMEOUT_S:g} s"
+    except HoldfastError as e:
+        error = str(e)
+    if earlier is None:
+        return ToldDisks(disks=EMPTY, told_ms=now_ms, error=error)
+    return replace(earlier, error=error)
+
+
+async def _told(client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs) -> ToldDisks:
+    if turns.kafkas.get(broker, 0) <= now_ms:
+        try:
+            disks = await ask_disks(client, broker, ManageLogDirsRequest(), DISKS_TIMEOUT_S)
+            return ToldDisks(disks=disks, told_ms=now_ms)
+        except UnsupportedVersionError:  # it may also have died in this moment: then the next request fails
+            pass
+    plain = tuple(map(as_disk, (await client.describe_log_dirs([broker]))[broker]))
+    turns.kafkas[broker] = now_ms + KAFKA_FOR_MS
+    return ToldDisks(disks=DisksView(disks=plain, moves=()), told_ms=now_ms, is_kafka=True)
+
+
+def as_disk(found: LogDirView) -> DiskView:
+    """A directory of a broker that is not Holdfast's: state and reason are what can be told of its error."""
+    return DiskView(
+        path=found.path,
+        directory_id=None,
+        state="online" if found.error is None else "offline",
+        reason=None if found.error is None else error_name(found.error),
+        since_ms=None,
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
+        probe_ms=None,
+        cordoned=False,
+        replicas=found.replicas,
+    )
+
+
+async def _reassignments(
+    client: AdminClient, view: ClusterView, before: Snapshot | None
+) -> Mapping[TopicPartition, ReassignmentView]:
+    """What was under way before, where the controller does not tell."""
+    if view.controller_id is not None:
+        with suppress(HoldfastError, TimeoutError):
+            async with asyncio.timeout(DISKS_TIMEOUT_S):
+                return await list_reassignments(client)
+    return {} if before is None else before.reassignments
+
+
+# -- what a full look asks besides ---------------------------------------------------------------------------------
+
+
+async def ends_of(client: AdminClient, view: ClusterView) -> dict[TopicPartition, Offset]:
+    """Of partitions that have a leader which answers at once."""
+    led = [
+        TopicPartition(name, p.partition)
+        for name, topic in view.topics.items()
+        for p in topic.partitions
+        if p.leader in view.brokers
+    ]
+    if not led:
+        return {}
+    client.learn(view.topics)
+    found = await list_offsets_each(client, dict.fromkeys(led, OffsetSpec.LATEST), patience_s=ENDS_PATIENCE_S)
+    return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset is not None}
+
+
+async def _groups(client: AdminClient, before: tuple[GroupListing, ...]) -> tuple[GroupListing, ...]:
+    """Those known before, where a coordinator does not answer."""
+    with suppress(HoldfastError):
+        return tuple(await client.list_groups())
+    return before
+
+
+async def _ask_positions(client: AdminClient, groups: Iterable[str], turns: Turns, now_ms: TimestampMs) -> None:
+    known = set(groups)
+    for gone in turns.positions.keys() - known:
+        del turns.positions[gone]
+    asked = sorted(known, key=lambda g: (turns.positions[g].told_ms if g in turns.positions else 0, g))[:GROUPS_A_LOOK]
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(group: str) -> None:
+        async with gate:
+            with suppress(HoldfastError):
+                offsets = await client.committed(group)
+                turns.positions[group] = GroupPositions(offsets=offsets, told_ms=now_ms)
+
+    await asyncio.gather(*map(ask, asked))
+
+
+async def _ask_min_isr(client: AdminClient, view: ClusterView, turns: Turns, now_ms: TimestampMs) -> None:
+    for gone in turns.topics_asked.keys() - view.topics.keys():
+        del turns.topics_asked[gone]
+        turns.min_isr.pop(gone, None)
+    asked = sorted(view.topics, key=lambda t: (turns.topics_asked.get(t, 0), t))[:TOPICS_A_LOOK]
+    if asked:
+        turns.min_isr |= await min_insync_replicas(client, asked)
+        turns.topics_asked |= dict.fromkeys(asked, now_ms)

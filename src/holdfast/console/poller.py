@@ -1,0 +1,188 @@
+"""The one who looks at the cluster for all pages: a loop on a thread of its own, so that pages need not wait for it.
+
+Owns the last snapshot, the last changes and the rates. Never raises for a broker: a snapshot that could not be renewed
+stays, and says since when and why. ``seen`` is called on that thread after every look.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from holdfast.client.admin import AdminClient
+from holdfast.client.views import ClusterView
+from holdfast.console.changes import Change, changes
+from holdfast.console.looking import Turns, look
+from holdfast.console.pacing import is_full, pause_s
+from holdfast.console.rates import RateHistory
+from holdfast.console.snapshot import Snapshot
+from holdfast.model.errors import HoldfastError
+from holdfast.model.types import TimestampMs
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 1.0
+MOST_CHANGES = 200
+LOOKED_AT_S = 10.0
+"""A page that was fetched counts as open for so long: one without JavaScript fetches itself again."""
+
+NOBODY = ClusterView(cluster_id=None, controller_id=None, brokers={}, topics={})
+
+
+def now_ms() -> TimestampMs:
+    """The clock of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+class ClusterPoller:
+    """``start`` and ``close`` from any thread. ``snapshot``, ``changes`` and ``rates`` may be read from any."""
+
+    def __init__(self, bootstrap: Sequence[str], seen: Callable[[Snapshot, bool], None]) -> None:
+        self._bootstrap = list(bootstrap)
+        self._seen = seen
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="holdfast-console-poller", daemon=True)
+        self._wake: asyncio.Event | None = None
+        self._closed = False
+        self._streams = 0
+        self._fetched_s = -LOOKED_AT_S
+        self._turns = Turns()
+        self.snapshot = Snapshot(
+            number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble="the cluster was not asked yet"
+        )
+        self.changes: tuple[Change, ...] = ()
+        self.rates = RateHistory()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._closed = True
+        self.wake()
+        self._thread.join(REQUEST_TIMEOUT_S)
+
+    # -- who looks ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_looked_at(self) -> bool:
+        return self._streams > 0 or time.monotonic() - self._fetched_s < LOOKED_AT_S
+
+    def fetched(self) -> None:
+        """A page was asked for."""
+        idle = not self.is_looked_at
+        self._fetched_s = time.monotonic()
+        if idle:
+            self.wake()
+
+    def stream(self, by: int) -> None:
+        """So many more streams of changes are open."""
+        idle = not self.is_looked_at
+        self._streams += by
+        if idle:
+            self.wake()
+
+    def wake(self) -> None:
+        """Look now."""
+        with suppress(RuntimeError):  # its loop has ended
+            self._loop.call_soon_threadsafe(self._set_wake)
+
+    def _set_wake(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._look_on())
+        except Exception:
+            log.exception("the poller has ended by an error")
+        finally:
+            self._loop.close()
+
+    async def _look_on(self) -> None:
+        self._wake = asyncio.Event()
+        client, failures, full_s, full_took_s = self._client(0), 0, None, 0.0
+        while not self._closed:
+            self._wake.clear()
+            begun_s = time.monotonic()
+            full = is_full(
+                looked_at=self.is_looked_at,
+                since_full_s=None if full_s is None else begun_s - full_s,
+                full_took_s=full_took_s,
+            )
+            if await self._look(client, full):
+                failures = 0
+            else:
+                failures += 1
+                client.close()
+                client = self._client(failures)
+            took_s = time.monotonic() - begun_s
+            if full and not failures:
+                full_s, full_took_s = begun_s, took_s
+            wait_s = pause_s(looked_at=self.is_looked_at, took_s=took_s, failures=failures)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+        client.close()
+
+    def _client(self, attempt: int) -> AdminClient:
+        """Asks another broker first each time: the one that was asked may hang."""
+        known = [node.address for node in self.snapshot.view.brokers.values()]
+        servers = list(dict.fromkeys((*known, *self._bootstrap)))
+        at = attempt % len(servers)
+        return AdminClient(
+            [*servers[at:], *servers[:at]],
+            client_id="holdfast-console",
+            timeout_s=REQUEST_TIMEOUT_S,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            retries=1,
+        )
+
+    async def _look(self, client: AdminClient, full: bool) -> bool:
+        """Whether the cluster told anything."""
+        before = self.snapshot if self.snapshot.number else None
+        try:
+            async with asyncio.timeout(4 * REQUEST_TIMEOUT_S):
+                after = await look(client, before, self._turns, now_ms(), full=full)
+        except (HoldfastError, OSError, TimeoutError) as e:
+            self.snapshot = replace(self.snapshot, trouble=str(e) or type(e).__name__)
+            self._seen(self.snapshot, True)
+            return False
+        found = changes(before, after)
+        self.changes = (*self.changes, *found)[-MOST_CHANGES:]
+        if full:
+            self._count(after)
+        different = before is None or not before.says_the_same(after)
+        self.snapshot = after
+        self._seen(after, different)
+        return True
+
+    def _count(self, snapshot: Snapshot) -> None:
+        """Counters of the cluster, its topics and groups."""
+        counters: dict[str, int] = {}
+        for tp, end in snapshot.ends.items():
+            name = topic_series(tp.topic)
+            counters[name] = counters.get(name, 0) + end
+        counters[ALL_RECORDS] = sum(counters.values())
+        for group, at in snapshot.positions.items():
+            counters[group_series(group)] = sum(each.offset for each in at.offsets.values())
+        self.rates.count(snapshot.taken_ms, counters)
+
+
+ALL_RECORDS = "records"
+
+
+def topic_series(topic: str) -> str:
+    """Its series: records written to it."""
+    return f"topic:{topic}"
+
+
+def group_series(group: str) -> str:
+    """Its series: records that it has committed."""
+    return f"group:{group}"

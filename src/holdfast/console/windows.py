@@ -1,0 +1,95 @@
+"""Windows of a table: at most 200 rows of those that match a search, in an order. Pure.
+
+A row is a mapping from column to what the page shows; what a column is sorted by may be another value of the row. No
+answer has more rows than a window, so that a page of 39,000 partitions is as long as one of 200.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+ROWS = 200
+LONGEST_SEARCH = 200
+
+Row: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowAsked:
+    """What a page's address says: words to search for, a column to sort by (``-name``: backwards), a page from 1."""
+
+    search: str = ""
+    sort: str = ""
+    page: int = 1
+    only: str = ""
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> "WindowAsked":
+        """Of an address; what makes no sense there counts as not said."""
+        page = query.get("page", "1")
+        return cls(
+            search=query.get("q", "").strip()[:LONGEST_SEARCH],
+            sort=query.get("sort", ""),
+            page=max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 9 else 1,
+            only=query.get("only", ""),
+        )
+
+    def address(self, **changed: str | int) -> str:
+        """The query of the same window with something else asked, without what is asked by itself."""
+        found = {"q": self.search, "sort": self.sort, "only": self.only, "page": self.page, **changed}
+        kept = {k: v for k, v in found.items() if v and not (k == "page" and v == 1)}
+        return f"?{urlencode(kept)}" if kept else "?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowWindow:
+    """Rows ``first`` to ``last`` (from 1) of ``matching``, of ``total`` that there are."""
+
+    rows: Sequence[Row]
+    asked: WindowAsked
+    total: int
+    matching: int
+    pages: int
+
+    @property
+    def first(self) -> int:
+        return (self.asked.page - 1) * ROWS + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.rows) - 1 if self.rows else 0
+
+
+def window(
+    rows: Iterable[Row],
+    asked: WindowAsked,
+    *,
+    searched: Sequence[str],
+    sorts: Mapping[str, Callable[[Row], Any]],
+    default: str,
+) -> RowWindow:
+    """The rows of which each word of the search is in a column of ``searched``, sorted by one of ``sorts``.
+
+    A page beyond the last is the last; a sort that is none is ``default``.
+    """
+    everything = list(rows)
+    words = asked.search.casefold().split()
+    found = [row for row in everything if _matches(row, words, searched)] if words else everything
+    name = asked.sort.removeprefix("-")
+    sort = asked.sort if name in sorts else default
+    found.sort(key=sorts[sort.removeprefix("-")], reverse=sort.startswith("-"))
+    pages = max(1, -(-len(found) // ROWS))
+    page = min(asked.page, pages)
+    return RowWindow(
+        rows=found[(page - 1) * ROWS : page * ROWS],
+        asked=WindowAsked(search=asked.search, sort=sort, page=page, only=asked.only),
+        total=len(everything),
+        matching=len(found),
+        pages=pages,
+    )
+
+
+def _matches(row: Row, words: Sequence[str], searched: Sequence[str]) -> bool:
+    text = "\n".join(str(row[column]) for column in searched).casefold()
+    return all(word in text for word in words)

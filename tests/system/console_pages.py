@@ -1,0 +1,110 @@
+"""A client of a console without a browser: pages, forms, the cookie, streams."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from html import unescape
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.testing import Cluster
+from holdfast.testing.processes import children
+
+
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """An answer as it came."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    def hidden(self, name: str) -> str:
+        """The value of a hidden field."""
+        found = re.search(rf'<input type="hidden" name="{name}" value="([^"]*)">', self.text)
+        assert found is not None, f"no field {name} in {self.text}"
+        return unescape(found.group(1))
+
+
+class ConsolePages:
+    """Asks as a browser would that has neither scripts nor a history."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        self.host, self.port = parts.hostname, parts.port
+        self.origin = f"http://{parts.netloc}"
+        self.cookie = ""
+
+    def ask(self, method: str, path: str, body: str | None = None, **headers: str) -> PageAnswer:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return PageAnswer(answer.status, answer.read().decode(errors="replace"), found)
+        finally:
+            connection.close()
+
+    def get(self, path: str, /, **query: object) -> PageAnswer:
+        return self.ask("GET", f"{path}?{urlencode(query)}" if query else path, cookie=self.cookie)
+
+    def post(self, path: str, form: Mapping[str, object]) -> PageAnswer:
+        return self.ask(
+            "POST", path, urlencode(form), origin=self.origin, cookie=self.cookie,
+            **{"content-type": "application/x-www-form-urlencoded"},
+        )  # fmt: skip
+
+    def unlock(self, folder: Path) -> None:
+        """The token for a cookie."""
+        answer = self.post("/unlock", {"token": (folder / "console.token").read_text()})
+        assert answer.status == 303, answer.text
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+
+    def do(self, act: str, /, confirm: str | None = None, **form: object) -> PageAnswer:
+        """Plan, then done: the page of what became of it."""
+        plan = self.get(f"/act/{act}", plan=1, **form)
+        assert plan.status == 200, plan.text
+        assert 'name="once"' in plan.text, plan.text
+        sent = {**form, "once": plan.hidden("once")} | ({} if confirm is None else {"confirm": confirm})
+        answer = self.post(f"/act/{act}", sent)
+        assert answer.status == 303, answer.text
+        return self.get(answer.headers["location"])
+
+    def events(self, path: str, /, **query: object) -> Generator[tuple[str, str], None, None]:
+        """(event, data) of a stream, as they come; ``message`` is one without a name. Close the generator."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        try:
+            connection.request("GET", f"{path}?{urlencode(query)}")
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            name, data = "message", []
+            for line in (raw.decode().rstrip("\n") for raw in answer):
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    data.append(value)
+                elif not line:
+                    if data:
+                        yield name, "\n".join(data)
+                    name, data = "message", []
+        finally:
+            connection.close()
+
+
+def news(text: str) -> dict[str, object]:
+    """The data of an event."""
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def console_pid(cluster: Cluster) -> int:
+    """The child of ``up`` that is no broker."""
+    (found,) = set(children(cluster.pid)) - set(cluster.pids().values())
+    return found
