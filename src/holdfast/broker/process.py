@@ -129,7 +129,7 @@ def run_broker(
         start_writing()
         return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
     except OSError as e:
-        _say(lines, f"{config_path}: {e.strerror or e}")
+        _say(lines, f"{e.filename or config_path}: {e.strerror or e}")
     except UnicodeDecodeError as e:
         _say(lines, f"{config_path} is no text: {e}")
     except (ConfigError, HoldfastError) as e:
@@ -143,10 +143,12 @@ def run_broker(
 
 
 def _say(lines: LogLines | None, what: str) -> None:
-    """Why it does not run. To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
+    """Why it does not run: once on standard error, and as an event where the log is a file, or for machines. In turn
+    with the log lines: that may be a file on a disk that hangs."""
+    if lines is not None and lines.is_for_people:
+        lines.say(f"holdfast broker: {what}")
+        return
     if lines is not None:
         log.critical("%s", what, extra=told(LogEvent.BROKER_FAILED, reason=what))
     if lines is None or lines.leads_elsewhere:
         print(f"holdfast broker: {what}", file=sys.stderr)
-    elif not lines.is_json:
-        lines.say(f"holdfast broker: {what}")
