@@ -66,6 +66,11 @@ class LogLines(logging.Handler):
         return isinstance(self.formatter, JsonLines)
 
     @property
+    def is_for_people(self) -> bool:
+        """Text on standard error, and no file that is kept."""
+        return self._file is None and not self.is_json
+
+    @property
     def leads_elsewhere(self) -> bool:
         """Whether lines do not go to standard error."""
         return self._fd != 2

@@ -143,10 +143,12 @@ def run_broker(
 
 
 def _say(lines: LogLines | None, what: str) -> None:
-    """Why it does not run. To standard error, in turn with the log lines: it may be a file on a disk that hangs."""
-    if lines is not None and (lines.is_json or lines.leads_elsewhere):  # or it would be said twice
+    """Why it does not run: once on standard error, and as an event where the log is a file, or for machines. In turn
+    with the log lines: that may be a file on a disk that hangs."""
+    if lines is not None and lines.is_for_people:
+        lines.say(f"holdfast broker: {what}")
+        return
+    if lines is not None:
         log.critical("%s", what, extra=told(LogEvent.BROKER_FAILED, reason=what))
     if lines is None or lines.leads_elsewhere:
         print(f"holdfast broker: {what}", file=sys.stderr)
-    elif not lines.is_json:
-        lines.say(f"holdfast broker: {what}")

@@ -17,8 +17,8 @@ def broker(properties: str) -> None:
     """Run one node with Kafka's configuration keys from the file PROPERTIES.
 
     Also brings back a killed node of `holdfast up`: its file is DIR/broker-N.properties. Log lines go to standard
-    error, from the level that HOLDFAST_LOG_LEVEL names on (INFO without it). Exit code 0 after a clean stop, 1 when the
-    node cannot start or all its disks are lost.
+    error, or to log.file, from the level that HOLDFAST_LOG_LEVEL names on (INFO without it). Exit code 0 after a clean
+    stop, 1 when the node cannot start or all its disks are lost.
     """
     from holdfast.broker.closer import Closer
 
