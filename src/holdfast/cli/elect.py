@@ -13,7 +13,7 @@ import click
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsCommand, Declined, DeclinedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsCommand, in_kafkas_words, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.elections import elect_leaders

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from holdfast.cli.connecting import bootstrap_option, json_option
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Declined, DeclinedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
 from holdfast.client.admin import AdminClient
 from holdfast.client.features import (
     SAFE_DOWNGRADE,

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.completing import complete_brokers
 from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Declined, DeclinedUse, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.log_dir_describe import describe
 from holdfast.cli.log_dir_inspect import inspect

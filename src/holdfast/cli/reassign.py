@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.completing import complete_broker_lists
 from holdfast.cli.connecting import bootstrap_option, json_option
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Declined, DeclinedUse, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
 from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
 from holdfast.cli.reassign_lines import (
     Plan,

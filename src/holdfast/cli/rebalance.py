@@ -11,7 +11,7 @@ import click
 from holdfast.cli.columns import table_lines
 from holdfast.cli.completing import complete_broker_lists, complete_topic_lists
 from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.kafka_errors import KafkaErrorsCommand, Declined, run
+from holdfast.cli.kafka_errors import Declined, KafkaErrorsCommand, run
 from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
 from holdfast.cli.reassign_lines import Plan, parse_brokers, plan_json, refuse_unknown_brokers
 from holdfast.client.admin import AdminClient

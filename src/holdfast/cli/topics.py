@@ -13,7 +13,7 @@ from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
 from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Declined, in_kafkas_words
+from holdfast.cli.kafka_errors import Declined, KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import PACKAGE, qualified, said
 from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim

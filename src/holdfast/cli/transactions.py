@@ -11,7 +11,7 @@ import click
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Declined, DeclinedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
 from holdfast.cli.kafka_words import said
 from holdfast.cli.transaction_lines import (
     describe_lines,
