@@ -19,6 +19,7 @@ from holdfast.client.disks import ask_disks
 from holdfast.client.views import LogDirView, NewTopic
 from holdfast.model.errors import UnsupportedVersionError
 from holdfast.protocol.operating import ManageLogDirsRequest
+from holdfast.spark.audit_plan import make_plan
 from holdfast.testing import Cluster
 
 pytestmark = pytest.mark.system
@@ -161,6 +162,8 @@ def test_a_directory_is_taken_out_used_again_added_and_removed_H_32(own_cluster:
     listed = run(cluster, "describe", "--replicas", "--broker-list", "1").stdout.splitlines()
     assert [row.split("\t")[2] for row in listed if row.endswith("was there")] == sorted(held)
     assert "was taken offline by hand" in run(cluster, "describe").stdout
+    plan = [replica for p in make_plan(cluster.bootstrap, ["t"]) for replica in p.replicas if replica.reason]
+    assert plan and all("was taken offline by hand" in (r.reason or "") for r in plan), "an audit says why, too"
     last = run(cluster, "offline", "--broker", "1", two)
     assert (last.exit_code, "is the last log directory" in last.stderr) == (1, True)
     assert f'"error":"org.apache.kafka.common.errors.KafkaStorageException","logDir":"{one}"' in (

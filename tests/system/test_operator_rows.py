@@ -25,7 +25,7 @@ def three() -> Iterator[Cluster]:
         yield running
 
 
-class Done(NamedTuple):
+class EndedCommand(NamedTuple):
     """How a command ended."""
 
     returncode: int
@@ -33,14 +33,14 @@ class Done(NamedTuple):
     stderr: str
 
 
-def run(cluster: Cluster, *args: str, **environment: str) -> Done:
+def run(cluster: Cluster, *args: str, **environment: str) -> EndedCommand:
     """In this process: a hundred of others would take a minute."""
     given: dict[str, str | None] = {"HOLDFAST_BOOTSTRAP_SERVER": cluster.bootstrap}
     given |= {name: value or None for name, value in environment.items()}
     done = CliRunner().invoke(entry.main, args, prog_name="holdfast", env=given)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return Done(done.exit_code, done.stdout, done.stderr)
+    return EndedCommand(done.exit_code, done.stdout, done.stderr)
 
 
 def ok(cluster: Cluster, *args: str, **environment: str) -> str:

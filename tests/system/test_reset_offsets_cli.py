@@ -300,8 +300,8 @@ def test_groups_as_json(cluster: Cluster, topic: str) -> None:
     listed = json.loads(run(cluster, "list", "--json").stdout)["groups"]
     assert {"group": topic, "state": "Empty", "protocol_type": None} in listed
     done = run(cluster, "describe", topic, f"no-{topic}", "--json")
-    assert (done.returncode, done.stderr) == (1, f"holdfast groups: Group no-{topic} not found.\n")
+    assert (done.returncode, done.stderr) == (1, f"holdfast groups: there is no group 'no-{topic}'\n")
     missing, found = json.loads(done.stdout)["groups"]
-    assert missing == {"group": f"no-{topic}", "error": f"Group no-{topic} not found."}
+    assert missing == {"group": f"no-{topic}", "error": f"there is no group 'no-{topic}'"}
     assert (found["group"], found["state"], found["members"]) == (topic, "Empty", [])
     assert [(o["current_offset"], o["log_end_offset"], o["lag"]) for o in found["offsets"]] == [(4, 10, 6), (10, 10, 0)]

@@ -132,4 +132,5 @@ def confirmed(question: str, what: Sequence[str], *, yes: bool) -> None:
     listing = ", ".join(what)
     if not sys.stdin.isatty():
         raise UsageError(f"{question} {listing}: --yes says so without being asked")
-    click.confirm(f"{question} {listing}?", abort=True, err=True)
+    if not click.confirm(f"{question} {listing}?", err=True):
+        raise click.ClickException("nothing was done, as the answer was no")

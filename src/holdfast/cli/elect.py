@@ -13,7 +13,7 @@ import click
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, RefusedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsCommand, in_kafkas_words, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.elections import elect_leaders
@@ -70,8 +70,8 @@ def elect(
     for line in lines:
         click.echo(line)
     if failed:
-        each = [Refused(f"no leader was elected for {tp}: {text_of(e)}") for tp, e in failed.items()]
-        raise Refused.several(each, f"{len(failed)} replica(s) could not be elected")
+        each = [Declined(f"no leader was elected for {tp}: {text_of(e)}") for tp, e in failed.items()]
+        raise Declined.several(each, f"{len(failed)} replica(s) could not be elected")
 
 
 def chosen(view: ClusterView, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
@@ -82,15 +82,15 @@ def chosen(view: ClusterView, topic: str, numbers: Iterable[int]) -> list[TopicP
 
 
 def parse_partitions(path: str) -> list[TopicPartition]:
-    """Of Kafka's JSON file. Refused."""
+    """Of Kafka's JSON file. Declined."""
     try:
         found: Any = json.loads(Path(path).read_text())
         return [TopicPartition(str(p["topic"]), int(p["partition"])) for p in found["partitions"]]
     except OSError as e:
-        raise Refused(f"{path}: {e.strerror}", f"Error: {path}: {e.strerror}") from e
+        raise Declined(f"{path}: {e.strerror}", f"Error: {path}: {e.strerror}") from e
     except (ValueError, TypeError, KeyError) as e:
         line = f'{path}: {e}: expected {{"partitions": [{{"topic": "t", "partition": 0}}]}}'
-        raise RefusedUse(line, f"Error: {line}") from e
+        raise DeclinedUse(line, f"Error: {line}") from e
 
 
 def warn(view: ClusterView, wanted: Iterable[TopicPartition] | None, *, yes: bool) -> None:

@@ -44,14 +44,19 @@ class OneLineError(click.ClickException):
 
     exit_code = FAILED
 
-    def __init__(self, command: str, *messages: str, exit_code: int = FAILED) -> None:
+    def __init__(self, command: str, *messages: str) -> None:
         super().__init__("\n".join(messages))
         self.command, self.messages = command, messages
-        self.exit_code = exit_code
 
     def show(self, file: Any = None) -> None:
         for each in self.messages:
             click.echo(one_line(self.command, each), file=file, err=file is None)
+
+
+class OneLineUsageError(OneLineError):
+    """The same, of a command that cannot be meant, or whose failure has this exit code."""
+
+    exit_code = USAGE
 
 
 def one_line(command: str, message: str) -> str:
@@ -72,11 +77,12 @@ def failing(command: str) -> Iterator[None]:
     except (OneLineError, *_HELP_INSTEAD):
         raise
     except click.UsageError as e:
-        raise OneLineError(command, e.format_message(), exit_code=USAGE) from e
+        raise OneLineUsageError(command, e.format_message()) from e
     except click.ClickException as e:
-        raise OneLineError(command, e.format_message(), exit_code=e.exit_code) from e
+        kind = OneLineUsageError if e.exit_code == USAGE else OneLineError
+        raise kind(command, e.format_message()) from e
     except Misused as e:
-        raise OneLineError(command, *e.messages, exit_code=USAGE) from e
+        raise OneLineUsageError(command, *e.messages) from e
     except Failed as e:
         raise OneLineError(command, *e.messages) from e
     except HoldfastError as e:

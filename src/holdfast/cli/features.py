@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from holdfast.cli.connecting import bootstrap_option, json_option
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
 from holdfast.client.admin import AdminClient
 from holdfast.client.features import (
     SAFE_DOWNGRADE,
@@ -79,7 +79,7 @@ def disable(bootstrap: str, wanted: tuple[str, ...], unsafe: bool, dry_run: bool
 
 def _update(bootstrap: str, what: str, levels: Mapping[str, int], kind: int, *, dry_run: bool) -> None:
     if not levels:
-        raise RefusedUse(
+        raise DeclinedUse(
             f"which features to {what}? expected --feature", f"You must specify at least one feature to {what}"
         )
 
@@ -97,17 +97,17 @@ def _update(bootstrap: str, what: str, levels: Mapping[str, int], kind: int, *, 
             click.echo(line)
     if error is not None:
         kafkas = f"{len(levels)} out of {len(levels)} operation(s) failed."
-        raise Refused.several([Refused(line) for line in lines], kafkas)
+        raise Declined.several([Declined(line) for line in lines], kafkas)
 
 
 def parse_levels(wanted: Sequence[str]) -> dict[str, int]:
-    """Of NAME=LEVEL each. RefusedUse where one is not that, or a name comes twice."""
+    """Of NAME=LEVEL each. DeclinedUse where one is not that, or a name comes twice."""
     found: dict[str, int] = {}
     for text in wanted:
         name, equals, level = text.rpartition("=")
         name = name.strip()
         if not (equals and name):
-            raise RefusedUse(
+            raise DeclinedUse(
                 f"--feature {text}: expected NAME=LEVEL",
                 f"Can't parse feature=level string {text}: equals sign not found.",
             )
@@ -116,12 +116,12 @@ def parse_levels(wanted: Sequence[str]) -> dict[str, int]:
         except ValueError:
             number = 1 << 15
         if not -(1 << 15) <= number < 1 << 15:
-            raise RefusedUse(
+            raise DeclinedUse(
                 f"--feature {text}: level {level.strip()!r}: expected a whole number up to 32767",
                 f"Can't parse feature=level string {text}: unable to parse {level.strip()} as a short.",
             )
         if name in found:
-            raise RefusedUse(
+            raise DeclinedUse(
                 f"--feature {text}: {name} comes twice: expected each feature once",
                 f"Feature {name} was specified more than once.",
             )

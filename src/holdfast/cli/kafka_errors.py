@@ -30,7 +30,7 @@ MEANS_YES: Final = frozenset(("1", "true", "t", "yes", "y", "on"))
 """What click takes for a flag's variable."""
 
 
-class Refused(Failed):
+class Declined(Failed):
     """Failed; ``kafkas``: the line that Kafka's tool has for it."""
 
     def __init__(self, message: str, kafkas: str | None = None) -> None:
@@ -42,14 +42,14 @@ class Refused(Failed):
         click.echo(self.kafkas, err=True)
 
     @classmethod
-    def several(cls, each: Sequence[Refused], kafkas: str | None = None) -> Refused:
+    def several(cls, each: Sequence[Declined], kafkas: str | None = None) -> Declined:
         """All of these, a line each; ``kafkas``: what Kafka's tool says in place of its lines."""
         found = cls("", "\n".join(one.kafkas for one in each) if kafkas is None else kafkas)
         found.messages = tuple(message for one in each for message in one.messages)
         return found
 
 
-class RefusedUse(Refused, Misused):
+class DeclinedUse(Declined, Misused):
     """The same, for what cannot be meant: in Kafka's words it is a failure like others."""
 
 
@@ -69,7 +69,7 @@ def kafkas_words() -> Iterator[None]:
     """Inside, what goes wrong ends the command as most of Kafka's tools: on standard error, with 1."""
     try:
         yield
-    except Refused as e:
+    except Declined as e:
         e.tell_in_kafkas_words()
         sys.exit(FAILED)
     except Failed as e:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.cli.kafka_errors import Refused, RefusedUse
+from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import PACKAGE, exception_name
 from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
@@ -16,12 +16,12 @@ UNUSABLE = ("offline", "silent")
 UNKNOWN = "-"
 
 
-class NoSuchBrokers(Refused):
+class NoSuchBrokers(Declined):
     """Brokers that are not there; Kafka has a sentence of its own for them."""
 
 
 def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerId]:
-    """The brokers of ``--broker-list``, or all. NoSuchBrokers, RefusedUse."""
+    """The brokers of ``--broker-list``, or all. NoSuchBrokers, DeclinedUse."""
     existing = sorted(there)
     if not asked:
         return existing
@@ -30,7 +30,7 @@ def chosen_brokers(asked: str | None, there: Iterable[BrokerId]) -> list[BrokerI
         try:
             brokers.append(int(part.strip()))
         except ValueError:
-            raise RefusedUse(
+            raise DeclinedUse(
                 f"--broker-list {asked}: {part!r}: expected ids of brokers with commas between them, like 1,2",
                 f'For input string: "{part}"',
             ) from None

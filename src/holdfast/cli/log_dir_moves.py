@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import click
 
-from holdfast.cli.kafka_errors import Refused
+from holdfast.cli.kafka_errors import Declined
 from holdfast.cli.log_dir_lines import same_path, size
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import LogDirView
@@ -56,7 +56,7 @@ def progress_of(tp: TopicPartition, dirs: Sequence[LogDirView], target: str) -> 
 
 async def watch_moves(
     client: AdminClient, broker: BrokerId, moving: Sequence[TopicPartition], target: str
-) -> list[Refused]:
+) -> list[Declined]:
     """Shows a bar until every move has ended. What is to be said of those that did not get there."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -66,7 +66,7 @@ async def watch_moves(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    failed: list[Refused] = []
+    failed: list[Declined] = []
     with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(f"{len(moving)} to {target}", total=None)
         left, done_bytes = list(moving), 0
@@ -79,7 +79,7 @@ async def watch_moves(
                     click.echo(f"{tp} is in {target} ({size(each.total)})")
                 elif each.ended is not None:
                     line = f"{tp} on broker {broker} was not moved: {each.ended}"
-                    failed.append(Refused(line, f"ERROR {line}"))
+                    failed.append(Declined(line, f"ERROR {line}"))
             left = [tp for tp in left if seen[tp].ended is None]
             under_way = [seen[tp] for tp in left]
             bar.update(

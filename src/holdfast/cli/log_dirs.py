@@ -10,7 +10,7 @@ import click
 from holdfast.cli.completing import complete_brokers
 from holdfast.cli.connecting import UsageError, bootstrap_option
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.log_dir_describe import describe
 from holdfast.cli.log_dir_inspect import inspect
@@ -99,7 +99,7 @@ async def refuse_last_copies(client: AdminClient, broker: BrokerId, disk: DiskVi
     last = [] if view is None else last_copies(broker, disk, view)
     if last:
         line = f"{disk.path} on broker {broker} has the last copy of {named(last)}: {then}; --force does it"
-        raise Refused(line, f"ERROR: {line}")
+        raise Declined(line, f"ERROR: {line}")
 
 
 @log_dirs.command()
@@ -168,7 +168,7 @@ def remove(bootstrap: str, broker: int, path: str, force: bool, check: bool) -> 
     enough = run(bootstrap, work)
     if not enough and not force:
         line = f"too little room for the replicas of {path}: free some, add a directory, or use --force"
-        raise Refused(line, f"ERROR: {line}")
+        raise Declined(line, f"ERROR: {line}")
     if not check:
         change(bootstrap, broker, DirAction.REMOVE, path, f"is removed ({KEPT})", force=force)
 
@@ -231,7 +231,7 @@ def move(
         raise UsageError("nothing to move: expected TOPIC-PARTITION, or --from PATH")
     named_replicas = list(map(replica_of, replicas))
 
-    async def work(client: AdminClient) -> list[Refused]:
+    async def work(client: AdminClient) -> list[Declined]:
         await known(client, broker)
         wanted = dict.fromkeys(named_replicas)
         dirs = (await client.describe_log_dirs([broker]))[broker]
@@ -244,7 +244,9 @@ def move(
         outcomes = await alter_replica_log_dirs(client, broker, dict.fromkeys(wanted, path)) if wanted else {}
         refused = {tp: error for tp, error in outcomes.items() if error is not None}
         failures = [
-            Refused(f"{tp} on broker {broker}: {text_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}")
+            Declined(
+                f"{tp} on broker {broker}: {text_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}"
+            )
             for tp, e in refused.items()
         ]
         begun = [tp for tp in outcomes if tp not in refused]
@@ -267,15 +269,15 @@ def move(
         )
         raise
     if failed:
-        raise Refused.several(failed)
+        raise Declined.several(failed)
 
 
 def replica_of(text: str) -> TopicPartition:
-    """RefusedUse: it names no replica."""
+    """DeclinedUse: it names no replica."""
     try:
         return parse_replica(text)
     except ValueError as e:
-        raise RefusedUse(str(e)) from None
+        raise DeclinedUse(str(e)) from None
 
 
 def not_a_log_dir(path: str, broker: BrokerId, dirs: Iterable[LogDirView | DiskView]) -> LogDirNotFoundError:

@@ -135,7 +135,7 @@ class LazyGroup(click.Group):
             try:
                 with one_line_of(ctx):
                     return super().invoke(ctx)
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, click.Abort):  # the second in the middle of a question
                 ctx.exit(INTERRUPTED)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

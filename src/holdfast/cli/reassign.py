@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.completing import complete_broker_lists
 from holdfast.cli.connecting import bootstrap_option, json_option
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
 from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
 from holdfast.cli.reassign_lines import (
     Plan,
@@ -60,16 +60,16 @@ def _read(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError as e:
-        raise Refused(f"{path}: {e.strerror}", f"Error: Unable to read file {path}") from e
+        raise Declined(f"{path}: {e.strerror}", f"Error: Unable to read file {path}") from e
     except UnicodeDecodeError as e:
-        raise RefusedUse(f"{path} is no text: {e}", f"Error: {path} is no text: {e}") from e
+        raise DeclinedUse(f"{path} is no text: {e}", f"Error: {path} is no text: {e}") from e
 
 
 def _read_plan(_: Any, __: Any, path: str) -> Plan:
     try:
         return parse_plan(_read(path))
     except PlanError as e:
-        raise RefusedUse(f"{path}: {e}", f"Error: {path}: {e}") from e
+        raise DeclinedUse(f"{path}: {e}", f"Error: {path}: {e}") from e
 
 
 # -- generate --------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import click
 
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import Refused, RefusedUse
+from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.reassign_lines import Plan, PlanError, Replica, places, plan_json, shrinking_line, started, throttled
 from holdfast.client.admin import AdminClient
@@ -38,15 +38,15 @@ def refusals(where: str = "") -> Iterator[None]:
     try:
         yield
     except PlanError as e:
-        raise RefusedUse(f"{where}{e}", f"Error: {e}") from e
+        raise DeclinedUse(f"{where}{e}", f"Error: {e}") from e
 
 
 def refuse_failed(outcomes: Mapping[TopicPartition, HoldfastError | None], kafkas: str) -> None:
-    """Refused where one of them failed; ``kafkas``: what Kafka's tool says before them."""
+    """Declined where one of them failed; ``kafkas``: what Kafka's tool says before them."""
     failed = {tp: error for tp, error in sorted(outcomes.items()) if error is not None}
     if failed:
-        lines = [Refused(f"{tp}: {text_of(error)}", f"{tp}: {said(error)}") for tp, error in failed.items()]
-        raise Refused.several(lines, "\n".join((kafkas, *(line.kafkas for line in lines))))
+        lines = [Declined(f"{tp}: {text_of(error)}", f"{tp}: {said(error)}") for tp, error in failed.items()]
+        raise Declined.several(lines, "\n".join((kafkas, *(line.kafkas for line in lines))))
 
 
 class Limits(NamedTuple):
@@ -68,7 +68,7 @@ async def known_topics(client: AdminClient, names: Iterable[str]) -> ClusterView
         if topic.error is not None:
             missing = isinstance(topic.error, UnknownTopicOrPartitionError)
             raise (
-                Refused(f"there is no topic '{name}'", _qualified(f"Topic {name} not found."))
+                Declined(f"there is no topic '{name}'", _qualified(f"Topic {name} not found."))
                 if missing
                 else topic.error
             )
@@ -79,13 +79,13 @@ def _check(plan: Plan, view: ClusterView) -> None:
     for tp, brokers in plan.replicas.items():
         for broker in brokers:
             if broker not in view.brokers:
-                raise Refused(
+                raise Declined(
                     f"{tp}: there is no broker {broker}: expected some of {', '.join(map(str, sorted(view.brokers)))}",
                     f"Error: Unknown broker id {broker}",
                 )
         there = view.topics[tp.topic]
         if there.partition(tp.partition) is None:
-            raise Refused(
+            raise Declined(
                 f"{tp}: {tp.topic} has partitions 0 to {len(there.partitions) - 1}",
                 _qualified(f"Topic {tp.topic} has no partition {tp.partition}"),
             )
@@ -98,7 +98,7 @@ async def _check_dirs(client: AdminClient, plan: Plan) -> None:
         there = [d.path for d in dirs[replica.broker]]
         if path not in there:
             line = f"{path} is no log directory of broker {replica.broker}: expected one of {', '.join(there)}"
-            raise Refused(line, f"Error: {line}")
+            raise Declined(line, f"Error: {line}")
 
 
 def under_way(running: Iterable[TopicPartition]) -> str:
@@ -123,7 +123,7 @@ async def begin(client: AdminClient, plan: Plan, *, additional: bool, limits: Li
     await _check_dirs(client, plan)
     running = await list_reassignments(client)
     if not additional and running:
-        raise Refused(f"{under_way(running)}: expected none, or --additional", EXISTING)
+        raise Declined(f"{under_way(running)}: expected none, or --additional", EXISTING)
     now = {tp: view.topics[tp.topic].partitions[tp.partition].replicas for tp in plan.replicas}
     click.echo(f"Current partition replica assignment\n\n{plan_json(now, await places_now(client, now))}\n")
     click.echo("Save this to use as the --reassignment-json-file option during rollback")
@@ -168,13 +168,13 @@ async def _moves(client: AdminClient, moves: Mapping[Replica, str], limit_s: flo
                     f"{replica.broker}"
                 )
             elif not isinstance(error, ReplicaNotAvailableError):
-                raise Refused(
+                raise Declined(
                     f"{replica.tp} on broker {replica.broker} cannot be in {left[replica]}: {text_of(error)}",
                     f"Error: Failed to alter dir for {replica}: {qualified(error, said(error))}",
                 )
         if left and time.monotonic() > deadline:
             late = ", ".join(map(str, sorted(left)))
-            raise Refused(
+            raise Declined(
                 f"not made within {limit_s:g} s, so not yet in its directory: {late}; --timeout MS waits longer",
                 f"Error: Timed out waiting for replicas to be made: {late}",
             )

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.columns import table_lines
 from holdfast.cli.completing import complete_broker_lists, complete_topic_lists
 from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.kafka_errors import KafkaErrorsCommand, Refused, run
+from holdfast.cli.kafka_errors import Declined, KafkaErrorsCommand, run
 from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
 from holdfast.cli.reassign_lines import Plan, parse_brokers, plan_json, refuse_unknown_brokers
 from holdfast.client.admin import AdminClient
@@ -78,12 +78,12 @@ def rebalance(
             for partition in topic.partitions
         }
         if running := await list_reassignments(client):  # a list of replicas has those that come and go in it
-            raise Refused(f"{under_way(running)}: expected none", f"Error: {under_way(running)}: expected none")
+            raise Declined(f"{under_way(running)}: expected none", f"Error: {under_way(running)}: expected none")
         places = [Place(id=broker, rack=there[broker].rack) for broker in brokers]
         try:
             wanted = (full if way == "full" else minimal)(now, places)
         except InvalidReplicationFactorError as e:
-            raise Refused(str(e), f"Error: {e}") from e
+            raise Declined(str(e), f"Error: {e}") from e
         _show(now, wanted, brokers)
         if not wanted:
             click.echo("The brokers are even: there is no plan to write.")
@@ -102,7 +102,7 @@ def _write(path: Path, plan: str) -> None:
             file.write(plan + "\n")
     except OSError as e:
         line = f"{path}: {e.strerror}: expected a new file"
-        raise Refused(line, f"Error: {line}") from e
+        raise Declined(line, f"Error: {line}") from e
     click.echo(f"The plan is in {path}.")
 
 

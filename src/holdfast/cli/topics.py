@@ -13,7 +13,7 @@ from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
 from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, in_kafkas_words
+from holdfast.cli.kafka_errors import Declined, KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import PACKAGE, qualified, said
 from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
 from holdfast.cli.topic_offsets import offsets, trim
@@ -30,8 +30,8 @@ MAX_REPLICATION_FACTOR = 32767
 MAX_PARTITIONS = 2**31 - 1
 
 
-class CommandError(Refused):
-    """Refused before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
+class CommandError(Declined):
+    """Declined before a broker was asked; ``kind`` is the class that Kafka's tool would name."""
 
     def __init__(
         self, message: str, kafkas: str | None = None, kind: str = "java.lang.IllegalArgumentException"
@@ -44,7 +44,7 @@ class CommandError(Refused):
         tell(self.kafkas, f"{self.kind}: {self.kafkas}")
 
 
-class OptionError(CommandError, Misused):
+class TopicOptionError(CommandError, Misused):
     """The same, for what cannot be meant."""
 
 
@@ -143,12 +143,12 @@ def create(
 
 
 def check_counts(partitions: int | None, replication_factor: int | None) -> None:
-    """OptionError for numbers that nothing can have."""
+    """TopicOptionError for numbers that nothing can have."""
     if partitions is not None and not 0 < partitions <= MAX_PARTITIONS:
         kafkas = "The partitions must be greater than 0" if partitions < 1 else None
-        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}", kafkas)
+        raise TopicOptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}", kafkas)
     if replication_factor is not None and not 0 < replication_factor <= MAX_REPLICATION_FACTOR:
-        raise OptionError(
+        raise TopicOptionError(
             f"--replication-factor {replication_factor}: expected 1 to {MAX_REPLICATION_FACTOR}",
             f"The replication factor must be between 1 and {MAX_REPLICATION_FACTOR} inclusive",
         )
@@ -287,10 +287,10 @@ def alter(
     check_chosen(names, pattern)
 
     if partitions > MAX_PARTITIONS or not (partitions > 0 or in_kafkas_words()):  # there brokers refuse it
-        raise OptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
+        raise TopicOptionError(f"--partitions {partitions}: expected 1 to {MAX_PARTITIONS}")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
     if assignment is not None and len(assignment) != partitions:
-        raise OptionError(
+        raise TopicOptionError(
             f"--replica-assignment {replica_assignment} has {len(assignment)} partitions: expected {partitions}, those"
             " that are there included, as --partitions says"
         )
@@ -367,7 +367,7 @@ def matching(topics: Iterable[TopicView], pattern: str | None, exclude_internal:
         try:
             expression = re.compile(pattern.replace(",", "|"))
         except re.error as e:
-            raise OptionError(f"{pattern!r} is not a regular expression: {e}") from e
+            raise TopicOptionError(f"{pattern!r} is not a regular expression: {e}") from e
     return sorted(
         (
             t
@@ -397,7 +397,7 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             kafkas = f"Invalid topic config: {pair!r}, expected KEY=VALUE"
-            raise OptionError(
+            raise TopicOptionError(
                 f"--config {pair!r}: expected KEY=VALUE", kafkas, f"{PACKAGE}.InvalidConfigurationException"
             )
         configs[key.strip()] = value.strip()
@@ -405,23 +405,23 @@ def parse_configs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:
-    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}. OptionError."""
+    """``1:2,2:3`` -> {0: (1, 2), 1: (2, 3)}. TopicOptionError."""
     found: dict[int, tuple[BrokerId, ...]] = {}
     for index, part in enumerate(text.split(",")):
         where = f"--replica-assignment {text}: partition {index}"
         try:
             brokers = tuple(int(broker) for broker in part.split(":"))
         except ValueError:
-            raise OptionError(f"{where} has {part!r}: expected broker ids like 1:2") from None
+            raise TopicOptionError(f"{where} has {part!r}: expected broker ids like 1:2") from None
         repeated = ",".join(map(str, sorted({b for b in brokers if brokers.count(b) > 1})))
         if repeated:
-            raise OptionError(
+            raise TopicOptionError(
                 f"{where} has broker {repeated} more than once: expected each broker once",
                 f"Partition replica lists may not contain duplicate entries: {repeated}",
                 "org.apache.kafka.tools.AdminCommandFailedException",
             )
         if found and len(brokers) != len(found[0]):
-            raise OptionError(
+            raise TopicOptionError(
                 f"{where} has {len(brokers)} replicas and partition 0 has {len(found[0])}: expected as many of each",
                 f"Partition {index} has different replication factor: [{', '.join(map(str, brokers))}]",
                 "org.apache.kafka.tools.AdminOperationException",

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.failing import text_of
-from holdfast.cli.kafka_errors import KafkaErrorsGroup, Refused, RefusedUse, in_kafkas_words, run
+from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
 from holdfast.cli.kafka_words import said
 from holdfast.cli.transaction_lines import (
     describe_lines,
@@ -116,14 +116,14 @@ def abort(
     """Abort a transaction that hangs: no coordinator will end it."""
     tp = TopicPartition(topic, partition)
     if start_offset is None and producer_id is None:
-        raise RefusedUse(
+        raise DeclinedUse(
             "expected --start-offset, or --producer-id with --producer-epoch and --coordinator-epoch",
             "The transaction to abort must be identified either with --start-offset (for brokers on 3.0 or above) or "
             "with --producer-id, --producer-epoch, and --coordinator-epoch (for older brokers)",
         )
     for name, value in (("--producer-epoch", producer_epoch), ("--coordinator-epoch", coordinator_epoch)):
         if start_offset is None and value is None:
-            raise RefusedUse(f"--producer-id: expected {name} with it", f"Missing required argument {name}")
+            raise DeclinedUse(f"--producer-id: expected {name} with it", f"Missing required argument {name}")
 
     async def find(client: AdminClient) -> list[ProducerView]:
         return await describe_producers(client, tp)
@@ -135,7 +135,7 @@ def abort(
         known = _run(bootstrap, find, f"Failed to validate producer state for partition {tp}", str(tp))
         found = [p for p in known if p.start_offset == start_offset]
         if not found:
-            raise Refused(
+            raise Declined(
                 f"{tp} has no open transaction that starts at offset {start_offset}",
                 f"Could not find any open transactions starting at offset {start_offset} on partition {tp}",
             )
@@ -168,12 +168,12 @@ def find_hanging(
 ) -> None:
     """Open transactions in partitions that no coordinator will end."""
     if topic is None and broker_id is None:
-        raise RefusedUse(
+        raise DeclinedUse(
             "expected --topic or --broker-id, as the whole cluster is not searched",
             "The `find-hanging` command requires either --topic or --broker-id to limit the scope of the search",
         )
     if partition is not None and topic is None:
-        raise RefusedUse(
+        raise DeclinedUse(
             "--partition: expected --topic with it", "The --partition argument requires --topic to be provided"
         )
     now_ms = _now_ms()
@@ -231,7 +231,7 @@ def _run(bootstrap: str, work: Callable[[AdminClient], Awaitable[_T]], kafkas: s
     except HoldfastError as e:
         if not in_kafkas_words() and not thing:
             raise
-        raise Refused(
+        raise Declined(
             f"{thing}: {text_of(e)}", f"{kafkas}: {said(e)}. Enable debug logging for additional detail."
         ) from e
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.client.blocking import BlockingClient
+from holdfast.client.disks import describe_disks
 from holdfast.client.views import ClusterView, LogDirView, OffsetSpec, PartitionView, TopicView
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
@@ -88,6 +89,8 @@ class _Dirs:
     homes: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
     """Where each replica is, and its size as the broker counts it."""
     reason: str | None = None
+    offline: Mapping[str, str] = field(default_factory=dict)
+    """Why directories are offline, as their broker tells its operator."""
 
 
 def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[PartitionPlan, ...]:
@@ -203,14 +206,25 @@ def _log_dirs(client: BlockingClient, view: ClusterView, brokers: Iterable[Broke
 def _ask_dirs(client: BlockingClient, broker: BrokerId, tps: Sequence[TopicPartition] | None) -> _Dirs:
     views = client.describe_log_dirs([broker], tps)[broker]
     homes = {found.tp: (view.path, found.size_bytes) for view in views for found in view.replicas if not found.future}
-    return _Dirs(views=views, homes=homes)
+    bad = [view.path for view in views if view.error is not None]
+    return _Dirs(views=views, homes=homes, offline=_why_offline(client, broker) if bad and tps is None else {})
+
+
+def _why_offline(client: BlockingClient, broker: BrokerId) -> dict[str, str]:
+    """Nothing where it is no broker of Holdfast's, or may not be asked."""
+    try:
+        disks = client.run(describe_disks(client.aio, broker)).disks
+        return {disk.path: disk.reason for disk in disks if disk.reason is not None}
+    except HoldfastError:
+        return {}
 
 
 def _unreadable(broker: BrokerId, dirs: _Dirs, cluster_id: str | None) -> dict[str, str]:
     """Log directory -> why it cannot be read here."""
     found = {}
     for view in dirs.views:
-        reason = f"offline: {view.error}" if view.error is not None else not_here(view.path, broker, cluster_id)
+        why = dirs.offline.get(view.path, str(view.error))
+        reason = f"offline: {why}" if view.error is not None else not_here(view.path, broker, cluster_id)
         if reason is not None:
             found[view.path] = reason
     return found

@@ -14,7 +14,7 @@ from holdfast.cli import main as entry
 from holdfast.cli.escapes import unescape
 from holdfast.cli.kafka_words import exception_name, qualified, said
 from holdfast.cli.record_lines import InputError, LineForm
-from holdfast.cli.topics import OptionError, parse_assignment
+from holdfast.cli.topics import TopicOptionError, parse_assignment
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
 
@@ -147,14 +147,14 @@ def test_up_refuses_a_bad_setting_in_one_line(tmp_path: pathlib.Path) -> None:
 def test_assignments() -> None:
     assert parse_assignment("1:2,2:3") == {0: (1, 2), 1: (2, 3)}
     with pytest.raises(
-        OptionError, match=r"^--replica-assignment 1:1: partition 0 has broker 1 more than once"
+        TopicOptionError, match=r"^--replica-assignment 1:1: partition 0 has broker 1 more than once"
     ) as twice:
         parse_assignment("1:1")
     assert twice.value.kafkas == "Partition replica lists may not contain duplicate entries: 1"
-    with pytest.raises(OptionError, match="partition 1 has 1 replicas and partition 0 has 2") as uneven:
+    with pytest.raises(TopicOptionError, match="partition 1 has 1 replicas and partition 0 has 2") as uneven:
         parse_assignment("1:2,3")
     assert uneven.value.kafkas == "Partition 1 has different replication factor: [3]"
-    with pytest.raises(OptionError, match="expected broker ids"):
+    with pytest.raises(TopicOptionError, match="expected broker ids"):
         parse_assignment("a")
 
 

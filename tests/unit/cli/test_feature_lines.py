@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.features import describe_lines, outcome_lines, parse_levels
-from holdfast.cli.kafka_errors import RefusedUse
+from holdfast.cli.kafka_errors import DeclinedUse
 from holdfast.client.features import FeatureView
 from holdfast.model.errors import InvalidUpdateVersionError
 
@@ -74,6 +74,6 @@ def test_what_was_done() -> None:
     ],
 )
 def test_what_is_no_level_is_refused(wanted: list[str], said: str, kafkas: str) -> None:
-    with pytest.raises(RefusedUse) as refused:
+    with pytest.raises(DeclinedUse) as refused:
         parse_levels(wanted)
     assert (str(refused.value), refused.value.kafkas) == (said, kafkas)

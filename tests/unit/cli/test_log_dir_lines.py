@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main as entry
 from holdfast.cli.capacity import Plan, change, plans, tolerance
-from holdfast.cli.kafka_errors import RefusedUse
+from holdfast.cli.kafka_errors import DeclinedUse
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
     chosen_brokers,
@@ -81,7 +81,7 @@ def test_K113_12_unknown_brokers_are_told_in_kafkas_words() -> None:
         chosen_brokers("1,7", [3, 1, 2])
     assert f"{caught.value.kafkas}\n" == recorded
     assert str(caught.value) == "--broker-list 1,7: there is no broker 7: expected some of 1, 2, 3"
-    with pytest.raises(RefusedUse, match=r"^--broker-list 1,abc: 'abc': expected ids of brokers with commas") as wrong:
+    with pytest.raises(DeclinedUse, match=r"^--broker-list 1,abc: 'abc': expected ids of brokers with commas") as wrong:
         chosen_brokers("1,abc", [1])
     assert wrong.value.kafkas == 'For input string: "abc"'
     assert chosen_brokers(None, [2, 1]) == [1, 2]

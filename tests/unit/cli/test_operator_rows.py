@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import pathlib
+import pty
 import re
 import shlex
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 
 import click
@@ -191,6 +195,62 @@ def test_operator_C6_the_log_directory_is_named_and_not_the_file_of_properties(t
     assert (done.returncode, done.stdout) == (1, "")
     [last] = [line for line in done.stderr.splitlines() if line.startswith("holdfast broker: ")]
     assert f"{tmp_path}/out" in last and "CRITICAL" not in done.stderr, done.stderr
+
+
+ASKS = """
+import click
+from holdfast.cli import main as entry
+from holdfast.cli.connecting import confirmed
+from holdfast.cli.failing import OneLineCommand
+@click.command(cls=OneLineCommand)
+def ask():
+    confirmed("delete 2 topics:", ["a", "b"], yes=False)
+    click.echo("done")
+entry.COMMANDS["ask"] = entry.Place("__main__:ask", "")
+entry.main(["ask"], prog_name="holdfast")
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "said"),
+    [(b"y\n", 0, ""), (b"n\n", 1, "holdfast ask: nothing was done, as the answer was no"), (b"\x03", 130, "")],
+    ids=["yes", "no", "ctrl-c"],
+)
+def test_operator_C6_a_question_that_is_not_answered_by_yes(answer: bytes, code: int, said: str) -> None:
+    """At a terminal, where Ctrl-C is a key."""
+
+    def take_the_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", ASKS]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=take_the_terminal
+    ) as asking:
+        os.close(theirs)
+        assert asking.stderr is not None
+        asked = b""
+        while not asked.endswith(b"[y/N]: "):
+            byte = asking.stderr.read(1)
+            assert byte, asked
+            asked += byte
+        os.write(ours, answer)
+        out, err = asking.communicate(timeout=60)
+    os.close(ours)
+    assert asked == b"delete 2 topics: a, b? [y/N]: "
+    assert (asking.returncode, out) == (code, b"" if code else b"done\n")
+    assert err.decode().strip() == said
+
+
+def test_operator_2_lake_draws_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    from holdfast.cli.lake import _BarReport
+    from holdfast.spark.lake_job import LakeProgress
+
+    report = _BarReport()
+    with report:
+        report.progress(LakeProgress(topic="t", batch=1, records=5, bad=0, total=5, total_bad=0, behind=3))
+    assert capsys.readouterr() == ("", "")
 
 
 # -- help ----------------------------------------------------------------------------------------------------------
