@@ -98,8 +98,7 @@ class PartitionImage:
 
     @property
     def was_never_led(self) -> bool:
-        """Whether nothing has happened to it since it was made without a leader, by an import: nobody could write, and
-        a broker that has nothing of it has lost nothing."""
+        """Whether it is as an import made it: nobody could write, and who has nothing of it has lost nothing."""
         return self.leader is None and self.partition_epoch == 0
 
     def is_coming(self, broker: BrokerId) -> bool:
