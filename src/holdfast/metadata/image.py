@@ -96,11 +96,6 @@ class PartitionImage:
         """Whether some of the replicas are to come or to go."""
         return bool(self.adding or self.removing)
 
-    @property
-    def was_never_led(self) -> bool:
-        """Whether it is as an import made it: nobody could write, and who has nothing of it has lost nothing."""
-        return self.leader is None and self.partition_epoch == 0
-
     def is_coming(self, broker: BrokerId) -> bool:
         """Whether its replica is being added and has never counted for anything: it may have nothing."""
         return broker in self.adding and broker not in (*self.isr, *self.elr, *self.last_known_elr)
