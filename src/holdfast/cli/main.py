@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
+    "top": Place("holdfast.cli.top:top", "Watch brokers, log directories and topics."),
     "rolling-restart": Place(
         "holdfast.cli.rolling_restart:rolling_restart", "Restart brokers one by one, each when it is safe."
     ),

@@ -71,12 +71,12 @@ def produce(
     from when its first one was due until it was acknowledged; with --throughput a record is due at its time, also while
     brokers are slow. Without a producer id: a batch that is sent again may be there twice.
     """
-    from holdfast.cli.perf_load import Load
+    from holdfast.cli.perf_load import PerfLoad
     from holdfast.cli.perf_load import produce as run
 
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records a second, or -1")
-    load = Load(
+    load = PerfLoad(
         topic=topic,
         records=records,
         size=size,
@@ -119,15 +119,15 @@ def consume(
     hide_header: bool,
     as_json: bool,
 ) -> None:
-    """Read all partitions from their beginning and say how fast that was, as kafka-consumer-perf-test does.
+    """PerfRead all partitions from their beginning and say how fast that was, as kafka-consumer-perf-test does.
 
     Records are counted by the headers of their batches, bytes as they come over the wire (compressed, if they are). No
     group is joined.
     """
-    from holdfast.cli.perf_load import Reading
+    from holdfast.cli.perf_load import PerfReading
     from holdfast.cli.perf_load import consume as run
 
-    reading = Reading(topic=topic, records=records, timeout_s=timeout_ms / 1000, fetch_bytes=fetch_size)
+    reading = PerfReading(topic=topic, records=records, timeout_s=timeout_ms / 1000, fetch_bytes=fetch_size)
     if not as_json and not hide_header:
         click.echo(CONSUMER_HEADER)
 

@@ -99,7 +99,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class PerfLoad:
     """What ``perf produce`` was asked for. ``rate``: records a second, None: as fast as it goes."""
 
     topic: str
@@ -113,7 +113,7 @@ class Load:
     in_flight: int
 
 
-async def produce(bootstrap: str, load: Load, window: Callable[[str], None]) -> tuple[Sent, float]:
+async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None]) -> tuple[Sent, float]:
     """(all that was sent, seconds). ``window`` gets a line every five seconds. The first batch that cannot be written
     ends it with its HoldfastError."""
     source = BatchSource(load.size, load.batch_bytes, load.codec)
@@ -165,7 +165,7 @@ def lanes_of(partitions: int, in_flight: int, batch_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PerfReading:
     """What ``perf consume`` was asked for. ``records``: None is all that is there when it begins."""
 
     topic: str
@@ -174,7 +174,7 @@ class Reading:
     fetch_bytes: int
 
 
-class Read:
+class PerfRead:
     """Records and bytes of batches, as far as they were read; ``began_ms`` is that of the first fetch."""
 
     def __init__(self) -> None:
@@ -184,10 +184,10 @@ class Read:
         self.ended_ms = 0
 
 
-async def consume(bootstrap: str, reading: Reading, window: Callable[[int, int, int, int], None]) -> Read:
+async def consume(bootstrap: str, reading: PerfReading, window: Callable[[int, int, int, int], None]) -> PerfRead:
     """Reads all partitions from their beginning. ``window`` is told (began ms, ended ms, records, bytes) of every five
     seconds. Ends early when nothing comes for ``timeout_s``: the caller compares the numbers."""
-    found = Read()
+    found = PerfRead()
     async with KafkaClient(bootstrap, client_id="holdfast-perf") as client:
         tps = [TopicPartition(reading.topic, p.partition) for p in (await topic_of(client, reading.topic)).partitions]
         first = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.EARLIEST))
@@ -206,9 +206,9 @@ async def consume(bootstrap: str, reading: Reading, window: Callable[[int, int, 
 
 async def _read(
     reader: PartitionReader,
-    reading: Reading,
+    reading: PerfReading,
     ends: dict[TopicPartition, Offset],
-    found: Read,
+    found: PerfRead,
     window: Callable[[int, int, int, int], None],
 ) -> None:
     began_ms = found.began_ms = found.ended_ms = _now_ms()

@@ -26,7 +26,7 @@ MOST_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress:
+class RollingProgress:
     """How far a run has come."""
 
     cluster_id: str
@@ -51,13 +51,13 @@ class Progress:
         )
 
 
-def parsed(text: str) -> Progress:
+def parsed(text: str) -> RollingProgress:
     """ValueError says what is wrong with it. Pure."""
     try:
         found: Any = json.loads(text)
         if found["version"] != VERSION:
             raise ValueError(f"version {found['version']!r}: expected {VERSION}")
-        return Progress(
+        return RollingProgress(
             cluster_id=str(found["cluster_id"]),
             began_ms=int(found["began_ms"]),
             brokers=frozenset(map(int, found["brokers"])),
@@ -72,9 +72,11 @@ def parsed(text: str) -> Progress:
         raise ValueError(f"expected what an earlier run has written ({type(e).__name__}: {e})") from e
 
 
-def begun(cluster_id: str, brokers: Iterable[BrokerId], bad: frozenset[BadDirectory]) -> Progress:
+def begun(cluster_id: str, brokers: Iterable[BrokerId], bad: frozenset[BadDirectory]) -> RollingProgress:
     """A run that begins now."""
-    return Progress(cluster_id=cluster_id, began_ms=time.time_ns() // 1_000_000, brokers=frozenset(brokers), bad=bad)
+    return RollingProgress(
+        cluster_id=cluster_id, began_ms=time.time_ns() // 1_000_000, brokers=frozenset(brokers), bad=bad
+    )
 
 
 class StateFile:
@@ -104,7 +106,7 @@ class StateFile:
             self.remove()
         os.close(self._fd)
 
-    def read(self) -> Progress | None:
+    def read(self) -> RollingProgress | None:
         """Of the run that did not come to its end; None: there is none."""
         data = os.pread(self._fd, MOST_BYTES, 0)
         if not data:
@@ -114,7 +116,7 @@ class StateFile:
         except ValueError as e:
             raise Failed(f"{self.path}: {e}: --anew begins without it") from e
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: RollingProgress) -> None:
         """What is written is on the disk when it returns."""
         data = progress.document().encode() + b"\n"
         os.ftruncate(self._fd, 0)

@@ -30,7 +30,7 @@ _PARENT = 1
 """Of the fields of /proc/PID/stat behind the name."""
 
 
-class Way(Protocol):
+class RestartWay(Protocol):
     """One way to restart brokers."""
 
     def restart(self, broker: BrokerId, node: BrokerNode | None, timeout_s: float) -> None:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import click
 
 from holdfast.cli.failing import Failed, asked
-from holdfast.cli.restart_state import Progress, StateFile
-from holdfast.cli.restart_ways import Way
+from holdfast.cli.restart_state import RollingProgress, StateFile
+from holdfast.cli.restart_ways import RestartWay
 from holdfast.client.admin import AdminClient
 from holdfast.client.health import Survey
 from holdfast.client.restart_rules import BadDirectory, Hindrance, died, hindrances, next_broker
@@ -28,25 +28,25 @@ LOOKS: Final = 2
 ASK_TIMEOUT_S: Final = 10.0
 
 
-class Look(NamedTuple):
+class RollingLook(NamedTuple):
     """What the cluster told at one moment: the survey, and the same as each broker sees it."""
 
     found: Members
     opinions: tuple[Survey, ...]
 
 
-def look(bootstrap: str) -> Look:
+def look(bootstrap: str) -> RollingLook:
     """HoldfastError when nobody answers."""
 
-    async def work(client: AdminClient) -> Look:
+    async def work(client: AdminClient) -> RollingLook:
         found = await members(client)
-        return Look(found, await opinions(client, await survey(client)))
+        return RollingLook(found, await opinions(client, await survey(client)))
 
     return asked(bootstrap, work, timeout_s=ASK_TIMEOUT_S)
 
 
 def why_not(
-    seen: Look, broker: BrokerId | None, expected: frozenset[BrokerId], bad: frozenset[BadDirectory]
+    seen: RollingLook, broker: BrokerId | None, expected: frozenset[BrokerId], bad: frozenset[BadDirectory]
 ) -> tuple[Hindrance, ...]:
     """As any broker sees it, each reason once. Pure."""
     every = (each for told in seen.opinions for each in hindrances(told, broker, expected=expected, before=bad))
@@ -58,9 +58,9 @@ class Rolling:
     """One run. ``accept_unavailable``: also where partitions have too few other replicas."""
 
     bootstrap: str
-    way: Way
+    way: RestartWay
     state: StateFile
-    progress: Progress
+    progress: RollingProgress
     timeout_s: float
     accept_unavailable: bool
     expected: frozenset[BrokerId]
@@ -93,7 +93,7 @@ class Rolling:
         self.state.write(self.progress)
         click.echo(f"broker {broker}: restarted in {time.monotonic() - began_s:.1f} s")
 
-    def _wait(self, broker: BrokerId | None) -> Look:
+    def _wait(self, broker: BrokerId | None) -> RollingLook:
         """Until this broker may be stopped; without one, until the cluster is whole."""
         began_s = time.monotonic()
         limit_s, safe, told = began_s + self.timeout_s, 0, ""
@@ -115,7 +115,7 @@ class Rolling:
                 self.way.check(done)
             time.sleep(LOOK_S)
 
-    def _reasons(self, broker: BrokerId | None) -> tuple[Look | None, list[str]]:
+    def _reasons(self, broker: BrokerId | None) -> tuple[RollingLook | None, list[str]]:
         """Why not yet. Failed when a disk has died, and where waiting is no use."""
         try:
             seen = look(self._servers())
@@ -147,7 +147,7 @@ def _listed(brokers: set[BrokerId]) -> str:
     return ", ".join(map(str, sorted(brokers))) or "none"
 
 
-def dry_run(seen: Look, progress: Progress, say: Callable[[str], None]) -> bool:
+def dry_run(seen: RollingLook, progress: RollingProgress, say: Callable[[str], None]) -> bool:
     """The order, and why a broker could not be stopped at this moment; whether the first one could."""
     left, controller, first = set(progress.brokers - progress.done), seen.found.controller_id, None
     while (broker := next_broker(left, controller)) is not None:

@@ -11,9 +11,9 @@ from click.core import ParameterSource
 from holdfast.cli import endpoints
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
-from holdfast.cli.restart_state import Progress, StateFile, begun
-from holdfast.cli.restart_ways import ByCommand, ByUp, Way
-from holdfast.cli.rolling import Look, Rolling, dry_run, look
+from holdfast.cli.restart_state import RollingProgress, StateFile, begun
+from holdfast.cli.restart_ways import ByCommand, ByUp, RestartWay
+from holdfast.cli.rolling import Rolling, RollingLook, dry_run, look
 from holdfast.client.restart_rules import bad_directories
 from holdfast.model.types import BrokerId
 
@@ -78,7 +78,7 @@ def rolling_restart(
     """
     if (data_dir is None) == (command is None):
         raise Misused("expected either --data-dir of `holdfast up`, or --command")
-    way: Way
+    way: RestartWay
     if data_dir is not None:
         data_dir = data_dir.absolute()
         way = ByUp(data_dir)
@@ -119,7 +119,7 @@ def _servers_of(data_dir: Path) -> str:
         raise Failed(f"{path}: {e}: expected where the cluster is") from e
 
 
-def _wanted(seen: Look, brokers: tuple[int, ...]) -> frozenset[BrokerId]:
+def _wanted(seen: RollingLook, brokers: tuple[int, ...]) -> frozenset[BrokerId]:
     unknown = set(brokers) - set(seen.found.brokers)
     if unknown:
         raise Misused(f"--broker {min(unknown)}: expected one of {', '.join(map(str, sorted(seen.found.brokers)))}")
@@ -133,7 +133,7 @@ def _usual_path(data_dir: Path | None, cluster_id: str) -> Path:
     return home / "holdfast" / f"rolling-restart-{cluster_id}.json"
 
 
-def _go_on(progress: Progress, seen: Look, wanted: frozenset[BrokerId] | None, state: StateFile) -> None:
+def _go_on(progress: RollingProgress, seen: RollingLook, wanted: frozenset[BrokerId] | None, state: StateFile) -> None:
     """With a run that did not come to its end; brokers that the command names count, not those of then."""
     if progress.cluster_id != seen.found.cluster_id:
         raise Failed(f"{state.path} is of cluster {progress.cluster_id}, this is {seen.found.cluster_id}: --anew")
@@ -144,6 +144,6 @@ def _go_on(progress: Progress, seen: Look, wanted: frozenset[BrokerId] | None, s
     click.echo(f"Going on with the run of {began:%Y-%m-%d %H:%M:%S} UTC: restarted already: {done}")
 
 
-def _show(seen: Look, progress: Progress) -> None:
+def _show(seen: RollingLook, progress: RollingProgress) -> None:
     if not dry_run(seen, progress, click.echo):
         raise Failed("the first of them could not be stopped now")

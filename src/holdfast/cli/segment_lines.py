@@ -6,7 +6,7 @@ from typing import Any, Final
 from holdfast.cli.record_json import TYPE_NAMES, encoded
 from holdfast.cli.segment_rows import (
     AbortRow,
-    BatchRow,
+    BatchAt,
     Damage,
     PositionRow,
     ProducerRow,
@@ -25,7 +25,7 @@ _MAX_SEQUENCE: Final = 2**31 - 1
 def line_of(row: Row, path: str) -> str | None:
     """As Kafka's tool has it, with --print-data-log --deep-iteration for records. None: it says nothing of that."""
     match row:
-        case BatchRow():
+        case BatchAt():
             return _batch_line(row)
         case RecordRow():
             return _record_line(row)
@@ -46,7 +46,7 @@ def line_of(row: Row, path: str) -> str | None:
             return None
 
 
-def _batch_line(row: BatchRow) -> str:
+def _batch_line(row: BatchAt) -> str:
     h = row.header
     return (
         f"baseOffset: {h.base_offset} lastOffset: {h.last_offset} count: {h.record_count} "
@@ -131,7 +131,7 @@ def object_of(row: Row, path: str) -> str:
 
 def _fields(row: Row) -> dict[str, Any]:
     match row:
-        case BatchRow():
+        case BatchAt():
             return _batch_fields(row)
         case RecordRow(header, record, marker):
             found: dict[str, Any] = {
@@ -162,7 +162,7 @@ def _fields(row: Row) -> dict[str, Any]:
             return {"type": "damage", "text": text}
 
 
-def _batch_fields(row: BatchRow) -> dict[str, Any]:
+def _batch_fields(row: BatchAt) -> dict[str, Any]:
     h = row.header
     return {
         "type": "batch",

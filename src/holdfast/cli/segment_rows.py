@@ -30,7 +30,7 @@ _PRODUCER = Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION: Final = 1
 
 
-class BatchRow(NamedTuple):
+class BatchAt(NamedTuple):
     """A batch of a .log file, at that byte; ``is_valid``: its CRC is that of its bytes."""
 
     position: int
@@ -96,7 +96,7 @@ class Damage(NamedTuple):
     fatal: bool
 
 
-Row: TypeAlias = BatchRow | RecordRow | PositionRow | TimeRow | AbortRow | ProducerRow | Torn | Damage
+Row: TypeAlias = BatchAt | RecordRow | PositionRow | TimeRow | AbortRow | ProducerRow | Torn | Damage
 
 
 def files_of(path: Path) -> list[Path]:
@@ -167,7 +167,7 @@ def _batches(file: IO[bytes], records: bool) -> Iterator[Row]:
             size = position + len(batch)
             break
         is_valid = crc_ok(batch, 0, header)
-        yield BatchRow(position, header, is_valid)
+        yield BatchAt(position, header, is_valid)
         if not is_valid:
             yield Damage(f"byte {position}: the batch at offset {header.base_offset} fails its CRC", fatal=False)
         elif records:

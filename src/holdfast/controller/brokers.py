@@ -268,7 +268,7 @@ def _partitions_without(
 ) -> Iterator[MetadataRecord]:
     """What changes when the broker can lead nothing any more, and when its replicas had these fates."""
     for topic, number, partition in _hosted(state, broker_id):
-        loss = None if partition.was_never_led else _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
+        loss = None if _was_never_led(partition) else _LOSSES.get(fates.of(TopicPartition(topic.name, number)))
         if loss is not None:
             concerned = broker_id in (*partition.isr, *partition.elr, *partition.last_known_elr)
         else:  # where nobody leads, who was not there before is no less there now
@@ -282,6 +282,12 @@ def _partitions_without(
         )  # fmt: skip
         if change is not None:
             yield change
+
+
+def _was_never_led(partition: PartitionImage) -> bool:
+    """Whether it is as an import made it, without a leader: nobody could write, and a broker that has nothing of it has
+    lost nothing."""
+    return partition.leader is None and partition.partition_epoch == 0
 
 
 def adapt_isr(

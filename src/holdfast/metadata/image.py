@@ -96,12 +96,6 @@ class PartitionImage:
         """Whether some of the replicas are to come or to go."""
         return bool(self.adding or self.removing)
 
-    @property
-    def was_never_led(self) -> bool:
-        """Whether nothing has happened to it since it was made without a leader, by an import: nobody could write, and
-        a broker that has nothing of it has lost nothing."""
-        return self.leader is None and self.partition_epoch == 0
-
     def is_coming(self, broker: BrokerId) -> bool:
         """Whether its replica is being added and has never counted for anything: it may have nothing."""
         return broker in self.adding and broker not in (*self.isr, *self.elr, *self.last_known_elr)

@@ -30,6 +30,7 @@ from holdfast.model.listeners import Endpoints
 from holdfast.model.types import TopicPartition
 from tests.checks.two_stores import TO_EMBEDDED, TO_ZOOKEEPER, TwoStores, silent
 from tests.contracts.ensembles import ModelEnsemble
+from tests.unit.coordination.test_migration import Killed
 from tests.unit.metadata.test_listing import IMAGE, T
 
 BOTH = pytest.mark.parametrize("which", [TO_EMBEDDED, TO_ZOOKEEPER])
@@ -188,10 +189,6 @@ def test_an_empty_store_of_another_cluster_is_refused() -> None:
     refuse_used(Standing(cluster_id="d", moved=left), "c", "HERE")
     with pytest.raises(MigrationError, match="expected an empty one"):
         refuse_used(Standing(cluster_id="c", moved=replace(left, to="the embedded store")), "c", "HERE")
-
-
-class Killed(BaseException):
-    """kill -9, as far as this process goes: nothing behind it is done."""
 
 
 @BOTH
