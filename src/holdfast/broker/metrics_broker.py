@@ -28,7 +28,7 @@ _OF_BROKER: Final = (
     (
         "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
         "disks_idle",
-        "Share of the last minute in which the threads of the log directories had nothing to do.",
+        "Share of the last minute in which the log directories had nothing to write and to flush.",
     ),
 )
 _BY_PARTITION: Final[tuple[tuple[str, Callable[[PartitionRow], float], bool, str], ...]] = (

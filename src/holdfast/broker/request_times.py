@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.model.histogram import NOTHING, Histogram, Observed
@@ -199,6 +199,18 @@ class Owed:
             self.answers.append((self._bytes, request, now_s))
         else:
             self._times.sent(request, now_s, now_s)
+
+    def took(
+        self, unsent: int, turn: Sequence[tuple[int, Timed]], due_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """It was the turn of these answers, each with its size, and the socket took what it could: mostly all."""
+        if unsent:
+            for size, request in turn:
+                self.add(size, request, due_s)
+            return
+        now_s = loop.time()
+        for _, request in turn:
+            self._times.sent(request, now_s, due_s)
 
     def sent(self, unsent: int, loop: asyncio.AbstractEventLoop) -> None:
         """The socket has taken all but so many bytes of what there was."""
