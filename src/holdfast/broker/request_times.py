@@ -55,9 +55,9 @@ class ApiTimes:
         """All stages, in the order of STAGES, with as many observations each."""
         every = (self.total, self.queue, self.local, self.remote, self.response_queue, self.response_send)
         found = [each.now() for each in every]
-        count = found[0].count
+        count = found[0].observations
         for at in _SPARSE:
-            found[at] = found[at].with_zeros(count - found[at].count)
+            found[at] = found[at].with_zeros(count - found[at].observations)
         return tuple(found)
 
 

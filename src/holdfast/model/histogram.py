@@ -63,8 +63,8 @@ class Observed(NamedTuple):
     sum_us: int
 
     @property
-    def count(self) -> int:
-        """Observations."""
+    def observations(self) -> int:
+        """How many there were."""
         return sum(self.counts)
 
     def since(self, before: Observed | None) -> Observed:
@@ -96,7 +96,7 @@ class Observed(NamedTuple):
     def quantiles(self) -> list[tuple[float, float]]:
         """Each of QUANTILES and the microseconds that that share of the observations did not pass; empty without any.
         Within a bucket observations count as evenly spread."""
-        total = self.count
+        total = self.observations
         found: list[tuple[float, float]] = []
         passed, bucket = 0, 0
         for quantile in QUANTILES if total else ():
