@@ -121,7 +121,7 @@ class RequestTimes:
             remote = int(remote_s * 1e6)
             api.remote.add(remote)
             local -= remote
-        if 0 <= local and 0 <= send and total < SHORT_US:
+        if local >= 0 and send >= 0 and total < SHORT_US:
             # Histogram.add without a call: every request comes by here.
             times = api.total
             times.counts[BUCKET_OF[total]] += 1
