@@ -314,11 +314,11 @@ class Connection:
         if self.closed:
             return
         running, owed = self._running, self._owed
-        now_s = 0.0
+        turn: list[tuple[int, Exchange]] = []
         if owed is not None:
-            exchange.finished_s = now_s = self._loop.time()
+            exchange.finished_s = self._loop.time()
             if exchange.remote_s < 0:
-                exchange.remote_s += now_s
+                exchange.remote_s += exchange.finished_s
         sent = False
         while running and running[0].answer is not None:
             first = running.popleft()
@@ -332,12 +332,14 @@ class Connection:
                     self._out_bytes += len(chunk)
             first.answer = ()  # whoever keeps this exchange keeps no file open
             if owed is not None:
-                owed.add(self._out_bytes - told, first, now_s)
+                turn.append((self._out_bytes - told, first))
             sent = True
         if not sent:
             return
         if not self._writing:
             self._flush()
+        if owed is not None:
+            owed.took(self._out_bytes, turn, exchange.finished_s, self._loop)
         if not self._reading and not self.closed:
             self._loop.call_soon(self._parse)
 

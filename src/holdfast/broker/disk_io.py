@@ -14,7 +14,6 @@ import asyncio
 import logging
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -46,9 +45,6 @@ class DiskThread:
         self._waiting = 0  # changed on the loop only
         self.completed = 0
         """Completions that have run. Changed on the loop only."""
-        self.busy_ns = 0
-        """How long it has worked. Changed on its own thread only, where ``is_metered``."""
-        self.is_metered = False
         self._wake_pending = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -87,7 +83,6 @@ class DiskThread:
             work, done = item
             result: Any = None
             error: HoldfastError | None = None
-            began_ns = time.monotonic_ns() if self.is_metered else 0
             try:
                 result = work()
             except HoldfastError as e:
@@ -95,8 +90,6 @@ class DiskThread:
             except Exception as e:
                 log.exception("%s: unexpected error in disk work %r", self.name, work)
                 error = KafkaStorageError(f"{self.name}: {type(e).__name__}: {e}")
-            if began_ns:
-                self.busy_ns += time.monotonic_ns() - began_ns
             finished.append((done, result, error))
             # While it waits for work, this thread holds no file that somebody wants closed.
             del item, work, done, result, error

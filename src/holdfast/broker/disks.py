@@ -20,7 +20,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.disk_probes import DiskProbes, ProbesHost
 from holdfast.broker.disk_status import DiskStatus, StatusHost, status_of
 from holdfast.broker.last_copies import refuse_last_copies
@@ -110,8 +109,6 @@ class Disks:
         made.cordoned = broker.cordons.holds(path)
         if broker.meters is not None:
             made.meter = broker.meters.of_dir(path)
-            if isinstance(threads[0], DiskThread):
-                threads[0].is_metered = True
         return made
 
     def _on_loop(self, what: Any) -> Any:

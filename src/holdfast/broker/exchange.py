@@ -112,8 +112,10 @@ class Exchange:
         """Who counts it, and is told of its errors; None: nobody, and the times below mean nothing."""
         self.is_follower = False
         """A Fetch of another broker."""
-        self.started_s = self.finished_s = 0.0
-        """By the loop's clock: when all of it had come, and when its answer was there."""
+        self.started_s: float
+        """With finished_s by the loop's clock, where somebody counts: when all of it had come, and when its answer was
+        there."""
+        self.finished_s: float
         self.queued_s = 0.0
         """How long it waited for its disk's thread, as far as it needed one."""
         self.remote_s = 0.0

@@ -99,8 +99,8 @@ async def safe_to_stop(broker: HealthHost) -> Answer:
             short.append(found)
         if at % _AT_ONCE == 0:
             await asyncio.sleep(0)
-    found = _answer(short[:_TOLD])
-    return not short, {**found[1], "partitions": len(short)}
+    is_safe, told = _answer(short[:_TOLD])
+    return is_safe, {**told, "partitions": len(short)}
 
 
 def _would_be_short(broker: HealthHost, partition: Partition) -> Mapping[str, Any] | None:

@@ -15,9 +15,8 @@ from holdfast.replication.traffic import Traffic
 from holdfast.storage.dir_meter import DirMeter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from holdfast.broker.disk_io import DiskThread
     from holdfast.metadata.image import ClusterDelta, ClusterImage
 
 _KEPT: Final = 7
@@ -80,16 +79,16 @@ class Meters:
             found = self.dirs[path] = DirMeter(time.monotonic_ns)
         return found
 
-    def remember(self, disks: Iterable[DiskThread]) -> None:
+    def remember(self) -> None:
         """Keep how it is, for what is told of the last minute; once in ten seconds, on the loop."""
         self.requests.remember()
-        self._moments.append(_now(disks))
+        self._moments.append(self._now())
 
-    def idle(self, disks: Iterable[DiskThread]) -> tuple[float, float]:
-        """The shares of the last minute in which the loop, and a disk's thread on average, had nothing to do. On the
-        loop."""
+    def idle(self) -> tuple[float, float]:
+        """The shares of the last minute in which the loop had nothing to do, and in which the log directories, on
+        average, had nothing to write and to flush. On the loop."""
         before = self._moments[0] if self._moments else None
-        now = _now(disks)
+        now = self._now()
         if before is None or now.at_ns <= before.at_ns:
             return 1.0, 1.0
         span = now.at_ns - before.at_ns
@@ -97,6 +96,6 @@ class Meters:
         disk = sum(max(0, each) for each in busy) / (span * len(busy)) if busy else 0.0
         return max(0.0, 1 - (now.loop_ns - before.loop_ns) / span), max(0.0, 1 - disk)
 
-
-def _now(disks: Iterable[DiskThread]) -> _Moment:
-    return _Moment(time.monotonic_ns(), time.thread_time_ns(), {each.name: each.busy_ns for each in disks})
+    def _now(self) -> _Moment:
+        busy = {path: 1000 * (each.append_times.sum_us + each.flush_times.sum_us) for path, each in self.dirs.items()}
+        return _Moment(time.monotonic_ns(), time.thread_time_ns(), busy)

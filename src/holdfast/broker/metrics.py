@@ -232,7 +232,7 @@ def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
         connected[connection.listener.name] += 1
     states = Counter(group.state for group in broker.groups.list_groups().groups)
     meters = broker.meters
-    idle = (1.0, 1.0) if meters is None else meters.idle(disk_threads(broker))
+    idle = (1.0, 1.0) if meters is None else meters.idle()
     return BrokerReading(
         state=state_of(broker),
         waiting_appends=appends,
@@ -247,11 +247,6 @@ def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
         elections=0 if meters is None else meters.elections.leaders,
         unclean_elections=0 if meters is None else meters.elections.unclean,
     )
-
-
-def disk_threads(broker: MeasuredHost) -> list[DiskThread]:
-    """The foreground thread of each log directory."""
-    return [each.queue for each in broker.logs.dirs if isinstance(each.queue, DiskThread)]
 
 
 def state_of(broker: MeasuredHost) -> int:

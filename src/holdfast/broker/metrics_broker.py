@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PURGATORY: Final = "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize"
 _GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 _SOCKETS: Final = "kafka_server_socket_server_metrics_"
+_SOCKET_MBEAN: Final = "kafka.server:type=socket-server-metrics,listener=NAME."
 _STATS: Final = "kafka.controller:type=ControllerStats,name="
 _OF_BROKER: Final = (
     ("kafka.server:type=KafkaServer,name=BrokerState", "state", "1 starting, 3 running, 6 and 7 stopping."),
@@ -28,7 +29,7 @@ _OF_BROKER: Final = (
     (
         "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
         "disks_idle",
-        "Share of the last minute in which the threads of the log directories had nothing to do.",
+        "Share of the last minute in which the log directories had nothing to write and to flush.",
     ),
 )
 _BY_PARTITION: Final[tuple[tuple[str, Callable[[PartitionRow], float], bool, str], ...]] = (
@@ -93,11 +94,13 @@ def broker_families(reading: BrokerReading) -> Iterator[Any]:
     gauge = Gauge(kafka_name(mbean), f"{mbean},clientId=Replica. Records.", labels=["clientId"])
     gauge.add_metric(["Replica"], reading.max_lag)
     yield gauge
-    gauge = Gauge(f"{_SOCKETS}connection_count", "Connections by listener.", labels=["listener", "networkProcessor"])
+    gauge = Gauge(
+        f"{_SOCKETS}connection_count", f"{_SOCKET_MBEAN} Connections now.", labels=["listener", "networkProcessor"]
+    )
     for listener, count in reading.connected.items():
         gauge.add_metric([listener, "0"], count)
     yield gauge
-    created = Metric(f"{_SOCKETS}connection_creation", "Connections by listener since the start.", "counter")
+    created = Metric(f"{_SOCKETS}connection_creation", f"{_SOCKET_MBEAN} Connections since the start.", "counter")
     for listener, count in reading.accepted.items():
         created.add_sample(f"{created.name}_total", {"listener": listener, "networkProcessor": "0"}, count)
     yield created

@@ -54,7 +54,7 @@ def dir_count_families(dirs: Iterable[DirReading]) -> Iterator[Any]:
         flushes = flushes.plus(counts.flushes)
     family = kafka_name(_FLUSHES)
     summary = Metric(family, f"{_FLUSHES}. Of all directories, since the start.", "summary")
-    summary.add_sample(f"{family}_count", {}, flushes.count)
+    summary.add_sample(f"{family}_count", {}, flushes.observations)
     summary.add_sample(f"{family}_sum", {}, flushes.sum_us / 1000)
     yield summary
 

@@ -70,11 +70,11 @@ def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[Any]:
         summary = Metric(family, f"{_REQUESTS}{name},request=API. {meaning}", "summary")
         for each in apis:
             labels = {"request": each.name}
-            if not each.ever[at].count:
+            if not each.ever[at].observations:
                 continue
             for quantile, us in each.lately[at].quantiles():
                 summary.add_sample(family, {**labels, "quantile": _QUANTILE[quantile]}, us / 1000)
-            summary.add_sample(f"{family}_count", labels, each.ever[at].count)
+            summary.add_sample(f"{family}_count", labels, each.ever[at].observations)
             summary.add_sample(f"{family}_sum", labels, each.ever[at].sum_us / 1000)
         yield summary
 

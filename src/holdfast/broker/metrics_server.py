@@ -101,7 +101,7 @@ class MetricsServer:
     def _remember(self) -> None:
         """Quantiles are of the last minute: keep what there was."""
         if self._broker.meters is not None:
-            self._broker.meters.remember(metrics.disk_threads(self._broker))
+            self._broker.meters.remember()
         self._minute = self._broker.loop.call_later(REMEMBER_S, self._remember)
 
     def _turn(self) -> None:

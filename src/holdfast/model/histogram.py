@@ -26,8 +26,8 @@ def bucket_of(us: int) -> int:
     return (shift << 2) + (us >> shift)
 
 
-_SHORT: Final = 1 << 14
-_BUCKET_OF: Final = bytes(map(bucket_of, range(_SHORT)))
+SHORT_US: Final = 1 << 14
+BUCKET_OF: Final = bytes(map(bucket_of, range(SHORT_US)))
 """The buckets of what is shorter than 16 ms: looked up, as that is most of it."""
 
 
@@ -43,8 +43,8 @@ class Histogram:
 
     def add(self, us: int) -> None:
         """One more, of so many microseconds; below 0 is 0."""
-        if 0 <= us < _SHORT:
-            self.counts[_BUCKET_OF[us]] += 1
+        if 0 <= us < SHORT_US:
+            self.counts[BUCKET_OF[us]] += 1
             self.sum_us += us
         else:
             us = min(max(us, 0), _LONGEST)
@@ -63,8 +63,8 @@ class Observed(NamedTuple):
     sum_us: int
 
     @property
-    def count(self) -> int:
-        """Observations."""
+    def observations(self) -> int:
+        """How many there were."""
         return sum(self.counts)
 
     def since(self, before: Observed | None) -> Observed:
@@ -96,7 +96,7 @@ class Observed(NamedTuple):
     def quantiles(self) -> list[tuple[float, float]]:
         """Each of QUANTILES and the microseconds that that share of the observations did not pass; empty without any.
         Within a bucket observations count as evenly spread."""
-        total = self.count
+        total = self.observations
         found: list[tuple[float, float]] = []
         passed, bucket = 0, 0
         for quantile in QUANTILES if total else ():

@@ -73,8 +73,8 @@ def test_too_many_open_files_is_no_error_of_a_disk(tmp_path: object) -> None:
 
 def test_nothing_is_busy_before_there_was_a_minute() -> None:
     meters = Meters()
-    assert meters.idle([]) == (1.0, 1.0)
-    meters.remember([])
-    loop, disks = meters.idle([])
+    assert meters.idle() == (1.0, 1.0)
+    meters.remember()
+    loop, disks = meters.idle()
     assert 0 <= loop <= 1
     assert disks == 1.0

@@ -1,14 +1,27 @@
 """Prometheus' text of a reading: names, labels, values; read back by Prometheus' own parser."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading, TrafficReading
+from holdfast.broker.metrics import (
+    STATES,
+    BrokerReading,
+    DirCounts,
+    DirReading,
+    MoveReading,
+    Reading,
+    RequestsReading,
+    TrafficReading,
+)
 from holdfast.broker.metrics_names import kafka_name
+from holdfast.broker.metrics_partitions import PartitionRow, TopicRow
 from holdfast.broker.metrics_text import text
+from holdfast.broker.request_times import STAGES, ApiReading
 from holdfast.metadata.store import CopyState
+from holdfast.model.histogram import Histogram, Observed
 from holdfast.model.types import TopicPartition
 from holdfast.replication.traffic import TopicCounts
 
@@ -19,6 +32,36 @@ BAD = DirReading(
     path="/d 2", state="offline", since_ms=2_000, total_bytes=None, usable_bytes=None, probe_ms=None, replicas=2
 )
 Labels = frozenset[tuple[str, str]]
+
+
+def seen(*times: int) -> Observed:
+    histogram = Histogram()
+    for us in times:
+        histogram.add(us)
+    return histogram.now()
+
+
+def full() -> Reading:
+    """Something of everything."""
+    tp = TopicPartition("t", 0)
+    counts = DirCounts(appended_bytes=4096, appends=seen(100, 300), flushes=seen(5_000), errors=1)
+    stages = tuple(seen(200, 900) for _ in STAGES)
+    return Reading(
+        dirs=(dataclasses.replace(GOOD, counts=counts, log_bytes=70, waiting=3, cordoned=True), BAD),
+        metadata_copies=(CopyState(path="/m1", is_good=True, answers=True),),
+        traffic=TrafficReading(topics=(("t", TopicCounts(bytes_in=300)),)),
+        requests=RequestsReading(
+            apis=(ApiReading("Produce", stages, stages),), counts={("Produce", 9): 2}, errors={("Produce", 56): 1}
+        ),
+        broker=BrokerReading(
+            lags=((tp, 5),), max_lag=5, connected={"PLAINTEXT": 2}, accepted={"PLAINTEXT": 9}, groups={"Stable": 4}
+        ),
+        topic_rows=(("t", TopicRow(3, 2, 1, 70)),),
+        partition_rows=(
+            PartitionRow(tp, 70, 1, 9, 2, True, 3, 2, 2, 4),
+            PartitionRow(tp._replace(partition=1), 8, 0, 1, 1),
+        ),
+    )
 
 
 def parsed(reading: Reading) -> dict[str, dict[Labels, float]]:
@@ -77,6 +120,44 @@ def test_transactions_that_hang_are_counted() -> None:
     assert of(found["kafka_server_replicamanager_partitionswithlatetransactionscount"]) == 3
 
 
+def test_each_directory_tells_what_it_did() -> None:
+    found = parsed(full())
+    mine = {"logDirectory": "/d1"}
+    for name, value in (("bytes", 70), ("queue_depth", 3), ("cordoned", 1), ("appended_bytes", 4096), ("errors", 1)):
+        assert of(found[f"holdfast_log_directory_{name}"], **mine) == value
+    page = text(full()).decode()
+    assert 'holdfast_log_directory_append_seconds_count{logDirectory="/d1"} 2.0' in page
+    assert 'holdfast_log_directory_append_seconds_bucket{le="0.000128",logDirectory="/d1"} 1.0' in page
+    assert 'holdfast_log_directory_flush_seconds_sum{logDirectory="/d1"} 0.005' in page
+    assert "kafka_log_logflushstats_logflushrateandtimems_count 1.0" in page
+
+
+def test_partitions_are_told_apart_where_that_is_wanted() -> None:
+    found = parsed(full())
+    row = {"topic": "t", "partition": "0"}
+    size, under = found["kafka_log_log_size"], found["kafka_cluster_partition_underreplicated"]
+    assert (of(size, **row), of(size, topic="t", partition="1")) == (70, 8)
+    assert under == {frozenset(row.items()): 1}  # of those it leads alone
+    assert of(found["kafka_cluster_partition_atminisr"], **row) == 1
+    assert of(found["kafka_cluster_partition_laststableoffsetlag"], **row) == 4
+    assert of(found["kafka_server_fetcherlagmetrics_consumerlag"], clientId="Replica", **row) == 5
+    assert of(found["holdfast_topic_under_replicated_partitions"], topic="t") == 1
+    assert not [name for name in parsed(Reading()) if name.startswith(("kafka_log_log_", "kafka_cluster_partition_"))]
+
+
+def test_requests_have_buckets_quantiles_and_errors_by_name() -> None:
+    page = text(full()).decode()
+    for line in (
+        'holdfast_request_seconds_bucket{le="0.000256",request="Produce",stage="total"} 1.0',
+        'holdfast_request_seconds_count{request="Produce",stage="remote"} 2.0',
+        'kafka_network_requestmetrics_totaltimems_count{request="Produce"} 2.0',
+        'kafka_network_requestmetrics_requests_total{request="Produce",version="9"} 2.0',
+        'kafka_network_requestmetrics_errors_total{error="KAFKA_STORAGE_ERROR",request="Produce"} 1.0',
+    ):
+        assert line in page
+    assert 'kafka_network_requestmetrics_totaltimems{quantile="0.999",request="Produce"}' in page
+
+
 def test_what_is_not_known_is_left_out() -> None:
     found = parsed(Reading(dirs=(BAD,)))
     for name in ("probe_seconds", "total_bytes", "usable_bytes"):
@@ -115,21 +196,20 @@ def test_only_the_controller_speaks_of_metadata_copies() -> None:
 
 
 def test_every_help_text_of_a_kafka_metric_begins_with_its_mbean() -> None:
-    for line in text(Reading(dirs=(GOOD,))).decode().splitlines():
-        if line.startswith("# HELP kafka_"):
+    for line in text(full()).decode().splitlines():
+        if line.startswith("# HELP kafka_") and "socket_server_metrics" not in line:
             _, _, name, mbean, *_ = line.split(" ")
-            mbean = mbean.rstrip(".").removesuffix(",logDirectory=PATH").removesuffix("PerSec")
+            mbean = re.sub(r",\w+=(?:PATH|API|N|NAME|T|Replica)(?=[.,]|$)", "", mbean.rstrip(".")).removesuffix(
+                "PerSec"
+            )
             assert kafka_name(mbean) == name.removesuffix("_total")
 
 
 def test_K112_99_every_alert_is_about_a_metric_that_exists() -> None:
     rules = (Path(__file__).parents[3] / "examples/prometheus/rules.yml").read_text()
-    exists = set(parsed(Reading(dirs=(GOOD, BAD))))
-    asked = {
-        name
-        for expression in re.findall(r"expr: (.*)", rules)
-        for name in re.findall(r"\b(?:kafka|holdfast)_\w+", expression)
-    }
+    page = text(full()).decode()
+    exists = {re.split(r"[{ ]", line, maxsplit=1)[0] for line in page.splitlines() if not line.startswith("#")}
+    asked = set(re.findall(r"\b(?:kafka|holdfast)_\w+", rules))
     assert asked <= exists
     assert {
         "kafka_log_logmanager_logdirectoryoffline",

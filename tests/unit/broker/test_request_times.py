@@ -45,7 +45,7 @@ def test_what_took_no_time_is_an_observation_of_nothing() -> None:
     for _ in range(5):
         times.sent(request(ApiKey.METADATA, 12, finished_s=10.001), 10.001, 10.001)
     [metadata] = times.read()
-    assert [each.count for each in metadata.ever] == [5] * len(STAGES)
+    assert [each.observations for each in metadata.ever] == [5] * len(STAGES)
     assert metadata.ever[STAGES.index("remote")].counts[0] == 5
 
 
@@ -58,7 +58,7 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
     assert times.requests() == {("FetchConsumer", 16): 2, ("FetchFollower", 16): 1, ("Fetch", 16): 3}
     consumer, follower = times.read()
     assert (consumer.name, follower.name) == ("FetchConsumer", "FetchFollower")
-    assert both(consumer.ever, follower.ever)[0].count == 3
+    assert both(consumer.ever, follower.ever)[0].observations == 3
 
 
 def test_versions_that_nobody_speaks_are_one() -> None:
@@ -82,7 +82,7 @@ def test_lately_is_what_came_in_the_last_minute() -> None:
         times.remember()
     times.sent(request(finished_s=10.001), 10.001, 10.001)
     [produce] = times.read()
-    assert (produce.ever[0].count, produce.lately[0].count) == (2, 1)
+    assert (produce.ever[0].observations, produce.lately[0].observations) == (2, 1)
     assert produce.lately[0].quantiles()[-1][1] < 2000
 
 

@@ -65,7 +65,7 @@ def test_what_came_since_is_the_difference() -> None:
     before = made.now()
     made.add(100)
     since = made.now().since(before)
-    assert (since.count, since.sum_us) == (1, 100)
-    assert made.now().since(None).count == 3
+    assert (since.observations, since.sum_us) == (1, 100)
+    assert made.now().since(None).observations == 3
     assert since.plus(before) == made.now()
-    assert since.with_zeros(4).count == 5
+    assert since.with_zeros(4).observations == 5
