@@ -32,6 +32,7 @@ from holdfast.console.disk_acts import (
 from holdfast.console.group_acts import ResetOffsets
 from holdfast.console.guard import AccessRules
 from holdfast.console.poller import CONNECT_TIMEOUT_S, ClusterPoller, now_ms
+from holdfast.console.prepared import PreparedRows
 from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.stream import NewsStream, event
@@ -116,6 +117,11 @@ class ConsoleHost:
                 async with asyncio.timeout(left_s):
                     await self._renewed.wait()
         return self.poller.snapshot
+
+    def prepared(self, now: Snapshot) -> PreparedRows:
+        """Rows of its tables: those that were made with it, if it is still the last one."""
+        made = self.poller.prepared
+        return made if made.snapshot is now else PreparedRows(now)
 
     def _is_old(self) -> bool:
         now = self.poller.snapshot
