@@ -31,6 +31,7 @@ MOST_CHANGES = 200
 LOOKED_AT_S = 10.0
 """A page that was fetched counts as open for so long: one without JavaScript fetches itself again."""
 
+NOT_ASKED = "the cluster was not asked yet"
 NOBODY = ClusterView(cluster_id=None, controller_id=None, brokers={}, topics={})
 
 
@@ -52,9 +53,7 @@ class ClusterPoller:
         self._streams = 0
         self._fetched_s = -LOOKED_AT_S
         self._turns = Turns()
-        self.snapshot = Snapshot(
-            number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble="the cluster was not asked yet"
-        )
+        self.snapshot = Snapshot(number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble=NOT_ASKED)
         self.prepared = PreparedRows(self.snapshot)
         self.changes: tuple[Change, ...] = ()
         self.rates = RateHistory()
