@@ -1,7 +1,7 @@
 """Puts a Chromium into .venv/browser, for who is not root: python tools/browser.py PACKAGE.tgz
 
-The package is what `npm pack @sparticuz/chromium` gives: Chromium's headless shell, compressed by brotli, which needs no
-library that an ordinary image has not. As root `apt-get install --no-install-recommends chromium-headless-shell` does.
+The package is what `npm pack @sparticuz/chromium` gives: Chromium's headless shell, compressed by brotli, which needs
+no library that an ordinary image has not. As root `apt-get install --no-install-recommends chromium-headless-shell`.
 """
 
 import sys

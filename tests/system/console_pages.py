@@ -5,12 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import shlex
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import click
+
+from holdfast.cli.main import main
 from holdfast.testing import Cluster
 from holdfast.testing.processes import children
 
@@ -70,6 +74,8 @@ class ConsolePages:
         plan = self.get(f"/act/{act}", plan=1, **form)
         assert plan.status == 200, plan.text
         assert 'name="once"' in plan.text, plan.text
+        for line in commands_of(plan.text):
+            assert_is_a_command(line)
         sent = {**form, "once": plan.hidden("once")} | ({} if confirm is None else {"confirm": confirm})
         answer = self.post(f"/act/{act}", sent)
         assert answer.status == 303, answer.text
@@ -95,6 +101,29 @@ class ConsolePages:
                     name, data = "message", []
         finally:
             connection.close()
+
+
+def commands_of(page: str) -> list[str]:
+    """The lines that a page shows for a shell."""
+    return [unescape(each) for each in re.findall(r'<pre class="command">(.*?)</pre>', page, re.DOTALL)]
+
+
+def assert_is_a_command(line: str) -> None:
+    """The command line takes it: every option and argument of it exists. Nothing is done."""
+    name, *words = shlex.split(line)
+    assert name == "holdfast", line
+    if "<<<" in words:  # the file that it reads is the shell's matter
+        words = [*words[: words.index("<<<")], "--help"]
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, line
+        command, words = found, words[1:]
+    if words[-1] == "--help":
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words[:-1] if word.startswith("--")} <= known, line
+    else:
+        command.make_context(name, words)
 
 
 def news(text: str) -> dict[str, object]:

@@ -6,17 +6,19 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 
 import pytest
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import CommittedOffset
 from holdfast.model.types import TopicPartition
-from holdfast.testing import Cluster, wait_for
+from holdfast.testing import Cluster, free_port, wait_for
 from tests.system.console_pages import ConsolePages, console_pid, news
 
 pytestmark = pytest.mark.system
@@ -310,6 +312,37 @@ def test_a_partition_gets_other_brokers_and_leaders_are_elected(cluster: Cluster
 
 
 # -- what dies -----------------------------------------------------------------------------------------------------
+
+
+def test_up_without_a_console_and_with_one_on_a_port(tmp_path: Path) -> None:
+    up = [sys.executable, "-m", "holdfast.cli.main", "up", "--brokers", "1", "--data-dir", str(tmp_path)]
+
+    def started(*options: str) -> tuple[str, str | None, int]:
+        """The ready line, the console of endpoints.json, and the exit code."""
+        command = [*up, "--port", str(free_port(1, beside=(100, 200))), *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            console = json.loads((tmp_path / "endpoints.json").read_text())["console"]
+            process.terminate()
+            return line, console, process.wait(30)
+
+    line, console, code = started("--no-console")
+    assert (console, code, "console" in line) == (None, 0, False)
+    assert not (tmp_path / "console.token").exists()
+    port = free_port()
+    line, console, code = started("--console-port", str(port))
+    assert (console, code) == (f"http://127.0.0.1:{port}/", 0)
+    assert line.endswith(f" console=http://127.0.0.1:{port}/\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = str(taken.getsockname()[1])
+        refused = subprocess.run(
+            [*up, "--console-port", number], capture_output=True, text=True, timeout=30, check=False
+        )
+    assert refused.returncode == 1
+    assert f"--console-port {number}: Address already in use: expected a free port" in refused.stderr
 
 
 def test_a_killed_console_is_there_again_on_its_port(cluster: Cluster, pages: ConsolePages) -> None:

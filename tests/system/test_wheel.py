@@ -53,6 +53,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_types_and_licence_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "holdfast/py.typed" in names
+    assert {"holdfast/console/templates/whole.html", "holdfast/console/static/console.css"} <= set(names)
+    vendored = "holdfast/console/static/vendored/htmx-4.0.1"
+    assert {f"{vendored}.min.js", f"{vendored}.LICENSE"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "pyspark_holdfast/__init__.py" in names or "pyspark_holdfast.py" in names
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"holdfast", "pyspark_holdfast"}

@@ -10,7 +10,7 @@ from holdfast.client.log_offsets import list_offsets_each
 from holdfast.client.views import CommittedOffset, OffsetAt, OffsetSpec
 from holdfast.console.host import ConsoleHost, asked_of
 from holdfast.console.rows import by
-from holdfast.console.windows import Row, window
+from holdfast.console.windows import Row, text_of, window
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import Offset, TopicPartition
 
@@ -41,7 +41,7 @@ class AskedPages:
         owners = {tp: member for member in view.members for tp in member.assignment}
         known = {tp: at.offset for tp, at in ends.items() if isinstance(at, OffsetAt) and at.offset is not None}
         rows = lag_rows(committed, known, {tp: member.client_id for tp, member in owners.items()})
-        found = window(rows, asked_of(request), searched=("tp", "member"), sorts=LAG_SORTS, default="name")
+        found = window(rows, asked_of(request), text=text_of("tp", "member"), sorts=LAG_SORTS, default="name")
         lags = [row["lag"] for row in rows if row["lag"] is not None]
         return await self._host.page(
             request, "group.html", window=found, group=view, members=view.members[:MOST_MEMBERS],
@@ -78,7 +78,7 @@ class AskedPages:
             for v in values
             if asked.only == "all" or kind == "default" or v.source != "DEFAULT_CONFIG"
         ]
-        found = window(rows, asked, searched=("name",), sorts=CONFIG_SORTS, default="name")
+        found = window(rows, asked, text=text_of("name"), sorts=CONFIG_SORTS, default="name")
         return await self._host.page(
             request, "configs.html", window=found, kind=kind, of=of, target=target, alive=sorted(now.alive),
             keep={"kind": kind, "of": of},

@@ -3,8 +3,8 @@
     GET, HEAD       from a Host that is this console's; nothing else is needed
     anything else   besides: not with --read-only, an Origin that is this console's, the cookie that the token gave
 
-The rules are pure; ``AccessGuard`` is the middleware that asks them. A name that somebody else's page is reached by is no
-Host of a console, so that no page of elsewhere reads one through a browser on this machine.
+The rules are pure; ``AccessGuard`` is the middleware that asks them. A name that somebody else's page is reached by is
+no Host of a console, so that no page of elsewhere reads one through a browser on this machine.
 """
 
 import hashlib

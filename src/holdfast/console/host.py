@@ -31,7 +31,8 @@ from holdfast.console.disk_acts import (
 )
 from holdfast.console.group_acts import ResetOffsets
 from holdfast.console.guard import AccessRules
-from holdfast.console.poller import CONNECT_TIMEOUT_S, ClusterPoller, now_ms
+from holdfast.console.poller import CONNECT_TIMEOUT_S, NOT_ASKED, ClusterPoller, now_ms
+from holdfast.console.prepared import PreparedRows
 from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.stream import NewsStream, event
@@ -40,8 +41,9 @@ from holdfast.console.windows import WindowAsked
 from holdfast.model.errors import HoldfastError
 
 OLD_S = 5.0
-"""A page waits a moment for a newer snapshot than that."""
-WAIT_S = 1.5
+"""Where nobody has looked for a while, a page waits a moment for a newer snapshot than that."""
+WAIT_S = 0.3
+FIRST_WAIT_S = 2.0
 CALL_TIMEOUT_S = 10.0
 MENU = (
     ("/", "Disks"),
@@ -108,20 +110,23 @@ class ConsoleHost:
         self.news.tell(event("news", data))
 
     async def snapshot(self) -> Snapshot:
-        """The last one; where nobody has looked for a while, the next one, if it comes soon."""
+        """The last one; where nobody has looked for a while, or never, the next one if it comes soon."""
+        followed = self.poller.is_looked_at
         self.poller.fetched()
-        limit_s = time.monotonic() + WAIT_S
-        while self._is_old() and (left_s := limit_s - time.monotonic()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await self._renewed.wait()
+        before = self.poller.snapshot
+        is_first = before.number == 0 and before.trouble == NOT_ASKED
+        if is_first or (not followed and now_ms() - before.taken_ms > OLD_S * 1000):
+            limit_s = time.monotonic() + (FIRST_WAIT_S if is_first else WAIT_S)
+            while self.poller.snapshot is before and (left_s := limit_s - time.monotonic()) > 0:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await self._renewed.wait()
         return self.poller.snapshot
 
-    def _is_old(self) -> bool:
-        now = self.poller.snapshot
-        if now.trouble is not None and now.number:
-            return False
-        return now.number == 0 or now_ms() - now.taken_ms > OLD_S * 1000
+    def prepared(self, now: Snapshot) -> PreparedRows:
+        """Rows of its tables: those that were made with it, if it is still the last one."""
+        made = self.poller.prepared
+        return made if made.snapshot is now else PreparedRows(now)
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from holdfast.client.health import Health, Survey, judge
 from holdfast.console.host import ConsoleHost, asked_of
 from holdfast.console.poller import ALL_RECORDS, group_series, topic_series
 from holdfast.console.rows import (
@@ -15,17 +14,16 @@ from holdfast.console.rows import (
     PARTITION_SORTS,
     REPLICA_SORTS,
     TOPIC_SORTS,
-    broker_rows,
     disk_row,
-    group_rows,
     move_rows,
+    only_rows,
     partition_rows,
+    partition_text,
     reassignment_rows,
     replica_rows,
-    topic_rows,
 )
-from holdfast.console.snapshot import Snapshot, topics_of_groups
-from holdfast.console.windows import window
+from holdfast.console.snapshot import topics_of_groups
+from holdfast.console.windows import text_of, window
 
 CHANGES_SHOWN = 20
 
@@ -38,14 +36,15 @@ class OverviewPages:
 
     async def disks(self, request: Request) -> Response:
         now = await self._host.snapshot()
+        prepared = self._host.prepared(now)
         brokers = [
             {**row, "told": told, "tiles": [] if told is None else [disk_row(told, d) for d in told.disks.disks]}
-            for row in broker_rows(now)
+            for row in prepared.brokers
             for told in [now.disks.get(row["broker"])]
         ]
         newest = list(reversed(self._host.poller.changes[-CHANGES_SHOWN:]))
         return await self._host.page(
-            request, "disks.html", brokers=brokers, health=health_of(now), changes=newest, rate=self._rate(ALL_RECORDS)
+            request, "disks.html", brokers=brokers, health=prepared.health, changes=newest, rate=self._rate(ALL_RECORDS)
         )
 
     async def disk(self, request: Request) -> Response:
@@ -58,7 +57,7 @@ class OverviewPages:
         found = window(
             replica_rows(now, int(broker), disk),
             asked_of(request),
-            searched=("tp",),
+            text=text_of("tp"),
             sorts=REPLICA_SORTS,
             default="name",
         )
@@ -68,13 +67,15 @@ class OverviewPages:
         )  # fmt: skip
 
     async def brokers(self, request: Request) -> Response:
-        return await self._host.page(request, "brokers.html", rows=broker_rows(await self._host.snapshot()))
+        return await self._host.page(
+            request, "brokers.html", rows=self._host.prepared(await self._host.snapshot()).brokers
+        )
 
     async def topics(self, request: Request) -> Response:
-        rows = topic_rows(await self._host.snapshot())
+        rows = self._host.prepared(await self._host.snapshot()).topics
         asked = asked_of(request)
         shown = [row for row in rows if not row["internal"]] if asked.only != "all" else rows
-        found = window(shown, asked, searched=("name",), sorts=TOPIC_SORTS, default="name")
+        found = window(shown, asked, text=text_of("name"), sorts=TOPIC_SORTS, default="name", is_sorted=True)
         rates = {row["name"]: self._rate(topic_series(row["name"])) for row in found.rows}
         return await self._host.page(
             request, "topics.html", window=found, rates=rates, internal=sum(row["internal"] for row in rows), keep={}
@@ -86,29 +87,33 @@ class OverviewPages:
         if topic is None:
             return await self._host.trouble(request, f"topic {name!r} does not exist", status=404)
         found = window(
-            partition_rows(now, topic=name), asked_of(request), searched=("tp",), sorts=PARTITION_SORTS, default="name"
+            partition_rows(now, topic=name),
+            asked_of(request),
+            text=partition_text,
+            sorts=PARTITION_SORTS,
+            default="name",
         )
         return await self._host.page(
-            request, "topic.html", window=found, topic=topic, row=_row_of(topic_rows(now), name),
+            request, "topic.html", window=found, topic=topic, row=_row_of(self._host.prepared(now).topics, name),
             groups=topics_of_groups(now).get(name, []), min_isr=now.min_isr.get(name), keep={"name": name},
             rate=self._rate(topic_series(name)),
         )  # fmt: skip
 
     async def partitions(self, request: Request) -> Response:
         asked = asked_of(request)
-        rows = partition_rows(await self._host.snapshot(), asked.only)
-        found = window(rows, asked, searched=("tp",), sorts=PARTITION_SORTS, default="name")
+        rows = only_rows(self._host.prepared(await self._host.snapshot()).partitions, asked.only)
+        found = window(rows, asked, text=partition_text, sorts=PARTITION_SORTS, default="name", is_sorted=True)
         return await self._host.page(request, "partitions.html", window=found, filters=PARTITION_FILTERS, keep={})
 
     async def groups(self, request: Request) -> Response:
-        rows = group_rows(await self._host.snapshot())
-        found = window(rows, asked_of(request), searched=("name", "state"), sorts=GROUP_SORTS, default="name")
+        rows = self._host.prepared(await self._host.snapshot()).groups
+        found = window(rows, asked_of(request), text=text_of("name", "state"), sorts=GROUP_SORTS, default="name")
         return await self._host.page(request, "groups.html", window=found, keep={})
 
     async def under_way(self, request: Request) -> Response:
         now, asked = await self._host.snapshot(), asked_of(request)
-        found = window(move_rows(now), asked, searched=("tp",), sorts=MOVE_SORTS, default="name")
-        between = window(reassignment_rows(now), asked, searched=("tp",), sorts=MOVE_SORTS, default="name")
+        found = window(move_rows(now), asked, text=text_of("tp"), sorts=MOVE_SORTS, default="name")
+        between = window(reassignment_rows(now), asked, text=text_of("tp"), sorts=MOVE_SORTS, default="name")
         return await self._host.page(request, "reassignments.html", window=found, between=between, keep={})
 
     async def series(self, request: Request) -> Response:
@@ -124,20 +129,3 @@ class OverviewPages:
 
 def _row_of(rows: list[Any], name: str) -> Any:
     return next(row for row in rows if row["name"] == name)
-
-
-def health_of(now: Snapshot) -> Health:
-    """What is wrong, as ``holdfast cluster health`` has it."""
-    return judge(
-        Survey(
-            view=now.view,
-            alive=now.alive,
-            min_isr=now.min_isr,
-            adding={tp: frozenset(each.adding) for tp, each in now.reassignments.items()},
-            disks={
-                broker: told.disks.disks if told.error is None else told.error
-                for broker, told in now.disks.items()
-                if broker in now.alive
-            },
-        )
-    )

@@ -17,6 +17,7 @@ from holdfast.client.views import ClusterView
 from holdfast.console.changes import Change, changes
 from holdfast.console.looking import Turns, look
 from holdfast.console.pacing import is_full, pause_s
+from holdfast.console.prepared import PreparedRows
 from holdfast.console.rates import RateHistory
 from holdfast.console.snapshot import Snapshot
 from holdfast.model.errors import HoldfastError
@@ -30,6 +31,7 @@ MOST_CHANGES = 200
 LOOKED_AT_S = 10.0
 """A page that was fetched counts as open for so long: one without JavaScript fetches itself again."""
 
+NOT_ASKED = "the cluster was not asked yet"
 NOBODY = ClusterView(cluster_id=None, controller_id=None, brokers={}, topics={})
 
 
@@ -51,9 +53,8 @@ class ClusterPoller:
         self._streams = 0
         self._fetched_s = -LOOKED_AT_S
         self._turns = Turns()
-        self.snapshot = Snapshot(
-            number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble="the cluster was not asked yet"
-        )
+        self.snapshot = Snapshot(number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble=NOT_ASKED)
+        self.prepared = PreparedRows(self.snapshot)
         self.changes: tuple[Change, ...] = ()
         self.rates = RateHistory()
 
@@ -151,7 +152,7 @@ class ClusterPoller:
             async with asyncio.timeout(4 * REQUEST_TIMEOUT_S):
                 after = await look(client, before, self._turns, now_ms(), full=full)
         except (HoldfastError, OSError, TimeoutError) as e:
-            self.snapshot = replace(self.snapshot, trouble=str(e) or type(e).__name__)
+            self._show(replace(self.snapshot, trouble=str(e) or type(e).__name__))
             self._seen(self.snapshot, True)
             return False
         found = changes(before, after)
@@ -159,9 +160,16 @@ class ClusterPoller:
         if full:
             self._count(after)
         different = before is None or not before.says_the_same(after)
-        self.snapshot = after
+        self._show(after)
         self._seen(after, different)
         return True
+
+    def _show(self, snapshot: Snapshot) -> None:
+        """From now on pages are made of this one; what they need of it is there already, if anybody looks."""
+        prepared = PreparedRows(snapshot)
+        if self.is_looked_at:
+            prepared.prepare()
+        self.prepared, self.snapshot = prepared, snapshot
 
     def _count(self, snapshot: Snapshot) -> None:
         """Counters of the cluster, its topics and groups."""

@@ -1,7 +1,7 @@
 """The rows of tables, made of a snapshot. Pure: a page shows a window of them (windows.py)."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.client.views import DiskView, PartitionView, TopicView
 from holdfast.console.snapshot import Snapshot, ToldDisks, lag_of
@@ -74,30 +74,57 @@ def bytes_by_topic(snapshot: Snapshot) -> dict[str, int]:
 
 def is_under_replicated(snapshot: Snapshot, topic: str, partition: PartitionView) -> bool:
     """Whether a replica is missing that is not only on its way."""
+    if len(partition.isr) == len(partition.replicas):
+        return False
     moving = snapshot.reassignments.get(TopicPartition(topic, partition.partition))
     wanted = set(partition.replicas) - set(() if moving is None else moving.adding)
     return bool(wanted - set(partition.isr))
 
 
-PARTITION_SORTS: Sorts = {
-    "name": by("topic", "partition"),
-    "leader": by("leader", "topic", "partition"),
-    "bytes": by("bytes", "topic", "partition"),
-    "end": by("end", "topic", "partition"),
+class PartitionRow(NamedTuple):
+    """One partition of a table that may have very many; by topic and number they are in order."""
+
+    topic: str
+    partition: int
+    leader: BrokerId | None
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    bytes: int | None
+    end: int | None
+    offline: bool
+    under: bool
+    moving: bool
+
+    @property
+    def tp(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+PARTITION_SORTS: Mapping[str, Callable[[PartitionRow], Any]] = {
+    "name": lambda row: row[:2],
+    "leader": lambda row: (-1 if row.leader is None else row.leader, *row[:2]),
+    "bytes": lambda row: (-1 if row.bytes is None else row.bytes, *row[:2]),
+    "end": lambda row: (-1 if row.end is None else row.end, *row[:2]),
 }
 
 
-def partition_rows(snapshot: Snapshot, only: str = "", topic: str | None = None) -> list[Row]:
-    """A row a partition, of one topic or of all; ``only`` is one of ``PARTITION_FILTERS``."""
+def partition_text(row: PartitionRow) -> str:
+    """What a search of partitions looks at."""
+    return row.tp
+
+
+def partition_rows(snapshot: Snapshot, only: str = "", topic: str | None = None) -> list[PartitionRow]:
+    """A row a partition, of one topic or of all, in order; ``only`` is one of ``PARTITION_FILTERS``."""
     sizes = bytes_of_leaders(snapshot)
     moving = moving_partitions(snapshot)
-    views = snapshot.view.topics.values() if topic is None else filter(None, [snapshot.view.topics.get(topic)])
-    return [
-        row
-        for view in views
-        for row in _partition_rows(snapshot, view, sizes, moving)
-        if only not in PARTITION_FILTERS or row[only]
-    ]
+    names = sorted(snapshot.view.topics) if topic is None else [topic] if topic in snapshot.view.topics else []
+    rows = [row for name in names for row in _partition_rows(snapshot, snapshot.view.topics[name], sizes, moving)]
+    return only_rows(rows, only)
+
+
+def only_rows(rows: list[PartitionRow], only: str) -> list[PartitionRow]:
+    """Those that a filter leaves."""
+    return [row for row in rows if getattr(row, only)] if only in PARTITION_FILTERS else rows
 
 
 def _partition_rows(
@@ -105,23 +132,21 @@ def _partition_rows(
     topic: TopicView,
     sizes: Mapping[tuple[TopicPartition, BrokerId], int],
     moving: set[TopicPartition],
-) -> Iterator[Row]:
-    for p in topic.partitions:
+) -> Iterator[PartitionRow]:
+    for p in sorted(topic.partitions, key=lambda p: p.partition):
         tp = TopicPartition(topic.name, p.partition)
-        leader = p.leader
-        yield {
-            "tp": str(tp),
-            "topic": topic.name,
-            "partition": p.partition,
-            "leader": leader,
-            "replicas": p.replicas,
-            "isr": p.isr,
-            "bytes": None if leader is None else sizes.get((tp, leader)),
-            "end": snapshot.ends.get(tp),
-            "offline": leader is None,
-            "under": is_under_replicated(snapshot, topic.name, p),
-            "moving": tp in moving,
-        }
+        yield PartitionRow(
+            topic=topic.name,
+            partition=p.partition,
+            leader=p.leader,
+            replicas=p.replicas,
+            isr=p.isr,
+            bytes=None if p.leader is None else sizes.get((tp, p.leader)),
+            end=snapshot.ends.get(tp),
+            offline=p.leader is None,
+            under=is_under_replicated(snapshot, topic.name, p),
+            moving=tp in moving,
+        )
 
 
 def bytes_of_leaders(snapshot: Snapshot) -> dict[tuple[TopicPartition, BrokerId], int]:

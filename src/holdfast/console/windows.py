@@ -1,7 +1,7 @@
 """Windows of a table: at most 200 rows of those that match a search, in an order. Pure.
 
-A row is a mapping from column to what the page shows; what a column is sorted by may be another value of the row. No
-answer has more rows than a window, so that a page of 39,000 partitions is as long as one of 200.
+A row is a mapping from column to what the page shows, or, where there may be very many, a tuple with names. No answer
+has more rows than a window, so that a page of 39,000 partitions is as long as one of 200.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +13,8 @@ ROWS = 200
 LONGEST_SEARCH = 200
 
 Row: TypeAlias = Mapping[str, Any]
+AnyRow: TypeAlias = Any
+"""A Row, or a tuple with names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class WindowAsked:
 class RowWindow:
     """Rows ``first`` to ``last`` (from 1) of ``matching``, of ``total`` that there are."""
 
-    rows: Sequence[Row]
+    rows: Sequence[AnyRow]
     asked: WindowAsked
     total: int
     matching: int
@@ -62,23 +64,25 @@ class RowWindow:
 
 
 def window(
-    rows: Iterable[Row],
+    rows: Iterable[AnyRow],
     asked: WindowAsked,
     *,
-    searched: Sequence[str],
-    sorts: Mapping[str, Callable[[Row], Any]],
+    text: Callable[[AnyRow], str],
+    sorts: Mapping[str, Callable[[AnyRow], Any]],
     default: str,
+    is_sorted: bool = False,
 ) -> RowWindow:
-    """The rows of which each word of the search is in a column of ``searched``, sorted by one of ``sorts``.
+    """The rows of which each word of the search is in the ``text``, sorted by one of ``sorts``.
 
-    A page beyond the last is the last; a sort that is none is ``default``.
+    A page beyond the last is the last; a sort that is none is ``default``. ``is_sorted``: by that they are already.
     """
-    everything = list(rows)
+    everything = rows if isinstance(rows, list) else list(rows)
     words = asked.search.casefold().split()
-    found = [row for row in everything if _matches(row, words, searched)] if words else everything
+    found = [row for row in everything if _matches(text(row), words)] if words else everything
     name = asked.sort.removeprefix("-")
     sort = asked.sort if name in sorts else default
-    found.sort(key=sorts[sort.removeprefix("-")], reverse=sort.startswith("-"))
+    if not is_sorted or sort != default:
+        found = sorted(found, key=sorts[sort.removeprefix("-")], reverse=sort.startswith("-"))
     pages = max(1, -(-len(found) // ROWS))
     page = min(asked.page, pages)
     return RowWindow(
@@ -90,6 +94,11 @@ def window(
     )
 
 
-def _matches(row: Row, words: Sequence[str], searched: Sequence[str]) -> bool:
-    text = "\n".join(str(row[column]) for column in searched).casefold()
-    return all(word in text for word in words)
+def _matches(text: str, words: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return all(word in folded for word in words)
+
+
+def text_of(*columns: str) -> Callable[[Row], str]:
+    """The text of a row that a search looks at."""
+    return lambda row: "\n".join(str(row[column]) for column in columns)

@@ -54,11 +54,11 @@ def test_topics_have_their_bytes_ends_and_trouble() -> None:
 
 
 def test_partitions_can_be_those_in_trouble_alone() -> None:
-    assert [row["tp"] for row in partition_rows(NOW, "offline")] == ["t-1"]
-    assert [row["tp"] for row in partition_rows(NOW, "under")] == ["t-1", "u-0"]
-    assert [row["tp"] for row in partition_rows(NOW, "moving")] == ["t-0"]
+    assert [row.tp for row in partition_rows(NOW, "offline")] == ["t-1"]
+    assert [row.tp for row in partition_rows(NOW, "under")] == ["t-1", "u-0"]
+    assert [row.tp for row in partition_rows(NOW, "moving")] == ["t-0"]
     assert len(partition_rows(NOW, "")) == len(partition_rows(NOW, "nonsense")) == 4
-    assert [row["tp"] for row in partition_rows(NOW, topic="u")] == ["u-0"]
+    assert [row.tp for row in partition_rows(NOW, topic="u")] == ["u-0"]
     assert partition_rows(NOW, topic="none") == []
 
 
@@ -66,7 +66,7 @@ def test_a_replica_that_is_only_on_its_way_is_not_missing() -> None:
     coming = replace(
         NOW, reassignments={TopicPartition("u", 0): ReassignmentView(replicas=(1, 2), adding=(2,), removing=())}
     )
-    assert [row["tp"] for row in partition_rows(coming, "under")] == ["t-1"]
+    assert [row.tp for row in partition_rows(coming, "under")] == ["t-1"]
     (row,) = reassignment_rows(coming)
     assert (row["tp"], row["bytes"], row["copied"], row["share"]) == ("u-0", 1000, 0, 0.0)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.console.pacing import IDLE_S, LONGEST_OPEN_S, OPEN_S, is_full, pause_s
-from holdfast.console.windows import ROWS, WindowAsked, window
+from holdfast.console.windows import ROWS, WindowAsked, text_of, window
 from holdfast.console.words import age_words, bytes_words, count_words, moment_words
 
 ROWS_OF_TOPICS = [{"name": f"topic-{n}", "size": n % 7} for n in range(1000)]
@@ -15,7 +15,7 @@ SORTS: dict[str, Any] = {"name": lambda row: row["name"], "size": lambda row: (r
 
 
 def asked(**query: str) -> Any:
-    return window(ROWS_OF_TOPICS, WindowAsked.of(query), searched=("name",), sorts=SORTS, default="name")
+    return window(ROWS_OF_TOPICS, WindowAsked.of(query), text=text_of("name"), sorts=SORTS, default="name")
 
 
 def test_a_window_has_200_rows_of_those_that_match() -> None:
