@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Final, Protocol
 
+from holdfast.cli.child_processes import status_of_first_thread
 from holdfast.cli.detached import DetachedError, running_up
 from holdfast.cli.failing import Failed, Misused
 from holdfast.cli.layout import log_path
-from holdfast.cli.child_processes import status_of_first_thread
 from holdfast.client.views import BrokerNode
 from holdfast.model.types import BrokerId
 
