@@ -3,7 +3,8 @@
 A log of 10 million records of 100,000 keys, chosen by chance, is filled while its policy is ``delete``; then that
 becomes ``compact``, and the time until nothing but the newest of each key is left is taken, but for the active segment.
 Bytes are those of the segments that are read. A writer sends a record every 2 ms to another partition of the same disk
-before and meanwhile. Beside it, in the same run, Apache Kafka with ``--kafka``.
+before and meanwhile. Turns of the broker's event loop are measured by the CPU of its own thread. Beside it, in the same
+run, Apache Kafka with ``--kafka``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from benchmarks import machine
+from benchmarks import loop_turns, machine
 from benchmarks.failover import Writer
 from benchmarks.system import HOLDFAST, KAFKA, Kind
 from holdfast.testing import Cluster, wait_for
@@ -49,7 +50,10 @@ def main() -> int:
     codecs = options.codec or (["none"] if options.quick else ["none", "lz4"])
     about = machine.describe()
     print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}\n")
-    print("system | record | codec | MB read | MB left | s | MB/s | records/s | CPU s | p99 before, during (ms)")
+    print(
+        "system | record | codec | MB read | MB left | s | MB/s | records/s | CPU s | p99 before, during (ms) | "
+        "longest turn before, during (ms)"
+    )
     for size in sizes:
         for codec in codecs:
             for kind in (HOLDFAST, KAFKA) if options.kafka else (HOLDFAST,):
@@ -65,7 +69,8 @@ def measured(kind: Kind, records: int, size: int, codec: str) -> str:
         cluster = Cluster(
             brokers=1, log_dirs=1, data_dir=Path(scratch), up=kind.up, ready_timeout_s=120, settings=settings
         )
-        with cluster:
+        turns = Path(scratch) / "turns"
+        with loop_turns.noted(turns), cluster:
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
             for future in admin.create_topics([NewTopic(TOPIC, 1, 1), NewTopic(OTHER, 1, 1)]).values():
                 future.result(60)
@@ -81,10 +86,13 @@ def measured(kind: Kind, records: int, size: int, codec: str) -> str:
                 left = wait_clean(folder, int(bases[-1].stem))
                 took_s = time.perf_counter() - began_s
                 cpu_s = machine.tree_cpu_s() - cpu_s
-            before, during = p99_ms(writer, began_s - BEFORE_S, began_s), p99_ms(writer, began_s, began_s + took_s)
+            times = ((began_s - BEFORE_S, began_s), (began_s, began_s + took_s))
+            before, during = (p99_ms(writer, *each) for each in times)
+            longest = [loop_turns.longest_ms(turns, *each) for each in times]
     return (
         f"{whole / 1e6:,.0f} | {left / 1e6:,.1f} | {took_s:.1f} | {whole / 1e6 / took_s:.1f} | "
-        f"{records / took_s:,.0f} | {cpu_s:.1f} | {before:.1f}, {during:.1f}"
+        f"{records / took_s:,.0f} | {cpu_s:.1f} | {before:.1f}, {during:.1f} | "
+        + ("{:.1f}, {:.1f}".format(*longest) if kind is HOLDFAST else "")
     )
 
 

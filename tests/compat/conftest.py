@@ -467,7 +467,7 @@ IGNORED = frozenset({
 PRESENCE = frozenset({
     "error_message", "batch_index_error_message", "topic_id", "log_append_time", "member_id", "leader", "log_dir",
     "session_id", "partition_size", "total_bytes", "usable_bytes", "producer_id", "last_timestamp",
-    "transaction_start_time",
+    "transaction_start_time_ms",
 })  # fmt: skip
 """Fields of which only counts whether they have a value."""
 TEXTS = ("error_message", "batch_index_error_message")

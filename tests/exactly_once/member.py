@@ -21,6 +21,11 @@ TIMEOUT_MS = 10_000
 """Of a transaction."""
 AT_ONCE = 100
 """Records a transaction has at most."""
+REBOOTSTRAP = "none"
+"""librdkafka 2.16 begins again with its bootstrap servers when every broker that it was connected to is gone, though
+others live (a producer whose partitions are all led by the broker that dies). Its request that commits the offsets of a
+group in a transaction then waits for the coordinator it knew before, and nothing is sent until another broker comes or
+goes: docs/decisions/0050."""
 CALL_S = 20.0
 ABORTS = 0.05
 """Of transactions, whose records were written and are taken back."""
@@ -39,6 +44,7 @@ def consumer_of(bootstrap: str, name: str) -> Consumer:
             "heartbeat.interval.ms": 1_000,
             "fetch.wait.max.ms": 50,
             "reconnect.backoff.max.ms": 500,
+            "metadata.recovery.strategy": REBOOTSTRAP,
         }
     )
 
@@ -53,6 +59,7 @@ def producer_of(bootstrap: str, name: str) -> Producer:
             "message.timeout.ms": TIMEOUT_MS,
             "linger.ms": 2,
             "reconnect.backoff.max.ms": 500,
+            "metadata.recovery.strategy": REBOOTSTRAP,
         }
     )
 

@@ -38,6 +38,8 @@ def test_an_open_transaction_is_listed_described_and_ended_by_hand(cluster: Clus
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{topic}-tx", **QUIET}
     )
     producer.init_transactions(TIMEOUT_S)
+    before = cells(run(cluster, "describe", "--transactional-id", f"{topic}-tx"))
+    assert [(row[4], row[6], row[8]) for row in before] == [("Empty", "None", "")]  # none is open
     producer.begin_transaction()
     producer.produce(topic, b"x", partition=0)
     assert producer.flush(TIMEOUT_S) == 0

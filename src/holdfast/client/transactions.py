@@ -19,7 +19,6 @@ from holdfast.model.errors import TransactionalIdNotFoundError
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
 
 _TRANSACTION = 1
-_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
@@ -113,7 +112,7 @@ async def describe_transaction(client: AdminClient, transactional_id: str) -> Tr
         request = DescribeTransactionsRequest(transactional_ids=(TransactionalId(transactional_id),))
         t = (await client.ask_broker(coordinator, request)).transaction_states[0]
         raise_for(t.error_code.value, None, "")
-        start_ms = (t.transaction_start_time - _EPOCH) // _MILLISECOND
+        start_ms = int(t.transaction_start_time_ms)
         return TransactionView(
             transactional_id=transactional_id,
             coordinator=coordinator,

@@ -243,6 +243,8 @@ _OURS: Final[Mapping[ApiKey, str]] = {
     ApiKey.MANAGE_BROKER_IDS: "broker_ids",
 }  # fmt: skip
 """API -> module of this package that has its classes."""
+_INSTEAD: Final = {(ApiKey.DESCRIBE_TRANSACTIONS, 0, "Response"): "holdfast.protocol.described_transactions"}
+"""Classes of ours for a message of which kio cannot read every one."""
 _RANGES: Final[dict[int, VersionRange]] = {int(k): v for m in (SPOKEN, INTERNAL) for k, v in m.items()}
 
 
@@ -295,7 +297,7 @@ def _message_type(api_key: int, version: int, side: str) -> type[Any]:
         if version not in INTERNAL[key]:
             raise KeyError(f"{key.name} version {version} is not spoken: expected {INTERNAL[key]}")
     else:
-        module = f"kio.schema.{key.name.lower()}.v{version}.{side.lower()}"
+        module = _INSTEAD.get((key, version, side), f"kio.schema.{key.name.lower()}.v{version}.{side.lower()}")
     try:
         found: type[Any] = getattr(import_module(module), name)
     except ModuleNotFoundError:

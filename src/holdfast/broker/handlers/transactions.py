@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +49,6 @@ _NONE: Final = -1
 _BATCHED: Final = 4
 _FENCED_VERSION: Final = 2
 _BUMPING_END: Final = 5
-_EPOCH: Final = datetime.datetime.fromtimestamp(0, datetime.UTC)
 
 
 def coordinator_of(ctx: RequestContext) -> TransactionCoordinator:
@@ -214,18 +212,17 @@ async def handle_describe_transactions(ctx: RequestContext, request: Any) -> Any
 
 
 def _described(name: str, found: DescribedTransaction) -> dict[str, Any]:
-    answer: dict[str, Any] = {"error_code": found.error, "transactional_id": name, "transaction_start_time": _EPOCH}
+    answer: dict[str, Any] = {"error_code": found.error, "transactional_id": name, "transaction_start_time_ms": 0}
     t = found.transaction
     if t is None:
         return answer
     topics: dict[str, list[int]] = {}
     for tp in sorted(t.partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
-    start_ms = _NONE if t.start_ms is None else t.start_ms
     return answer | {
         "transaction_state": t.state.value,
         "transaction_timeout": t.timeout_ms,
-        "transaction_start_time": _EPOCH + datetime.timedelta(milliseconds=start_ms),
+        "transaction_start_time_ms": _NONE if t.start_ms is None else t.start_ms,
         "producer_id": t.producer_id,
         "producer_epoch": t.epoch,
         "topics": [{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()],

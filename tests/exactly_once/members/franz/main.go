@@ -40,12 +40,19 @@ func main() {
 		kgo.MetadataMinAge(250*time.Millisecond), // 5 s if it is not said: for so long it writes to a broker that is gone
 	)
 	must(name, err)
+	// A member that cannot go on leaves its group first, as the others do; else all wait until its session is over.
+	leaving := func(step string, err error) {
+		if err != nil {
+			session.Close()
+			must(name, fmt.Errorf("%s: %w", step, err))
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	// The others begin with this. It ends what the one before left open; else that would be open until its time is up, and
 	// nobody could read the offsets of the partitions in it, this one neither.
 	_, _, err = session.Client().ProducerID(ctx)
-	must(name, err)
+	leaving("producer id", err)
 	for ctx.Err() == nil {
 		polling, done := context.WithTimeout(ctx, 50*time.Millisecond)
 		fetches := session.PollRecords(polling, 100)
@@ -53,13 +60,13 @@ func main() {
 		if fetches.NumRecords() == 0 {
 			continue
 		}
-		transaction(ctx, session, fetches, int32(partitions), name, rand.Float64() < aborts)
+		transaction(ctx, session, fetches, int32(partitions), leaving, rand.Float64() < aborts)
 	}
 	session.Close()
 }
 
-func transaction(ctx context.Context, session *kgo.GroupTransactSession, fetches kgo.Fetches, partitions int32, name string, takesBack bool) {
-	must(name, session.Begin())
+func transaction(ctx context.Context, session *kgo.GroupTransactSession, fetches kgo.Fetches, partitions int32, leaving func(string, error), takesBack bool) {
+	leaving("begin", session.Begin())
 	promise := kgo.AbortingFirstErrPromise(session.Client())
 	fetches.EachRecord(func(each *kgo.Record) {
 		text := []byte(fmt.Sprintf("%d:%d:%s", each.Partition, each.Offset, each.Value))
@@ -68,7 +75,7 @@ func transaction(ctx context.Context, session *kgo.GroupTransactSession, fetches
 	})
 	wanted := kgo.TransactionEndTry(promise.Err() == nil && !takesBack)
 	_, err := session.End(context.Background(), wanted)
-	must(name, err)
+	leaving("end", err)
 }
 
 func must(name string, err error) {
