@@ -37,7 +37,7 @@ def command(*args: str) -> list[str]:
 
 
 def run(*args: str) -> tuple[int, list[str], str]:
-    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=300, cwd=ROOT)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
@@ -85,7 +85,7 @@ def test_it_stops_when_a_disk_dies_names_it_and_goes_on_later(topic: str) -> Non
             )
             wait_for(lambda: cluster.pids()[victim] != before[victim], "the first broker to start again")
             cluster.disks[victim, number].fail()  # its other replicas are not in sync yet
-            out, err = running.communicate(timeout=60)
+            out, err = running.communicate(timeout=300)
             assert running.returncode == 1, out
             assert f"holdfast rolling-restart: stopped: broker {victim}: log directory {path} is offline" in err
             assert restarted(out.splitlines()) == [victim]
