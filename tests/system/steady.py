@@ -106,7 +106,7 @@ class SteadyLoad:
 
     def _watch(self) -> None:
         places = [part.rpartition(":") for part in self.bootstrap.split(",")]
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.05):
             for host, _, port in places:
                 try:
                     view = ask(host, int(port), [self.topic])

@@ -99,20 +99,3 @@ def test_a_cluster_is_made_again_from_a_file(own_cluster: Callable[..., Cluster]
     found = sorted(record.value or b"" for part in first.consume(topic).values() for record in part)
     assert found == sorted(RECORDS * 2)
     first.produce(topic, [b"goes on"])
-
-
-def test_what_cannot_be_meant_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("{}")
-    (tmp_path / "no-text").write_bytes(b"\xff")
-    for given, code, said in (
-        (["import", "x", "--data-dir", "new"], 1, "x: expected a file of `holdfast metadata export`"),
-        (["import", "no-text", "--data-dir", "new"], 1, "no-text: invalid start byte at byte 0: expected a file of"),
-        (["import", "gone", "--data-dir", "new"], 1, "gone: No such file or directory"),
-        (["export", "out"], 2, "give --data-dir DIR of `holdfast up`, or --config FILE for each broker"),
-        (["export", "out", "--data-dir", "gone"], 1, "gone: No such file or directory"),
-    ):
-        command = [sys.executable, "-m", "holdfast.cli.main", "metadata", *given]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 1), done.stderr
-        assert done.stderr.startswith(f"holdfast metadata: {said}")
-    assert not (tmp_path / "new").exists() and not (tmp_path / "out").exists()

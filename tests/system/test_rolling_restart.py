@@ -37,7 +37,7 @@ def command(*args: str) -> list[str]:
 
 
 def run(*args: str) -> tuple[int, list[str], str]:
-    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=120, cwd=ROOT)
+    done = subprocess.run(command(*args), capture_output=True, text=True, timeout=300, cwd=ROOT)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
@@ -85,7 +85,7 @@ def test_it_stops_when_a_disk_dies_names_it_and_goes_on_later(topic: str) -> Non
             )
             wait_for(lambda: cluster.pids()[victim] != before[victim], "the first broker to start again")
             cluster.disks[victim, number].fail()  # its other replicas are not in sync yet
-            out, err = running.communicate(timeout=60)
+            out, err = running.communicate(timeout=300)
             assert running.returncode == 1, out
             assert f"holdfast rolling-restart: stopped: broker {victim}: log directory {path} is offline" in err
             assert restarted(out.splitlines()) == [victim]
@@ -162,26 +162,3 @@ def test_a_partition_that_cannot_do_without_a_broker_is_named_before_anything_is
     code, lines, err = run("--data-dir", data_dir, "--accept-unavailable", "--broker", str(other))
     assert (code, restarted(lines)) == (0, [other]), err
     assert {b for b in (1, 2) if cluster.pids()[b] != before[b]} == {other}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([], "expected either --data-dir of `holdfast up`, or --command"),
-        (["--data-dir", "x", "--command", "{broker}"], "expected either --data-dir of `holdfast up`, or --command"),
-        (["--command", "systemctl"], "--command 'systemctl': expected {broker} in it, for the id of the broker"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(given: list[str], said: str) -> None:
-    code, lines, err = run(*given)
-    assert (code, lines, len(err.splitlines())) == (2, [], 1)
-    assert err.startswith(f"holdfast rolling-restart: {said}")
-
-
-def test_a_directory_without_a_cluster_is_named(tmp_path: Path) -> None:
-    code, _, err = run("--data-dir", str(tmp_path))
-    assert code == 1
-    assert err == (
-        f"holdfast rolling-restart: {tmp_path}/up.lock: No such file or directory: expected the data directory of a "
-        "cluster\n"
-    )

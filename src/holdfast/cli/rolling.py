@@ -109,7 +109,7 @@ class Rolling:
             if reasons and reasons[0] != told:
                 told = reasons[0]
                 click.echo(f"waiting: {told}", err=True)
-            if time.monotonic() > limit_s:
+            if reasons and time.monotonic() > limit_s:
                 raise Failed(*(f"{what} within {self.timeout_s:g} s: {reason}" for reason in reasons))
             for done in self.progress.done:
                 self.way.check(done)
