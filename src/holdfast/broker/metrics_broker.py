@@ -5,9 +5,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast import __version__
 from holdfast.broker.metrics_names import kafka_name
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def process_families() -> Iterator[Any]:
 
     yield from _process().collect()
     build = Gauge("holdfast_build_info", "1; what runs here.", labels=["version", "python"])
-    build.add_metric([version("holdfast"), platform.python_version()], 1)
+    build.add_metric([__version__, platform.python_version()], 1)
     yield build
     for name in ("read", "write"):
         mbean = f"kafka.server:type=KafkaServer,name=linux-disk-{name}-bytes"

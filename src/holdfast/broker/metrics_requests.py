@@ -64,7 +64,7 @@ def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[Any]:
     fetches = [each for each in apis if each.name in _FETCHES]
     if len(fetches) == 2:
         one, other = fetches
-        apis = (*apis, ApiReading("Fetch", both(one.ever, other.ever), both(one.lately, other.lately)))
+        apis = (*apis, ApiReading("Fetch", both(one.ever, other.ever), both(one.before, other.before)))
     for at, (name, meaning) in enumerate(_TIMES):
         family = kafka_name(_REQUESTS + name)
         summary = Metric(family, f"{_REQUESTS}{name},request=API. {meaning}", "summary")
@@ -72,7 +72,7 @@ def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[Any]:
             labels = {"request": each.name}
             if not each.ever[at].observations:
                 continue
-            for quantile, us in each.lately[at].quantiles():
+            for quantile, us in each.ever[at].since(each.before[at]).quantiles():
                 summary.add_sample(family, {**labels, "quantile": _QUANTILE[quantile]}, us / 1000)
             summary.add_sample(f"{family}_count", labels, each.ever[at].observations)
             summary.add_sample(f"{family}_sum", labels, each.ever[at].sum_us / 1000)

@@ -74,11 +74,16 @@ class _Version:
 
 
 class ApiReading(NamedTuple):
-    """One API as Prometheus is told: since the start, and in the last minute."""
+    """One API as Prometheus is told: since the start, and what that was a minute ago."""
 
     name: str
     ever: Stages
-    lately: Stages
+    before: Stages
+
+    @property
+    def lately(self) -> Stages:
+        """In the last minute. To be made off the loop: it takes its time."""
+        return tuple(now.since(then) for now, then in zip(self.ever, self.before, strict=True))
 
 
 class RequestTimes:
@@ -170,13 +175,7 @@ class RequestTimes:
     def read(self) -> list[ApiReading]:
         """Every API that was asked for."""
         before = self._before[0] if self._before else {}
-        found = []
-        for name in sorted(self._apis):
-            ever = self._apis[name].now()
-            old = before.get(name)
-            lately = ever if old is None else tuple(a.since(b) for a, b in zip(ever, old, strict=True))
-            found.append(ApiReading(name, ever, lately))
-        return found
+        return [ApiReading(name, self._apis[name].now(), before.get(name, NO_STAGES)) for name in sorted(self._apis)]
 
     def requests(self) -> dict[tuple[str, int], int]:
         """API and version -> requests that were answered. A fetch counts as such and by who asked, as in Kafka."""

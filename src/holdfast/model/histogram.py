@@ -67,10 +67,8 @@ class Observed(NamedTuple):
         """How many there were."""
         return sum(self.counts)
 
-    def since(self, before: Observed | None) -> Observed:
-        """What came after ``before``, an earlier moment of the same histogram; None: everything."""
-        if before is None:
-            return self
+    def since(self, before: Observed) -> Observed:
+        """What came after ``before``, an earlier moment of the same histogram."""
         counts = tuple(now - then for now, then in zip(self.counts, before.counts, strict=True))
         return Observed(counts, self.sum_us - before.sum_us)
 

@@ -19,7 +19,7 @@ from holdfast.broker.metrics import (
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.metrics_partitions import PartitionRow, TopicRow
 from holdfast.broker.metrics_text import text
-from holdfast.broker.request_times import STAGES, ApiReading
+from holdfast.broker.request_times import NO_STAGES, STAGES, ApiReading
 from holdfast.metadata.store import CopyState
 from holdfast.model.histogram import Histogram, Observed
 from holdfast.model.types import TopicPartition
@@ -51,7 +51,7 @@ def full() -> Reading:
         metadata_copies=(CopyState(path="/m1", is_good=True, answers=True),),
         traffic=TrafficReading(topics=(("t", TopicCounts(bytes_in=300)),)),
         requests=RequestsReading(
-            apis=(ApiReading("Produce", stages, stages),), counts={("Produce", 9): 2}, errors={("Produce", 56): 1}
+            apis=(ApiReading("Produce", stages, NO_STAGES),), counts={("Produce", 9): 2}, errors={("Produce", 56): 1}
         ),
         broker=BrokerReading(
             lags=((tp, 5),), max_lag=5, connected={"PLAINTEXT": 2}, accepted={"PLAINTEXT": 9}, groups={"Stable": 4}

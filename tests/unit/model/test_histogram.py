@@ -66,6 +66,6 @@ def test_what_came_since_is_the_difference() -> None:
     made.add(100)
     since = made.now().since(before)
     assert (since.observations, since.sum_us) == (1, 100)
-    assert made.now().since(None).observations == 3
+    assert made.now().since(NOTHING).observations == 3
     assert since.plus(before) == made.now()
     assert since.with_zeros(4).observations == 5
