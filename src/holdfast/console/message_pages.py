@@ -144,7 +144,7 @@ class MessagePages:
         return await self._host.page(
             request, "messages.html", asked=asked, progress=progress, logs=logs, why=why, problem=problem,
             records=[] if progress is None else in_order(asked, progress), starts=STARTS, forms=FORMS, tps=tps,
-            resume=_resume(asked, progress), most=RECORDS,
+            resume=_resume(asked, progress), most=MOST_PARTITIONS,
         )  # fmt: skip
 
     async def _read(
