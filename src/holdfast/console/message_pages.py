@@ -267,6 +267,7 @@ class MessagePages:
                         at = {tp: log.end for tp, log in (await extents(client, tps))[0].items()}
                         yield event("progress", {"text": "waiting for records", "over": False})
                     async for grown in tail(client, at):
+                        at = dict(grown.following)
                         if grown.records:
                             yield self._rows(asked, list(reversed(grown.records)))
                         if grown.skipped:

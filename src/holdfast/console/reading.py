@@ -176,10 +176,11 @@ async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset) -> _An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grown:
-    """What has come to the tail of a partition; ``skipped``: records that came too fast to be shown."""
+    """What has come to the tails; ``skipped``: records that came too fast to be shown. ``following``: what comes next."""
 
     records: Sequence[tuple[TopicPartition, Record]]
-    skipped: int = 0
+    skipped: int
+    following: Mapping[TopicPartition, Offset]
 
 
 async def tail(client: AdminClient, ends: Mapping[TopicPartition, Offset]) -> AsyncIterator[Grown]:
@@ -199,7 +200,11 @@ async def tail(client: AdminClient, ends: Mapping[TopicPartition, Offset]) -> As
                 )
                 found += ((tp, record) for record in scanned.records)
                 skipped += max(0, reader.positions[tp] - scanned.following)
-            yield Grown(records=found[:TAIL_AT_ONCE], skipped=skipped + max(0, len(found) - TAIL_AT_ONCE))
+            yield Grown(
+                records=found[:TAIL_AT_ONCE],
+                skipped=skipped + max(0, len(found) - TAIL_AT_ONCE),
+                following=dict(reader.positions),
+            )
             await asyncio.sleep(max(0.0, TAIL_WAIT_MS / 1000 - (time.monotonic() - begun_s)))
     finally:
         reader.close()
