@@ -176,7 +176,7 @@ async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset) -> _An
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grown:
-    """What has come to the tails; ``skipped``: records that came too fast to be shown. ``following``: what comes next."""
+    """What has come to the tails. ``skipped``: records that came too fast to be shown; ``following``: the next ones."""
 
     records: Sequence[tuple[TopicPartition, Record]]
     skipped: int
