@@ -21,7 +21,7 @@ def main() -> None:
     with Cluster(brokers=3, log_dirs=2, disks={(2, 2): EioDisk}, console=True) as cluster, browser() as chromium:
         for name, partitions in (("orders", 12), ("payments", 6), ("clicks", 24)):
             cluster.create_topic(name, partitions=partitions)
-            cluster.produce(name, [b'{"n": %d}' % n for n in range(20_000)])
+            cluster.produce(name, [(b"key-%d" % n, b'{"n": %d}' % n) for n in range(20_000)])
         page = chromium.new_page(viewport=SIZE, device_scale_factor=1)  # type: ignore[arg-type]
         page.goto(cluster.console_url)
         cluster.disks[2, 2].fail()

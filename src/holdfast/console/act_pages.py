@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.console.acts import Act, ActOutcome, ActPlan, ActRefused, said
 from holdfast.console.host import ConsoleHost
 from holdfast.console.poller import now_ms
+from holdfast.console.snapshot import Snapshot
 from holdfast.model.errors import HoldfastError
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class ActPages:
             return await self._host.trouble(request, f"there is no act {request.path_params['name']!r}", status=404)
         if request.method == "POST":
             return await self._do(request, act, await _form(request))
-        form = dict(request.query_params)
+        form = with_first_choices(act, self._host.poller.snapshot, request.query_params)
         return await self._shown(request, act, form, await self._planned(act, form) if form.get("plan") else None)
 
     async def _planned(self, act: Act, form: Mapping[str, str]) -> ActPlan:
@@ -129,6 +130,15 @@ class ActPages:
         who = "" if request.client is None else request.client.host
         self._host.poller.wake()
         return self._host.log.end(once, act, form, now_ms(), plan.commands, lines, error, who)
+
+
+def with_first_choices(act: Act, snapshot: Snapshot, form: Mapping[str, str]) -> dict[str, str]:
+    """What a browser shows of a choice that nobody has made yet. What was chosen stays, also if it is none. Pure."""
+    filled = dict(form)
+    for each in act.fields(snapshot, filled):
+        if each.kind == "choice" and each.choices and not filled.get(each.name):
+            filled[each.name] = each.choices[0][0]
+    return filled
 
 
 def _see(outcome: ActOutcome) -> Response:

@@ -36,6 +36,8 @@ DISKS_TIMEOUT_S = 1.5
 """A broker that does not tell of its directories for so long holds nobody else up."""
 KAFKA_FOR_MS = 600_000
 GROUPS_A_LOOK = 60
+MOST_OFFSETS = 300_000
+"""Of all groups that are kept; the lag of a group beyond that is on its own page only."""
 AT_ONCE = 8
 TOPICS_A_LOOK = 100
 ENDS_PATIENCE_S = 0.5
@@ -195,7 +197,9 @@ async def _ask_positions(client: AdminClient, groups: Iterable[str], turns: Turn
         async with gate:
             with suppress(HoldfastError):
                 offsets = await client.committed(group)
-                turns.positions[group] = GroupPositions(offsets=offsets, told_ms=now_ms)
+                turns.positions.pop(group, None)
+                if len(offsets) + sum(len(each.offsets) for each in turns.positions.values()) <= MOST_OFFSETS:
+                    turns.positions[group] = GroupPositions(offsets=offsets, told_ms=now_ms)
 
     await asyncio.gather(*map(ask, asked))
 

@@ -144,7 +144,7 @@ class MessagePages:
         return await self._host.page(
             request, "messages.html", asked=asked, progress=progress, logs=logs, why=why, problem=problem,
             records=[] if progress is None else in_order(asked, progress), starts=STARTS, forms=FORMS, tps=tps,
-            resume=_resume(asked, progress), most=RECORDS,
+            resume=_resume(asked, progress), most=MOST_PARTITIONS,
         )  # fmt: skip
 
     async def _read(
@@ -267,6 +267,7 @@ class MessagePages:
                         at = {tp: log.end for tp, log in (await extents(client, tps))[0].items()}
                         yield event("progress", {"text": "waiting for records", "over": False})
                     async for grown in tail(client, at):
+                        at = dict(grown.following)
                         if grown.records:
                             yield self._rows(asked, list(reversed(grown.records)))
                         if grown.skipped:

@@ -152,9 +152,10 @@ class ClusterPoller:
             async with asyncio.timeout(4 * REQUEST_TIMEOUT_S):
                 after = await look(client, before, self._turns, now_ms(), full=full)
         except (HoldfastError, OSError, TimeoutError) as e:
-            self._show(replace(self.snapshot, trouble=str(e) or type(e).__name__))
-            self._seen(self.snapshot, True)
-            return False
+            return self._failed(str(e) or type(e).__name__)
+        except Exception:  # a mistake of ours: the pages that there are go on, and say that they are old
+            log.exception("a look at the cluster has failed")
+            return self._failed("the console has made a mistake: see its log")
         found = changes(before, after)
         self.changes = (*self.changes, *found)[-MOST_CHANGES:]
         if full:
@@ -163,6 +164,11 @@ class ClusterPoller:
         self._show(after)
         self._seen(after, different)
         return True
+
+    def _failed(self, why: str) -> bool:
+        self._show(replace(self.snapshot, trouble=why))
+        self._seen(self.snapshot, True)
+        return False
 
     def _show(self, snapshot: Snapshot) -> None:
         """From now on pages are made of this one; what they need of it is there already, if anybody looks."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.log_offsets import list_offsets_each
+from holdfast.client.reader import PartitionReader
 from holdfast.client.views import IsolationLevel, OffsetAt, OffsetSpec
 from holdfast.console.scanning import scan
 from holdfast.model.errors import HoldfastError, OffsetOutOfRangeError
@@ -20,6 +21,7 @@ from holdfast.records.record import Record
 
 FETCH_BYTES = 4 << 20
 TELL_EVERY_S = 0.3
+SEARCH_WAIT_MS = 100
 TAIL_WAIT_MS = 500
 TAIL_AT_ONCE = 50
 ISOLATION = IsolationLevel.READ_COMMITTED
@@ -157,10 +159,12 @@ class _Answer:
     following: Offset
 
 
-async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset, wait_ms: int = 100) -> _Answer:
+async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset) -> _Answer:
     """One answer; a log that was cut meanwhile goes on where it begins now."""
     try:
-        found = await client.fetch_raw(tp, offset, max_bytes=FETCH_BYTES, max_wait_ms=wait_ms, isolation=ISOLATION)
+        found = await client.fetch_raw(
+            tp, offset, max_bytes=FETCH_BYTES, max_wait_ms=SEARCH_WAIT_MS, isolation=ISOLATION
+        )
     except OffsetOutOfRangeError:
         start = (await client.list_offsets({tp: OffsetSpec.EARLIEST}))[tp].offset or 0
         return _Answer(records=memoryview(b""), aborted=(), following=max(start, offset))
@@ -172,26 +176,35 @@ async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset, wait_m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grown:
-    """What has come to the tail of a partition; ``skipped``: records that came too fast to be shown."""
+    """What has come to the tails. ``skipped``: records that came too fast to be shown; ``following``: the next ones."""
 
     records: Sequence[tuple[TopicPartition, Record]]
-    skipped: int = 0
+    skipped: int
+    following: Mapping[TopicPartition, Offset]
 
 
 async def tail(client: AdminClient, ends: Mapping[TopicPartition, Offset]) -> AsyncIterator[Grown]:
-    """Records as they are written, from ``ends`` on, until nobody asks any more; twice a second at most."""
-    at = dict(ends)
-    while True:
-        begun_s = time.monotonic()
-        answers = await asyncio.gather(*(_fetch(client, tp, offset, TAIL_WAIT_MS) for tp, offset in at.items()))
-        found: list[tuple[TopicPartition, Record]] = []
-        skipped = 0
-        for tp, answer in zip(list(at), answers, strict=True):
-            scanned = await asyncio.to_thread(
-                scan, answer.records, answer.aborted, at[tp], needle=b"", most=TAIL_AT_ONCE
+    """Records as they are written, from ``ends`` on, until nobody asks any more; twice a second at most.
+
+    Leaders that move are looked up again. HoldfastError: it goes no further.
+    """
+    reader = PartitionReader(client, ends, max_wait_ms=TAIL_WAIT_MS, isolation=ISOLATION)
+    try:
+        while True:
+            begun_s = time.monotonic()
+            found: list[tuple[TopicPartition, Record]] = []
+            skipped = 0
+            for tp, asked, answer in await reader.poll(TAIL_WAIT_MS / 1000):
+                scanned = await asyncio.to_thread(
+                    scan, answer.records, answer.aborted, asked, needle=b"", most=TAIL_AT_ONCE
+                )
+                found += ((tp, record) for record in scanned.records)
+                skipped += max(0, reader.positions[tp] - scanned.following)
+            yield Grown(
+                records=found[:TAIL_AT_ONCE],
+                skipped=skipped + max(0, len(found) - TAIL_AT_ONCE),
+                following=dict(reader.positions),
             )
-            found += ((tp, record) for record in scanned.records)
-            skipped += max(0, answer.following - scanned.following)
-            at[tp] = max(at[tp], answer.following)
-        yield Grown(records=found[:TAIL_AT_ONCE], skipped=skipped + max(0, len(found) - TAIL_AT_ONCE))
-        await asyncio.sleep(max(0.0, TAIL_WAIT_MS / 1000 - (time.monotonic() - begun_s)))
+            await asyncio.sleep(max(0.0, TAIL_WAIT_MS / 1000 - (time.monotonic() - begun_s)))
+    finally:
+        reader.close()

@@ -218,7 +218,9 @@ class ChangeConfig:
         ]
 
     def _asked(self, snapshot: Snapshot, form: Form) -> tuple[ConfigTarget, KeyChange]:
-        kind = form.get("kind", "topic")
+        kind = form.get("kind", "")
+        if kind not in ("topic", "broker", "default"):
+            raise ActRefused(f"of {kind!r}: expected topic, broker or default")
         if kind == "topic":
             target = ConfigTarget(topic=needed(form, "of", "topic"))
         else:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.console.act_pages import with_first_choices
 from holdfast.console.acts import MOST_KEPT, ActLog, ActRefused, command, number
-from holdfast.console.disk_acts import HealDirectory, last_copies, replicas_named
+from holdfast.console.disk_acts import HealDirectory, MoveReplicas, last_copies, replicas_named
 from holdfast.console.group_acts import time_of_text
 from holdfast.console.replica_acts import with_plan
 from holdfast.model.types import TopicPartition
@@ -88,6 +89,14 @@ def test_what_is_typed_is_refused_with_its_name() -> None:
     assert time_of_text("2023-11-14T22:13:20") == time_of_text("2023-11-14T23:13:20+01:00") == 1_700_000_000_000
     with pytest.raises(ActRefused, match="time 'soon': expected"):
         time_of_text("soon")
+
+
+def test_a_choice_that_nobody_made_is_the_first_and_one_that_was_made_stays() -> None:
+    now = snapshot(disks={1: [disk("/a"), disk("/b")], 2: [disk("/c")]})
+    act = MoveReplicas("b:1")
+    assert with_first_choices(act, now, {"broker": "1", "source": "/a"})["target"] == "/b"
+    assert with_first_choices(act, now, {"broker": "1", "source": "/a", "target": "/gone"})["target"] == "/gone"
+    assert with_first_choices(act, now, {})["broker"] == "1"
 
 
 def test_a_last_copy_is_what_nobody_else_has_in_sync() -> None:
