@@ -25,6 +25,10 @@ public final class Member {
     private static volatile boolean going = true;
 
     public static void main(String[] args) {
+        if (args.length == 0) {
+            loadClasses();
+            return;
+        }
         Runtime.getRuntime().addShutdownHook(new Thread(() -> going = false));
         String name = args[1];
         int partitions = Integer.parseInt(args[2]);
@@ -45,6 +49,15 @@ public final class Member {
             Runtime.getRuntime().halt(3);
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    /** What a member loads at its start, for an archive of classes (-XX:ArchiveClassesAtExit): no broker is asked. */
+    private static void loadClasses() {
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(consumer("127.0.0.1:1", "none"));
+                KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(producer("127.0.0.1:1", "none"))) {
+            consumer.subscribe(List.of("in"));
+            consumer.poll(Duration.ofMillis(50));
+        }
     }
 
     private static boolean transaction(
