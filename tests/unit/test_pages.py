@@ -39,7 +39,7 @@ def test_the_page_of_commands_is_up_to_date() -> None:
     for name in holdfast.list_commands(click.Context(holdfast)):
         assert f"\n## holdfast {name}\n" in page
     assert "\n### holdfast topics create\n" in page and "| `--partitions INTEGER` | " in page
-    assert "Environment: `HOLDFAST_BOOTSTRAP_SERVER`." in page
+    assert "\\[env var: HOLDFAST\\_BOOTSTRAP\\_SERVER; default: 127.0.0.1:9092]" in page
 
 
 def test_the_site_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
