@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 func main() {
@@ -40,10 +41,11 @@ func main() {
 		kgo.MetadataMinAge(250*time.Millisecond), // 5 s if it is not said: for so long it writes to a broker that is gone
 	)
 	must(name, err)
-	// A member that cannot go on leaves its group first, as the others do; else all wait until its session is over.
+	// A member that cannot go on leaves its group first, as the others do; else all wait until its session is over. It is
+	// asked for until it is done, as what the client asks by itself may go to the broker that is gone, once.
 	leaving := func(step string, err error) {
 		if err != nil {
-			session.Close()
+			leave(session.Client())
 			must(name, fmt.Errorf("%s: %w", step, err))
 		}
 	}
@@ -76,6 +78,24 @@ func transaction(ctx context.Context, session *kgo.GroupTransactSession, fetches
 	wanted := kgo.TransactionEndTry(promise.Err() == nil && !takesBack)
 	_, err := session.End(context.Background(), wanted)
 	leaving("end", err)
+}
+
+func leave(client *kgo.Client) {
+	id, _ := client.GroupMetadata()
+	request := kmsg.NewPtrLeaveGroupRequest()
+	request.Group = "exactly-once"
+	member := kmsg.NewLeaveGroupRequestMember()
+	member.MemberID = id
+	request.Members = append(request.Members, member)
+	ctx, done := context.WithTimeout(context.Background(), 5*time.Second)
+	defer done()
+	for ctx.Err() == nil {
+		answer, err := request.RequestWith(ctx, client)
+		if err == nil && answer.ErrorCode == 0 {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 }
 
 func must(name string, err error) {
