@@ -9,20 +9,21 @@ script of bash, all of it. What a page says in comments before a block is for th
 * ``<!-- exit: N -->``: how the block ends, if not with 0.
 * ``<!-- answers: y y -->``: its standard input is a terminal, where somebody types these lines.
 
-``world()`` runs a page alone: its own network, so that 127.0.0.1:9092 is free and nobody else's, its own /mnt with a
-small file system for each of /mnt/disk1 to /mnt/disk3, its own processes, which end with it.
+``world()`` runs a page in a network of its own, so that 127.0.0.1:9092 is free and nobody else's; what is left there at
+the end is killed. It has no mounts of its own: a copy of a mount keeps the disk of another test from being repaired.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,15 +31,7 @@ ROOT = Path(__file__).parent.parent.parent
 LIMIT_S: Final = 300
 _OURS: Final = re.compile(r"(?:\$ )?(?:holdfast|make|pip|uvx|systemctl) |.*\| holdfast ")
 _COMMENT: Final = re.compile(r"<!-- (not-run|before|goes-on|exit|answers)(?:: (.*?))? -->", re.DOTALL)
-_WORLD: Final = """
-# A copy of a mount keeps what is mounted from being repaired: those of other tests go at once.
-awk -v below="$1/" 'index($5, below) == 1 {print $5}' /proc/self/mountinfo | tac | xargs -r -n 1 umount -l
-shift
-ip link set lo up
-mount -t tmpfs tmpfs /mnt
-for disk in disk1 disk2 disk3; do mkdir /mnt/$disk; mount -t tmpfs -o size=512m tmpfs /mnt/$disk; done
-exec "$@"
-"""
+_WORLD: Final = 'ip link set lo up; exec "$@"'
 
 
 class Block(NamedTuple):
@@ -96,14 +89,34 @@ def _all_blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
 
 
 def world(page: str) -> subprocess.CompletedProcess[str]:
-    """Runs the page in a world of its own. Needs root, and unshare, ip and mount."""
-    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-euc", _WORLD]
-    command += ["world", tempfile.gettempdir(), sys.executable, "-m", "tests.system.docs_page", page]
+    """Runs the page in a world of its own. Needs root, and unshare and ip."""
+    command = [
+        "unshare",
+        "--net",
+        "bash",
+        "-euc",
+        _WORLD,
+        "world",
+        sys.executable,
+        "-m",
+        "tests.system.docs_page",
+        page,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def main(page: str) -> int:
     """Exit code 1, with what happened, at the first block that does not end as it should."""
+    if os.readlink("/proc/self/ns/net") == os.readlink("/proc/1/ns/net"):
+        print("this network is everybody's: expected one of its own, as world() makes it", file=sys.stderr)
+        return 2
+    try:
+        return _blocks_run(page)
+    finally:
+        _kill_neighbours()
+
+
+def _blocks_run(page: str) -> int:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory(prefix="holdfast-docs-", ignore_cleanup_errors=True) as folder:
         for block in blocks((ROOT / page).read_text()):
@@ -117,6 +130,16 @@ def main(page: str) -> int:
                     print(f"{each.script}\n{said}\nexit code {code}, expected {each.exit_code}", file=sys.stderr)
                     return 1
     return 0
+
+
+def _kill_neighbours() -> None:
+    """All other processes of this network."""
+    ours = os.readlink("/proc/self/ns/net")
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with suppress(OSError):  # it ends by itself meanwhile
+                if os.readlink(f"/proc/{name}/ns/net") == ours:
+                    os.kill(int(name), signal.SIGKILL)
 
 
 def _ended(block: Block, folder: str, environment: dict[str, str]) -> tuple[int | None, str]:

@@ -80,7 +80,9 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     type=click.IntRange(1, MAX_PORT),
     help="The web console listens on it, at 127.0.0.1.  [default: a free one]",
 )
-@click.option("--no-console", is_flag=True, envvar="HOLDFAST_NO_CONSOLE", help="Start no web console.")
+@click.option(
+    "--no-console", is_flag=True, envvar="HOLDFAST_NO_CONSOLE", show_envvar=True, help="Start no web console."
+)
 @click.option(
     "--store",
     metavar="embedded|zookeeper|HOST:PORT[,..][/CHROOT]",
