@@ -5,7 +5,7 @@ script of bash, all of it. What a page says in comments before a block is for th
 
 * ``<!-- not-run: why -->``: the block is not run.
 * ``<!-- before: command -->``, also of several lines: run first, so that there is what the block speaks of.
-* ``<!-- goes-on -->``: the block does not end; it has begun when it prints ``ready:``.
+* ``<!-- goes-on -->``: the block does not end; it has begun when it prints ``ready:`` or ``console:``.
 * ``<!-- exit: N -->``: how the block ends, if not with 0.
 * ``<!-- answers: y y -->``: its standard input is a terminal, where somebody types these lines.
 
@@ -31,6 +31,8 @@ ROOT = Path(__file__).parent.parent.parent
 LIMIT_S: Final = 300
 _OURS: Final = re.compile(r"(?:\$ )?(?:holdfast|make|pip|uvx|systemctl) |.*\| holdfast ")
 _COMMENT: Final = re.compile(r"<!-- (not-run|before|goes-on|exit|answers)(?:: (.*?))? -->", re.DOTALL)
+_OUTSIDE: Final = "HOLDFAST_DOCS_OUTSIDE"
+"""The network that the page must not be run in."""
 _WORLD: Final = 'ip link set lo up; exec "$@"'
 
 
@@ -102,12 +104,18 @@ def world(page: str) -> subprocess.CompletedProcess[str]:
         "tests.system.docs_page",
         page,
     ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, _OUTSIDE: _network()}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def _network() -> str:
+    """What the kernel calls the network of this process."""
+    return os.readlink("/proc/self/ns/net")
 
 
 def main(page: str) -> int:
     """Exit code 1, with what happened, at the first block that does not end as it should."""
-    if os.readlink("/proc/self/ns/net") == os.readlink("/proc/1/ns/net"):
+    if os.environ.get(_OUTSIDE, _network()) == _network():
         print("this network is everybody's: expected one of its own, as world() makes it", file=sys.stderr)
         return 2
     try:
@@ -134,7 +142,7 @@ def _blocks_run(page: str) -> int:
 
 def _kill_neighbours() -> None:
     """All other processes of this network."""
-    ours = os.readlink("/proc/self/ns/net")
+    ours = _network()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError):  # it ends by itself meanwhile
@@ -180,7 +188,7 @@ def _begun(block: Block, folder: str, environment: dict[str, str]) -> tuple[int 
     assert process.stdout is not None
     for line in process.stdout:  # ends with the process; the test has a limit
         said.append(line)
-        if line.startswith("ready:"):
+        if line.startswith(("ready:", "console:")):
             return 0, ""
     return process.wait(), "".join(said)
 

@@ -27,6 +27,8 @@ class SteadyLoad:
         self.acked: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
         """By partition: offset -> number."""
         self.read: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
+        self.placeless = 0
+        """Acknowledged as a duplicate so old that nobody knows its offset."""
         self.errors: list[str] = []
         self.smallest_isr = 99
         self._over = threading.Event()
@@ -63,12 +65,16 @@ class SteadyLoad:
         assert self.errors == []
         assert all(self.acked)
         for acked, read in zip(self.acked, self.read, strict=True):
-            assert [acked[offset] for offset in sorted(acked)] == list(range(len(acked)))
-            assert read == acked
+            written = [read[offset] for offset in sorted(read)]
+            assert written == list(range(len(written)))
+            assert {offset: read[offset] for offset in acked} == acked
+        assert sum(map(len, self.acked)) + self.placeless == sum(map(len, self.read))
 
     def _report(self, error: Any, message: Any) -> None:
         if error is not None:
             self.errors.append(f"not delivered: {error}")
+        elif message.offset() is None or message.offset() < 0:
+            self.placeless += 1
         else:
             self.acked[message.partition()][message.offset()] = int(message.value())
 
