@@ -20,6 +20,17 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "holdfast up --data-dir my-cluster --brokers 3 --log-dirs 4",
         "holdfast up --data-dir my-cluster --detach",
     ),
+    "console": ("holdfast console --bootstrap-server 127.0.0.1:9092 --read-only",),
+    "rolling-restart": (
+        "holdfast rolling-restart --data-dir my-cluster",
+        "holdfast rolling-restart --command 'ssh host-{broker} systemctl restart holdfast' --dry-run",
+    ),
+    "top": ("holdfast top", "holdfast top --once"),
+    "segments dump": ("holdfast segments dump my-cluster/broker-1/log-dir-1/orders-0 --records",),
+    "perf produce": ("holdfast perf produce --topic orders --num-records 100000 --record-size 1000",),
+    "perf consume": ("holdfast perf consume --topic orders --messages 100000",),
+    "metadata export": ("holdfast metadata export metadata.json --data-dir my-cluster",),
+    "metadata import": ("holdfast metadata import metadata.json --data-dir new-cluster",),
     "down": ("holdfast down --data-dir my-cluster",),
     "broker": ("holdfast broker /etc/holdfast/broker-1.properties",),
     "topics create": (

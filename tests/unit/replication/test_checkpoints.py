@@ -71,4 +71,4 @@ def test_K18_01_a_checkpoint_that_cannot_be_written_is_an_error_of_its_own_kind(
     cluster.settle()
     failure = cluster[1].dirs[0].failure
     assert type(failure) is CheckpointError
-    assert str(path) in str(failure)
+    assert str(path.parent) in str(failure) and path.name in str(failure)
