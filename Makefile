@@ -15,7 +15,7 @@ DEV := .venv/installed-dev
 # Longest waits first: workers take whole files in this order, and what is left at the end is short.
 SUITES := system zookeeper spark compat simulation property contracts scenarios unit
 # Tests mostly wait for brokers and servers, some two thirds of their time.
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: help
 help:

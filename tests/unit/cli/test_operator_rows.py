@@ -10,6 +10,7 @@ import pathlib
 import pty
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -221,6 +222,7 @@ def test_operator_C6_a_question_that_is_not_answered_by_yes(answer: bytes, code:
 
     def take_the_terminal() -> None:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # it may be ignored where the tests run in the background
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     ours, theirs = pty.openpty()

@@ -190,7 +190,7 @@ def test_A5_what_cannot_be_read_is_named_and_recover_waits_for_force(
     assert f"NOTE {bad} cannot be read" in shown.output and "Nothing was changed" in shown.output
     refused = directories.recover("--execute")
     assert refused.exit_code == 1
-    assert f"Error: {bad} cannot be read: bring it back" in refused.output
+    assert f"holdfast metadata: {bad} cannot be read: bring it back" in refused.output
     assert not (directories.root / "meta").exists()
     assert not list(directories.root.glob("broker-*/holdfast.recovered"))
     forced = directories.recover("--execute", "--force")
