@@ -20,6 +20,9 @@ from holdfast.client.views import LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
 
 LOOK_EVERY_S = 0.2
+LOOKS = 15
+"""In a row without a copy, until it is gone: a broker says yes before it has made one, and directories are looked at
+one after the other while a copy takes its place."""
 
 
 class Progress(NamedTuple):
@@ -30,7 +33,7 @@ class Progress(NamedTuple):
     ended: str | None
 
 
-THERE = "there"
+THERE, GONE = "there", "the copy is gone"
 
 
 def progress_of(tp: TopicPartition, dirs: Sequence[LogDirView], target: str) -> Progress:
@@ -50,7 +53,7 @@ def progress_of(tp: TopicPartition, dirs: Sequence[LogDirView], target: str) -> 
     if same_path(where, target):
         return Progress(original, original, THERE)
     if copied is None:
-        return Progress(0, original, f"the copy is gone, the replica is in {where}")
+        return Progress(0, original, f"{GONE}, the replica is in {where}")
     return Progress(min(copied, original), original, None)
 
 
@@ -70,9 +73,14 @@ async def watch_moves(
     with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(f"{len(moving)} to {target}", total=None)
         left, done_bytes = list(moving), 0
+        without = dict.fromkeys(moving, 0)
         while True:
             dirs = (await client.describe_log_dirs([broker], moving))[broker]
             seen = {tp: progress_of(tp, dirs, target) for tp in left}
+            for tp, each in seen.items():
+                without[tp] = without[tp] + 1 if each.ended is not None and each.ended.startswith(GONE) else 0
+                if 0 < without[tp] < LOOKS:
+                    seen[tp] = each._replace(ended=None)
             for tp, each in seen.items():
                 if each.ended == THERE:
                     done_bytes += each.total
