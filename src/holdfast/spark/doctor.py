@@ -56,10 +56,11 @@ def examine(
     with _Token(path) as token:
         arguments = (NEEDED + FASTER, DRIVER_MODULES, brokers, token)
         yield from _java()
+        name = worker_python()  # before the driver loads what says this Python where nobody has said one
         own = doctor_probe.probe(*arguments)
         yield from judged("driver", own, cure=f"{sys.executable} -m pip install 'holdfast[spark]'")
-        worker, problem = _worker_here((NEEDED + FASTER, WORKER_MODULES, (), None))
-        yield from _worker(worker, problem)
+        worker, problem = _worker_here(name, (NEEDED + FASTER, WORKER_MODULES, (), None))
+        yield from _worker(name, worker, problem)
         if master is not None:
             yield from _executors(master, (NEEDED + FASTER, WORKER_MODULES, brokers, token), own)
 
@@ -123,9 +124,8 @@ def worker_python(environ: Mapping[str, str] = os.environ) -> str:
     return environ.get(PYTHON_VARIABLE) or "python3"
 
 
-def _worker_here(arguments: tuple[Any, ...]) -> tuple[Mapping[str, Any] | None, str]:
+def _worker_here(name: str, arguments: tuple[Any, ...]) -> tuple[Mapping[str, Any] | None, str]:
     """The answer of the Python that workers on this machine are started with, or why there is none."""
-    name = worker_python()
     executable = shutil.which(name)
     if executable is None:
         return None, f"{name} is not on the PATH"
@@ -142,8 +142,8 @@ def _worker_here(arguments: tuple[Any, ...]) -> tuple[Mapping[str, Any] | None, 
     return answer, ""
 
 
-def _worker(seen: Mapping[str, Any] | None, problem: str) -> Iterator[Finding]:
-    where = f"worker here ({worker_python()})"
+def _worker(name: str, seen: Mapping[str, Any] | None, problem: str) -> Iterator[Finding]:
+    where = f"worker here ({name})"
     cure = f"export {PYTHON_VARIABLE}={sys.executable}"
     if seen is None:
         yield Finding(where=where, what="Python", found="none", wrong=problem, cure=cure)
