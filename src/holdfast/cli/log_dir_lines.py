@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import PACKAGE, exception_name
-from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView
+from holdfast.client.views import DisksView, LogDirView
+from holdfast.client.words import words_of_bytes, words_of_moment
 from holdfast.model.types import BrokerId, TopicPartition
 
 UNUSABLE = ("offline", "silent")
@@ -74,19 +74,12 @@ def kafka_json(dirs: Mapping[BrokerId, Iterable[LogDirView]]) -> str:
 
 def size(count: int | None) -> str:
     """Bytes as a person reads them: 1.5 GiB."""
-    if count is None:
-        return UNKNOWN
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):  # noqa: B007 - the unit that it ends at
-        if abs(value) < 1024:
-            break
-        value /= 1024
-    return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    return UNKNOWN if count is None else words_of_bytes(count)
 
 
 def moment(ms: int | None) -> str:
     """A time as a person reads it, UTC."""
-    return UNKNOWN if ms is None else datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return UNKNOWN if ms is None else words_of_moment(ms)
 
 
 def replica_lines(views: Mapping[BrokerId, DisksView], wanted: Sequence[str] | None) -> list[str]:
@@ -128,17 +121,6 @@ def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str],
     lines += [f"  {d.path}: {d.state if d.state in UNUSABLE else f'{size(d.usable_bytes)} usable'}" for d in others]
     lines.append(f"  in all: {size(room)} ({room} bytes)")
     return lines, need <= room
-
-
-def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:
-    """What is in a directory of which no other broker has everything."""
-    found = []
-    for tp in sorted({r.tp for r in disk.replicas if not r.future}):
-        topic = view.topics.get(tp.topic)
-        partition = None if topic is None else topic.partition(tp.partition)
-        if partition is not None and broker in partition.replicas and not set(partition.isr) - {broker}:
-            found.append(tp)
-    return found
 
 
 def same_path(a: str, b: str) -> bool:

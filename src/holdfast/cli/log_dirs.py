@@ -16,13 +16,12 @@ from holdfast.cli.log_dir_describe import describe
 from holdfast.cli.log_dir_inspect import inspect
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
-    last_copies,
     parse_replica,
     room_lines,
     same_path,
 )
 from holdfast.client.admin import AdminClient
-from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
+from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks, last_copies
 from holdfast.client.views import DisksView, DiskView, LogDirView
 from holdfast.model.errors import LogDirNotFoundError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition, named

@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import ConnectionLost
 from holdfast.client.translate import none_if_negative
-from holdfast.client.views import DisksView, DiskView, MoveView, ReplicaOnDisk
+from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
+from holdfast.client.wire import error_name
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import error_of
@@ -52,6 +53,33 @@ async def ask_disks(
     if error is not None:
         raise error
     return _view(answer)
+
+
+def disk_of_kafka(found: LogDirView) -> DiskView:
+    """A directory of a broker that is not Holdfast's: state and reason are what can be told of its error."""
+    return DiskView(
+        path=found.path,
+        directory_id=None,
+        state="online" if found.error is None else "offline",
+        reason=None if found.error is None else error_name(found.error),
+        since_ms=None,
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
+        probe_ms=None,
+        cordoned=False,
+        replicas=found.replicas,
+    )
+
+
+def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:
+    """What is in a directory of which no other broker has everything. Pure."""
+    found = []
+    for tp in sorted({r.tp for r in disk.replicas if not r.future}):
+        topic = view.topics.get(tp.topic)
+        partition = None if topic is None else topic.partition(tp.partition)
+        if partition is not None and broker in partition.replicas and not set(partition.isr) - {broker}:
+            found.append(tp)
+    return found
 
 
 def _view(answer: Any) -> DisksView:

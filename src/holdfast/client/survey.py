@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import broker_values, min_insync_replicas
-from holdfast.client.disks import ask_disks
+from holdfast.client.disks import ask_disks, disk_of_kafka
 from holdfast.client.features import FeatureView, describe_features
 from holdfast.client.health import Survey
 from holdfast.client.pool import raise_for
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.translate import none_if_negative
-from holdfast.client.views import BrokerNode, ClusterView, DiskView, LogDirView
-from holdfast.client.wire import error_name
+from holdfast.client.views import BrokerNode, ClusterView, DiskView
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.operating import ManageLogDirsRequest
@@ -125,21 +124,6 @@ async def _disks(client: AdminClient, broker: BrokerId) -> tuple[DiskView, ...] 
         try:
             return (await ask_disks(client, broker, ManageLogDirsRequest(), client.timeout_s)).disks
         except UnsupportedVersionError:
-            return tuple(map(_as_disk, (await client.describe_log_dirs([broker]))[broker]))
+            return tuple(map(disk_of_kafka, (await client.describe_log_dirs([broker]))[broker]))
     except HoldfastError as e:
         return str(e)
-
-
-def _as_disk(found: LogDirView) -> DiskView:
-    return DiskView(
-        path=found.path,
-        directory_id=None,
-        state="online" if found.error is None else "offline",
-        reason=None if found.error is None else error_name(found.error),
-        since_ms=None,
-        total_bytes=found.total_bytes,
-        usable_bytes=found.usable_bytes,
-        probe_ms=None,
-        cordoned=False,
-        replicas=found.replicas,
-    )

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from holdfast.client.admin import BROKER_RESOURCE, AdminClient
 from holdfast.client.configs import broker_values
 from holdfast.client.cordons import cordon, cordon_config
-from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks
+from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks, last_copies
 from holdfast.client.reassignments import MOVE_THROTTLE, set_configs, throttle_moves
-from holdfast.client.views import ClusterView, DisksView, DiskView
+from holdfast.client.views import DisksView, DiskView
 from holdfast.console.acts import ActField, ActPlan, ActRefused, Form, command, needed, number, said
 from holdfast.console.rows import why
 from holdfast.console.snapshot import Snapshot
@@ -59,17 +59,6 @@ def disk_of(view: DisksView, broker: BrokerId, path: str) -> DiskView:
     if found is None:
         there = ", ".join(d.path for d in view.disks)
         raise ActRefused(f"{path} is no log directory of broker {broker}: expected one of {there}")
-    return found
-
-
-def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:
-    """What is in a directory of which no other broker has everything."""
-    found = []
-    for tp in sorted({r.tp for r in disk.replicas if not r.future}):
-        topic = view.topics.get(tp.topic)
-        partition = None if topic is None else topic.partition(tp.partition)
-        if partition is not None and broker in partition.replicas and not set(partition.isr) - {broker}:
-            found.append(tp)
     return found
 
 

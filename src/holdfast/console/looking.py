@@ -12,21 +12,18 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import min_insync_replicas
-from holdfast.client.disks import ask_disks
+from holdfast.client.disks import ask_disks, disk_of_kafka
 from holdfast.client.log_offsets import list_offsets_each
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.survey import members
 from holdfast.client.views import (
     ClusterView,
     DisksView,
-    DiskView,
     GroupListing,
-    LogDirView,
     OffsetAt,
     OffsetSpec,
     ReassignmentView,
 )
-from holdfast.client.wire import error_name
 from holdfast.console.snapshot import GroupPositions, Snapshot, ToldDisks
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
@@ -129,25 +126,9 @@ async def _told(client: AdminClient, broker: BrokerId, turns: Turns, now_ms: Tim
             return ToldDisks(disks=disks, told_ms=now_ms)
         except UnsupportedVersionError:  # it may also have died in this moment: then the next request fails
             pass
-    plain = tuple(map(as_disk, (await client.describe_log_dirs([broker]))[broker]))
+    plain = tuple(map(disk_of_kafka, (await client.describe_log_dirs([broker]))[broker]))
     turns.kafkas[broker] = now_ms + KAFKA_FOR_MS
     return ToldDisks(disks=DisksView(disks=plain, moves=()), told_ms=now_ms, is_kafka=True)
-
-
-def as_disk(found: LogDirView) -> DiskView:
-    """A directory of a broker that is not Holdfast's: state and reason are what can be told of its error."""
-    return DiskView(
-        path=found.path,
-        directory_id=None,
-        state="online" if found.error is None else "offline",
-        reason=None if found.error is None else error_name(found.error),
-        since_ms=None,
-        total_bytes=found.total_bytes,
-        usable_bytes=found.usable_bytes,
-        probe_ms=None,
-        cordoned=False,
-        replicas=found.replicas,
-    )
 
 
 async def _reassignments(

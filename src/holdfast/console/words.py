@@ -1,6 +1,6 @@
 """Numbers and times as a person reads them; what Jinja calls filters. Pure."""
 
-from datetime import UTC, datetime
+from holdfast.client.words import words_of_bytes, words_of_moment
 
 UNKNOWN = "–"
 GOOD = frozenset(("online", "Stable", "Empty"))
@@ -9,14 +9,7 @@ BAD = frozenset(("offline", "silent", "away", "Dead"))
 
 def bytes_words(count: float | None) -> str:
     """1.5 GiB."""
-    if count is None:
-        return UNKNOWN
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):  # noqa: B007 - the unit that it ends at
-        if abs(value) < 1024:
-            break
-        value /= 1024
-    return f"{int(value)} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+    return UNKNOWN if count is None else words_of_bytes(count)
 
 
 def count_words(count: float | None) -> str:
@@ -28,12 +21,7 @@ def count_words(count: float | None) -> str:
 
 def moment_words(ms: int | None) -> str:
     """2026-11-22 10:00:00, UTC."""
-    if ms is None:
-        return UNKNOWN
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # a record may claim any time
-        return f"{ms} ms"
+    return UNKNOWN if ms is None else words_of_moment(ms)
 
 
 def age_words(seconds: float) -> str:

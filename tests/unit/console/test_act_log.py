@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client.disks import last_copies
 from holdfast.console.act_pages import with_first_choices
 from holdfast.console.acts import MOST_KEPT, ActLog, ActRefused, command, number
-from holdfast.console.disk_acts import HealDirectory, MoveReplicas, last_copies, replicas_named
+from holdfast.console.disk_acts import HealDirectory, MoveReplicas, replicas_named
 from holdfast.console.group_acts import time_of_text
 from holdfast.console.replica_acts import with_plan
 from holdfast.model.types import TopicPartition

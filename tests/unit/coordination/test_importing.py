@@ -4,7 +4,6 @@ contract of the real one."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -34,18 +33,6 @@ from tests.unit.coordination.test_migration import Killed
 from tests.unit.metadata.test_listing import IMAGE, T
 
 BOTH = pytest.mark.parametrize("which", [TO_EMBEDDED, TO_ZOOKEEPER])
-
-
-@pytest.fixture
-def ensemble() -> Iterator[ModelEnsemble]:
-    made = ModelEnsemble()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def stores(tmp_path: Path, ensemble: ModelEnsemble) -> TwoStores:
-    return TwoStores(tmp_path, lambda: ensemble.client(start=False))
 
 
 def imported(stores: TwoStores, which: str, image: ClusterImage, told: object = silent) -> None:

@@ -70,18 +70,6 @@ def test_a_run_that_would_guess_is_refused(source: Standing, target: Standing, w
         decide(source, target, "SOURCE", "TARGET")
 
 
-@pytest.fixture
-def ensemble() -> Iterator[ModelEnsemble]:
-    made = ModelEnsemble()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def stores(tmp_path: Path, ensemble: ModelEnsemble) -> TwoStores:
-    return TwoStores(tmp_path, lambda: ensemble.client(start=False))
-
-
 class Killed(BaseException):
     """kill -9, as far as this process goes: nothing behind it is done."""
 
