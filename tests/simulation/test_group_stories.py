@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.types import TopicPartition
 from tests.simulation.node import Node
 from tests.simulation.planted import groups_not_loaded
 from tests.simulation.test_scenarios import Story
+
+OFFSETS = TopicPartition("__consumer_offsets", 0)
 
 
 class GroupStory(Story):
@@ -87,6 +90,35 @@ def goes(how: Callable[[GroupStory, Node], None]) -> Callable[[GroupStory], Coro
 @pytest.mark.parametrize("how", [killed, isolated, stopped, hung])
 def test_acknowledged_offsets_outlive_their_coordinator(how: Callable[[GroupStory, Node], None]) -> None:
     outcome = GroupStory(goes(how)).run()  # type: ignore[arg-type]
+    assert outcome.ok, "\n".join(outcome.trace)
+
+
+def test_a_coordinator_tells_nothing_that_is_not_committed() -> None:
+    """Seed 1253170697: a member was told its share out of a record that one replica had; the group began anew when that
+    was gone. A follower is stopped and in sync still, so that what the next leader has read is not committed yet."""
+
+    async def tell(story: GroupStory) -> None:
+        await story.until_commits_go_on()
+        node = await story.apart()
+        controller = story.nodes[story._reign()._broker.broker_id - 1]
+        [other] = [each for each in story.nodes if each not in (node, controller)]
+        story.stop(other, 12.0)
+        await asyncio.sleep(0.5)  # virtual: commits go to the log, and to the controller's broker
+        story.down(node, 20.0)
+        await story.until(lambda: story.coordinator() is controller)
+        broker = controller.broker
+        assert broker is not None
+        await story.until(lambda: broker.replicas.is_leader(OFFSETS))
+        read = broker.replicas.log_end(OFFSETS)
+        assert read is not None and (broker.replicas.high_watermark(OFFSETS) or 0) < read.end_offset
+        looks = 0
+        while broker.groups._shards.loads:
+            looks += 1
+            await asyncio.sleep(0.001)
+        assert looks and (broker.replicas.high_watermark(OFFSETS) or 0) >= read.end_offset
+        await story.until_commits_go_on()
+
+    outcome = GroupStory(tell).run()  # type: ignore[arg-type]
     assert outcome.ok, "\n".join(outcome.trace)
 
 

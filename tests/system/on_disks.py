@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import re
@@ -18,6 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i16, i32, i32Timedelta, i64
 
+from holdfast.client.admin import AdminClient as OurAdmin
+from holdfast.client.transactions import describe_transaction
 from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
 from holdfast.testing.view import ask_only, exchange
@@ -280,4 +283,16 @@ def wait_equal(cluster: Cluster, topic: str, partition: int) -> None:
         lambda: len({bytes_of(cluster, broker, topic, partition) for broker in brokers}) == 1,
         f"equal replicas of {topic}-{partition}",
         timeout_s=TIMEOUT_S,
+    )
+
+
+def wait_ended(bootstrap: str, transactional_id: str) -> None:
+    """A commit is answered when its coordinator has decided; readers see it when each partition has its marker."""
+
+    async def state() -> str:
+        async with OurAdmin(bootstrap) as client:
+            return (await describe_transaction(client, transactional_id)).state
+
+    wait_for(
+        lambda: asyncio.run(state()).startswith("Complete"), f"markers of {transactional_id!r}", timeout_s=TIMEOUT_S
     )

@@ -18,6 +18,7 @@ import confluent_kafka
 import pytest
 
 from holdfast.testing import Cluster, wait_for
+from tests.system.on_disks import wait_ended
 
 pytestmark = pytest.mark.system
 
@@ -208,6 +209,7 @@ def test_a_group_s_position_goes_over_what_does_not_count(cluster: Cluster) -> N
     producer.begin_transaction()
     producer.produce(topic, b"counts")
     producer.commit_transaction(60)
+    wait_ended(cluster.bootstrap, "away")
     committed = ("--group", "over", "--isolation-level", "read_committed")
     assert ok(cluster, "consume", topic, *committed, "--from-beginning", "-e") == b"counts\n"
     table = ok(cluster, "groups", "describe", "over").decode().splitlines()[2].split()

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from holdfast.records.batch import iter_headers
 from holdfast.testing.ports import free_port
 from tests.system.kafka_directories import files_in, put_in_place
-from tests.system.on_disks import QUIET
+from tests.system.on_disks import QUIET, wait_ended
 from tests.system.test_kafka_directories import ONE_EACH, TIMEOUT_S, make_internal_topics
 from tests.system.test_kafka_reads_ours import KEYS, PAD, ROUNDS, Written
 from tests.system.test_kafka_reads_ours import written as written
@@ -79,6 +79,7 @@ def test_kafka_goes_on_with_what_ours_left(taken_over: kafka.Peer, written: Writ
     producer.begin_transaction()
     producer.produce("t", b"goes on", b"k", partition=0)
     producer.commit_transaction(TIMEOUT_S)
+    wait_ended(taken_over.bootstrap, "open")
     assert reads(taken_over, "t") == [*written.committed, (b"k", b"goes on")]
     consumer = Consumer({"bootstrap.servers": taken_over.bootstrap, "group.id": "g", **QUIET})
     [offset] = consumer.committed([TopicPartition("t", 0)], TIMEOUT_S)

@@ -23,6 +23,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.records.markers import decode_committed
 from holdfast.testing import Cluster
+from tests.system.on_disks import wait_ended
 
 PARTITIONS = 3
 TRANSACTIONS = 8
@@ -139,6 +140,7 @@ def test_what_was_committed_is_read_after_all_brokers_were_killed(cluster: Clust
     cluster.wait_in_sync()
     check_all(cluster, "t", committed)
     made.commit_transaction(60)
+    wait_ended(cluster.bootstrap, "tx")
     check_all(cluster, "t", committed + late)
 
 
@@ -155,6 +157,7 @@ def test_another_leader_goes_on_with_the_transaction(cluster: Cluster) -> None:
     cluster.kill(leader)
     values += write(made, "t", 200)
     made.commit_transaction(60)
+    wait_ended(cluster.bootstrap, "tx")
     check_all(cluster, "t", values)
     assert not set(dropped) & set(values)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.broker.coordinator_loading import CoordinatorLoad, LoadingHost, LoadPlaces
 from holdfast.coordinators.journal import CoordinatorLog
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Tenant[Any])
+COMMITTED_LOOK_S: Final = 0.005
+"""How often a partition that was read is looked at until all of it is committed: mostly it is already."""
 
 
 class CoordinatorsHost(LoadingHost, Protocol):
@@ -99,6 +101,17 @@ class CoordinatorHost(Generic[T]):
             tenant.add(partition, leader_epoch, piece, broker.now_ms())
 
         def ready() -> None:
+            end = broker.replicas.log_end(tp)
+            serve_from(0 if end is None else end.end_offset)
+
+        def serve_from(end_offset: int) -> None:
+            """What was read may be behind the high watermark, and gone with the next leader: nobody is told of it, and
+            nothing is begun by it, until every replica in sync has it."""
+            if load.is_abandoned or not is_wanted():
+                return
+            if (broker.replicas.high_watermark(tp) or 0) < end_offset:
+                broker.loop.call_later(COMMITTED_LOOK_S, serve_from, end_offset)
+                return
             self._loads.pop(tp, None)
             tenant.serve(partition, leader_epoch, broker.now_ms())
 

@@ -128,6 +128,8 @@ class CoordinatorLoad:
         self._retry_s = RETRY_S
         self._began_s = broker.platform.monotonic_s()
         self._over = False
+        self.is_abandoned = False
+        """Another leadership has begun, or none."""
 
     @property
     def is_over(self) -> bool:
@@ -150,7 +152,7 @@ class CoordinatorLoad:
 
     def abandon(self) -> None:
         """Another broker leads, or another epoch began."""
-        self._over = True
+        self._over = self.is_abandoned = True
         if self._process is not None:
             self._process.kill()
         else:  # its start is queued, perhaps behind a disk that hangs
