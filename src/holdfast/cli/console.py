@@ -36,7 +36,16 @@ def state_folder() -> Path:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where its token and its log of acts are.  [default: ~/.local/state/holdfast]",
 )
-def console(bootstrap: str, host: str, port: int, read_only: bool, data_dir: Path | None) -> None:
+@click.option(
+    "--schema-registry",
+    "registry",
+    default="",
+    metavar="URL,...",
+    envvar="HOLDFAST_SCHEMA_REGISTRY",
+    show_envvar=True,
+    help="Shows values behind a registry's prefix by their schema: Avro, Protobuf, JSON.",
+)
+def console(bootstrap: str, host: str, port: int, read_only: bool, data_dir: Path | None, registry: str) -> None:
     """Serve a web console: disks, brokers, topics, records, groups; and acts on them.
 
     Prints one line on standard output when it listens: `console: http://HOST:PORT/`. Reading needs nothing; acts need
@@ -53,7 +62,9 @@ def console(bootstrap: str, host: str, port: int, read_only: bool, data_dir: Pat
     servers = tuple(part.strip() for part in bootstrap.split(",") if part.strip())
     try:
         listens = listening(host, port)
-        asked = ConsoleAsked(bootstrap=servers, host=host, port=port, read_only=read_only, data_dir=folder)
+        asked = ConsoleAsked(
+            bootstrap=servers, host=host, port=port, read_only=read_only, data_dir=folder, registry=registry
+        )
         click.echo(f"console: {url_of(listens)}")
         sys.exit(serve(asked, listens))
     except ConsoleRefused as e:

@@ -33,12 +33,14 @@ from holdfast.console.group_acts import ResetOffsets
 from holdfast.console.guard import AccessRules
 from holdfast.console.poller import CONNECT_TIMEOUT_S, NOT_ASKED, ClusterPoller, now_ms
 from holdfast.console.prepared import PreparedRows
+from holdfast.console.registered_values import RegisteredValues
 from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.stream import NewsStream, event
 from holdfast.console.topic_acts import ChangeConfig, CreateTopic, DeleteTopic, ElectByHand
 from holdfast.console.windows import WindowAsked
 from holdfast.model.errors import HoldfastError
+from holdfast.registry.client import SchemaRegistry
 
 OLD_S = 5.0
 """Where nobody has looked for a while, a page waits a moment for a newer snapshot than that."""
@@ -59,11 +61,12 @@ MENU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``."""
+    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``. ``registry``: of schemas."""
 
     bootstrap: tuple[str, ...]
     rules: AccessRules
     data_dir: Path | None
+    registry: SchemaRegistry | None = None
 
     @property
     def servers(self) -> str:
@@ -81,6 +84,7 @@ class ConsoleHost:
         self.news = NewsStream(self.poller.stream)
         self.log = ActLog(None if settings.data_dir is None else settings.data_dir / LOG_NAME)
         self.acts = {act.name: act for act in _acts(settings.servers)}
+        self.registered = None if settings.registry is None else RegisteredValues(settings.registry.by_id)
         self._version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewed = asyncio.Event()

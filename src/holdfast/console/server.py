@@ -19,6 +19,7 @@ import uvicorn
 from holdfast.console.app import make_app
 from holdfast.console.guard import AccessRules, names_of
 from holdfast.console.host import ConsoleHost, ConsoleSettings
+from holdfast.registry.client import SchemaRegistry
 
 TOKEN_NAME: Final = "console.token"
 TOKEN_BYTES: Final = 24
@@ -27,6 +28,8 @@ BACKLOG: Final = 128
 MOST_AT_ONCE: Final = 500
 STOP_S: Final = 1
 KEPT_ALIVE_S: Final = 30
+REGISTRY_S: Final = 3.0
+"""A page waits no longer for a schema registry."""
 
 
 class ConsoleRefused(Exception):
@@ -35,13 +38,14 @@ class ConsoleRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleAsked:
-    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one."""
+    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one; ``registry``: URLs, or none."""
 
     bootstrap: tuple[str, ...]
     host: str
     port: int
     read_only: bool
     data_dir: Path
+    registry: str = ""
 
 
 def is_loopback(host: str) -> bool:
@@ -133,7 +137,20 @@ def settings_of(asked: ConsoleAsked, listens: socket.socket) -> ConsoleSettings:
         names=names_of(asked.host, others),
         any_address=not is_loopback(asked.host),
     )
-    return ConsoleSettings(bootstrap=asked.bootstrap, rules=rules, data_dir=None if asked.read_only else asked.data_dir)
+    return ConsoleSettings(
+        bootstrap=asked.bootstrap,
+        rules=rules,
+        data_dir=None if asked.read_only else asked.data_dir,
+        registry=registry_of(asked.registry),
+    )
+
+
+def registry_of(urls: str) -> SchemaRegistry | None:
+    """ConsoleRefused for what is no address of one."""
+    try:
+        return SchemaRegistry(urls, timeout=REGISTRY_S) if urls else None
+    except ValueError as e:
+        raise ConsoleRefused(str(e)) from None
 
 
 class ConsoleServer(uvicorn.Server):
