@@ -136,8 +136,7 @@ def load_parts(
     else:
         first_base = end_offset
         recovery_point = end_offset
-    start_offset = max(log_start_offset or 0, segments[0].base_offset)
-    if start_offset > end_offset:
+    if (start_offset := max(log_start_offset or 0, segments[0].base_offset)) > end_offset:
         log.warning("%s ends at %d, before its start %d: it starts again there", path, end_offset, start_offset)
         for segment in segments:
             segment.unlink_files()
