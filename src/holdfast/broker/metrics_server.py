@@ -2,8 +2,8 @@
 
 Owns a small HTTP/1.1 responder on the broker's event loop and the page that it last made. Knows four paths, reads
 nothing but the head of a request, closes after each answer. Everything is bounded: connections, bytes of a head, time
-of a request; a page serves all who ask within a second. It answers from the beginning of the start on, when there is
-health to be told and no metric yet.
+of a request, how much of a page is made in one turn of the loop; a page serves all who ask within a second. It answers
+from the beginning of the start on, when there is health to be told and no metric yet.
 
 Metrics never keep a broker from serving: a port that is taken is told in the log and tried again.
 """
@@ -19,7 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker import health, metrics
-from holdfast.broker.metrics_text import text
+from holdfast.broker.metrics_lines import pieces
+from holdfast.broker.metrics_process import process_lines
+from holdfast.broker.metrics_text import lines
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -214,9 +216,18 @@ class MetricsServer:
 
     async def _make(self) -> bytes:
         reading = await metrics.read(self._broker)
-        page = await self._on_thread(partial(text, reading))
+        of_process = await self._on_thread(_process)
+        page = bytearray()
+        for some in pieces(lines(reading)):
+            page += some
+            await asyncio.sleep(0)
+        page += of_process
         self._made_s = self._broker.loop.time()
-        return page
+        return bytes(page)
+
+
+def _process() -> bytes:
+    return "".join(process_lines()).encode()
 
 
 _QUESTIONS = (LIVE, READY, SAFE_TO_STOP)
