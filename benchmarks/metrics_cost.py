@@ -168,9 +168,8 @@ def report(on: Side, off: Side, rng: random.Random) -> bool:
             ones, others = (statistics.median(side) for side in zip(*pairs, strict=True))
             unit, name = (UNITS[kind], COST[kind]) if what == "cost" else (1, f"{what} ms")
             told = "" if limit is None else f"{limit:.2f}" + ("" if ratio <= limit else "  ABOVE")
-            print(
-                f"{kind:8}{name:10}{ones / unit:12.2f}{others / unit:12.2f}{ratio:8.3f}  {low:.3f} to {high:.3f}  {told}"
-            )
+            numbers = f"{ones / unit:12.2f}{others / unit:12.2f}{ratio:8.3f}"
+            print(f"{kind:8}{name:10}{numbers}  {low:.3f} to {high:.3f}  {told}")
             good = good and (limit is None or ratio <= limit)
     return good
 

@@ -29,7 +29,7 @@ from holdfast.testing.view import framed
 from tests.system.on_disks import PROBE_MS, Load, create, milliseconds, on_disk
 from tests.system.prometheus_server import WINDOW, Prometheus, shortened
 from tests.system.test_disk_recovers import online
-from tests.system.test_prometheus import EXAMPLES, STRIMZI
+from tests.system.test_prometheus import EXAMPLES, STRIMZI, alerts_of_disks
 
 pytestmark = pytest.mark.system
 
@@ -188,9 +188,7 @@ def break_all(cluster: Cluster, client: BlockingClient, until: ExitStack) -> Fut
 def test_every_alert_of_a_disk_fires_on_a_real_fault_and_is_over_after_the_repair(
     cluster: Cluster, load: Load, server: Prometheus
 ) -> None:
-    disks = (EXAMPLES / "rules.yml").read_text().split("- name: ")[1]
-    assert disks.startswith("holdfast-disks")
-    assert set(re.findall(r"- alert: (\w+)", disks)) == ALERTS.keys()
+    assert alerts_of_disks() == ALERTS.keys()
     expected, fired = wanted(cluster), set[tuple[str, str, str]]()
     wait_for(lambda: len(server.numbers("up == 1")) == 2, "both brokers to be scraped", timeout_s=20)
     wait_for(lambda: not expected & firing(server), "no alert that is about to be made", timeout_s=20)
