@@ -19,7 +19,7 @@ from holdfast.replication.traffic import TopicCounts
 
 PARTITIONS = 3_330
 MOST_MS = 5.0
-"""Of a piece, which takes a half: the loop's turns have no more than that."""
+"""Of a piece, which takes a half and follows on others of a millisecond: the loop's turns have no more than that."""
 
 
 def reading(level: str, *, partitions: int, of_topic: int) -> Reading:
