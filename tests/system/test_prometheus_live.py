@@ -26,7 +26,7 @@ from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
 from holdfast.testing.disks import Disk, EioDisk, FrozenDisk, FullDisk, SlowDisk
 from holdfast.testing.view import framed
-from tests.system.on_disks import PROBE_MS, Load, create, milliseconds, on_disk
+from tests.system.on_disks import NOT_LEADER, PROBE_MS, Load, create, milliseconds, on_disk, produce_error
 from tests.system.prometheus_server import WINDOW, Prometheus, shortened
 from tests.system.test_disk_recovers import online
 from tests.system.test_prometheus import EXAMPLES, STRIMZI, alerts_of_disks
@@ -123,7 +123,10 @@ def test_every_panel_of_the_board_has_data(cluster: Cluster, load: Load, server:
     assert rates["Brokers alive"] == 2
 
 
-def test_what_strimzis_board_reads_of_brokers_and_what_others_call_it_has_data(load: Load, server: Prometheus) -> None:
+def test_what_strimzis_board_reads_of_brokers_and_what_others_call_it_has_data(
+    cluster: Cluster, load: Load, server: Prometheus
+) -> None:
+    assert produce_error(cluster, 2, "of-1", 0) == NOT_LEADER  # errors are counted where there are some
     made = set(re.findall(r"- record: (\w+)", (EXAMPLES / "recording.yml").read_text()))
     assert len(STRIMZI) == 22 and len(made) > 30
     missing: list[str] = []
