@@ -29,6 +29,7 @@ from holdfast.cli.transaction_lines import document, hanging_document
 from holdfast.client.transactions import ProducerView, TransactionListing, TransactionView
 from holdfast.client.views import GroupListing, ReassignmentView
 from holdfast.model.types import TopicPartition
+from holdfast.testing import wait_for
 
 NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
@@ -218,6 +219,11 @@ entry.main(["ask"], prog_name="holdfast")
 """
 
 
+def state_of(process: int) -> str:
+    """S: it waits."""
+    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [(b"y\n", 0, ""), (b"n\n", 1, "holdfast ask: nothing was done, as the answer was no"), (b"\x03", 130, "")],
@@ -243,6 +249,8 @@ def test_operator_C6_a_question_that_is_not_answered_by_yes(answer: bytes, code:
             byte = asking.stderr.read(1)
             assert byte, asked
             asked += byte
+        # Only one that reads is interrupted: before that the key waits with the next one.
+        wait_for(lambda: state_of(asking.pid) == "S", "it reads", timeout_s=20)
         os.write(ours, answer)
         out, err = asking.communicate(timeout=60)
     os.close(ours)
