@@ -91,7 +91,7 @@ def produce(
     refuse_doubles(ctx, properties)
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records a second, or -1")
-    said = {
+    said: dict[str, Any] = {
         "acks": properties.acks, "codec": properties.codec, "batch_bytes": properties.batch_bytes,
         "linger_s": properties.linger_s, "idempotent": properties.idempotent, "client_id": properties.client_id,
         "delivery_timeout_s": properties.delivery_timeout_s, "buffer_bytes": properties.buffer_bytes,

@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -138,7 +139,7 @@ def produce(
 
 def with_properties(properties: ProducerProperties, asked: Asked) -> Asked:
     """What the properties say counts. UsageError where they contradict each other."""
-    said = {
+    said: dict[str, Any] = {
         "acks": properties.acks, "codec": properties.codec, "idempotent": properties.idempotent,
         "client_id": properties.client_id, "batch_bytes": properties.batch_bytes,
         "buffer_bytes": properties.buffer_bytes, "delivery_timeout_s": properties.delivery_timeout_s,
