@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.layout import LayoutError, Options, plan, write
+from holdfast.cli.layout import LayoutError, Options, plan, properties_paths, write
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.up_address import port_is_ours
 from holdfast.cli.up_ports import MAX_PORT
@@ -200,7 +200,8 @@ def _run(directory: str, options: Options, *, console: tuple[int | None] | None)
         raise LayoutError(str(e)) from None
     os.makedirs(directory, exist_ok=True)
     lock_directory(directory)
-    nodes, warnings = plan(directory, options, port_is_ours)
+    was_killed = bool(properties_paths(directory))  # maybe: then its ports are kept for a moment
+    nodes, warnings = plan(directory, options, partial(port_is_ours, wait=was_killed))
     zookeeper = local_zookeeper(directory, nodes[0].store)
     for line in (*warnings, *write(directory, nodes)):
         say(line)

@@ -86,9 +86,10 @@ def port_gets_free(port: int, host: str = HOST) -> bool:
     return True
 
 
-def port_is_ours(host: str, port: int) -> bool:
-    """The same; True where ``host`` is no address of this machine, of which others say more."""
+def port_is_ours(host: str, port: int, *, wait: bool) -> bool:
+    """Whether a broker could listen there, or with ``wait`` can in a moment. True where ``host`` is no address of this
+    machine, of which others say more."""
     try:
-        return port_gets_free(port, host)
+        return port_gets_free(port, host) if wait else port_is_free(port, host)
     except OSError:
         return True
