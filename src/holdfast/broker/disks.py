@@ -260,6 +260,7 @@ class Disks:
             raise InvalidRequestError(f"{path} is being loaded already")
         self._changing.add(path)
         new = self.make(path)
+        new.is_offered = old is None
         result: asyncio.Future[HoldfastError | None] = broker.loop.create_future()
 
         def done(error: HoldfastError | None) -> None:
@@ -283,6 +284,7 @@ class Disks:
                 old.is_awaited = new.is_awaited
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
+        new.is_offered = False
         new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
         self.news.is_back(new)
         if old is not None:

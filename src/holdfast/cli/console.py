@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import cluster_option
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
 from holdfast.cli.up_address import HOST
 from holdfast.client.pool import parse_bootstrap
@@ -25,7 +25,7 @@ def state_folder() -> Path:
 
 
 @click.command(cls=OneLineCommand)
-@bootstrap_option
+@cluster_option
 @click.option("--host", default=HOST, show_default=True, metavar="ADDRESS", help="Where it listens.")
 @click.option(
     "--port", type=click.IntRange(0, MAX_PORT), default=0, show_default="a free one", help="On which port it listens."
