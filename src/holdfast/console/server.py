@@ -35,13 +35,19 @@ class ConsoleRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleAsked:
-    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one."""
+    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one. With ``metrics_only`` there are
+    no pages, and so nothing that could be changed by it."""
 
     bootstrap: tuple[str, ...]
     host: str
     port: int
     read_only: bool
     data_dir: Path
+    metrics_only: bool = False
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.read_only or self.metrics_only
 
 
 def is_loopback(host: str) -> bool:
@@ -124,16 +130,22 @@ def _make_token(folder: Path, path: Path) -> None:
 
 def settings_of(asked: ConsoleAsked, listens: socket.socket) -> ConsoleSettings:
     """Of what was asked for, and the socket that was bound for it. ConsoleRefused, OSError."""
-    refuse_open_acts(asked.host, read_only=asked.read_only)
+    read_only = asked.changes_nothing
+    refuse_open_acts(asked.host, read_only=read_only)
     others = () if is_loopback(asked.host) else (socket.gethostname(), socket.getfqdn())
     rules = AccessRules(
         port=listens.getsockname()[1],
-        token="" if asked.read_only else token_in(asked.data_dir),
-        read_only=asked.read_only,
+        token="" if read_only else token_in(asked.data_dir),
+        read_only=read_only,
         names=names_of(asked.host, others),
         any_address=not is_loopback(asked.host),
     )
-    return ConsoleSettings(bootstrap=asked.bootstrap, rules=rules, data_dir=None if asked.read_only else asked.data_dir)
+    return ConsoleSettings(
+        bootstrap=asked.bootstrap,
+        rules=rules,
+        data_dir=None if read_only else asked.data_dir,
+        metrics_only=asked.metrics_only,
+    )
 
 
 class ConsoleServer(uvicorn.Server):
