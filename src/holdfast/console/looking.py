@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import min_insync_replicas
-from holdfast.client.disks import ask_disks, disk_of_kafka
-from holdfast.client.log_offsets import list_offsets_each
+from holdfast.client.disks import disk_of_kafka
+from holdfast.client.large_answers import LargeAnswers
+from holdfast.client.large_asks import whole_disks, whole_metadata, whole_offsets
 from holdfast.client.many_groups import committed_of_groups, members_of_groups
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.survey import members
@@ -22,14 +23,12 @@ from holdfast.client.views import (
     ClusterView,
     DisksView,
     GroupListing,
-    OffsetAt,
     OffsetSpec,
     ReassignmentView,
 )
 from holdfast.console.snapshot import GroupPositions, Snapshot, ToldDisks
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
-from holdfast.protocol.operating import ManageLogDirsRequest
 
 DISKS_TIMEOUT_S = 1.5
 """A broker that does not tell of its directories for so long holds nobody else up."""
@@ -40,7 +39,6 @@ MOST_OFFSETS = 300_000
 """Of all groups that are kept; the lag of a group beyond that is on its own page only."""
 AT_ONCE = 4
 TOPICS_A_LOOK = 100
-ENDS_PATIENCE_S = 0.5
 EMPTY = DisksView(disks=(), moves=())
 
 
@@ -49,7 +47,7 @@ class Turns:
     """Who was asked when: groups and topics are asked in turn.
 
     ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's; one that only died when
-    it was asked is asked again.
+    it was asked is asked again. ``answers``: what was told before, of which as much as possible is used again.
     """
 
     positions: dict[str, GroupPositions] = field(default_factory=dict)
@@ -57,6 +55,7 @@ class Turns:
     min_isr: dict[str, int] = field(default_factory=dict)
     topics_asked: dict[str, TimestampMs] = field(default_factory=dict)
     kafkas: dict[BrokerId, TimestampMs] = field(default_factory=dict)
+    answers: LargeAnswers = field(default_factory=LargeAnswers)
 
 
 async def look(
@@ -71,7 +70,7 @@ async def look(
     """The next snapshot. HoldfastError when nobody tells of the cluster at all. ``with_starts``: a full one, and where
     logs begin."""
     found = await members(client)
-    view = await client.metadata()
+    view = await whole_metadata(client, turns.answers)
     alive = frozenset(found.brokers)
     disks, moving = await asyncio.gather(
         asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in sorted(alive))),
@@ -98,10 +97,11 @@ async def look(
 
 
 async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns, *, with_starts: bool) -> Snapshot:
-    starts = await offsets_of(client, snapshot.view, OffsetSpec.EARLIEST) if with_starts else {}
+    starts = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.EARLIEST) if with_starts else {}
     groups = await _groups(client, snapshot.groups)
     await _ask_positions(client, groups, turns, snapshot.taken_ms)
-    ends = await offsets_of(client, snapshot.view, OffsetSpec.LATEST)  # last: no group is beyond the end of a log
+    # Last: no group is beyond the end of a log.
+    ends = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.LATEST)
     with suppress(HoldfastError):
         await _ask_min_isr(client, snapshot.view, turns, snapshot.taken_ms)
     return replace(
@@ -136,7 +136,7 @@ async def _disks(
 async def _told(client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs) -> ToldDisks:
     if turns.kafkas.get(broker, 0) <= now_ms:
         try:
-            disks = await ask_disks(client, broker, ManageLogDirsRequest(), DISKS_TIMEOUT_S)
+            disks = await whole_disks(client, turns.answers, broker, DISKS_TIMEOUT_S)
             return ToldDisks(disks=disks, told_ms=now_ms)
         except UnsupportedVersionError:  # it may also have died in this moment: then the next request fails
             pass
@@ -157,21 +157,6 @@ async def _reassignments(
 
 
 # -- what a full look asks besides ---------------------------------------------------------------------------------
-
-
-async def offsets_of(client: AdminClient, view: ClusterView, spec: OffsetSpec) -> dict[TopicPartition, Offset]:
-    """Of partitions that have a leader which answers at once."""
-    led = [
-        TopicPartition(name, p.partition)
-        for name, topic in view.topics.items()
-        for p in topic.partitions
-        if p.leader in view.brokers
-    ]
-    if not led:
-        return {}
-    client.learn(view.topics)
-    found = await list_offsets_each(client, dict.fromkeys(led, spec), patience_s=ENDS_PATIENCE_S)
-    return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset is not None}
 
 
 def _kept(snapshot: Snapshot, offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
