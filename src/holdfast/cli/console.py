@@ -46,7 +46,10 @@ def console(bootstrap: str, host: str, port: int, read_only: bool, metrics_only:
     the token in console.token of the data directory, which only you can read. `holdfast up` starts a console by itself.
     Its /metrics tells Prometheus of topics and of the lag of groups.
     """
-    from holdfast.console.server import ConsoleAsked, ConsoleRefused, listening, refuse_open_acts, serve, url_of
+    from holdfast.cli.lean import lean_imports
+
+    with lean_imports():
+        from holdfast.console.server import ConsoleAsked, ConsoleRefused, listening, refuse_open_acts, serve, url_of
 
     try:
         parse_bootstrap(bootstrap)

@@ -6,6 +6,7 @@ on that thread after every look.
 """
 
 import asyncio
+import gc
 import logging
 import threading
 import time
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 MOST_CHANGES = 200
+TIDY_EVERY_S = 600.0
+"""A search for unreachable cycles over all of a large snapshot holds pages up: by itself it is not done (server.py)."""
 LOOKED_AT_S = 10.0
 """A page that was fetched counts as open for so long: one without JavaScript fetches itself again."""
 
@@ -135,6 +138,7 @@ class ClusterPoller:
     async def _look_on(self) -> None:
         self._wake = asyncio.Event()
         client, failures, full_s, full_took_s = self._client(0), 0, None, 0.0
+        tidied_s = time.monotonic()
         while not self._closed:
             self._wake.clear()
             begun_s = time.monotonic()
@@ -153,6 +157,9 @@ class ClusterPoller:
             took_s = time.monotonic() - begun_s
             if full and not failures:
                 full_s, full_took_s = begun_s, took_s
+            if begun_s - tidied_s > TIDY_EVERY_S:
+                gc.collect()
+                tidied_s = begun_s
             wait_s = pause_s(looked_at=self.is_looked_at, took_s=took_s, failures=failures)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -184,7 +191,7 @@ class ClusterPoller:
             after, different = found, before is None or not before.says_the_same(found)
         else:
             after, different = replace(self.snapshot, trouble=found), True
-        self._show(after)
+        self._show(after, different)
         if scrape:
             self._make_metrics(after, time.monotonic() - begun_s)
         self._seen(after, different)
@@ -212,9 +219,9 @@ class ClusterPoller:
         else:
             self.scraped = ScrapedPage(packed, time.monotonic())
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _show(self, snapshot: Snapshot, different: bool) -> None:
         """From now on pages are made of this one; what they need of it is there already, if anybody looks."""
-        prepared = PreparedRows(snapshot)
+        prepared = PreparedRows(snapshot) if different else self.prepared.renewed(snapshot)
         if self.is_looked_at:
             prepared.prepare()
         self.prepared, self.snapshot = prepared, snapshot
