@@ -1,8 +1,12 @@
-"""``python -m tests.answering``: brokers that answer for a cluster of any size, until SIGTERM or the end of input."""
+"""``python -m tests.answering``: brokers that answer for a cluster of any size, until SIGTERM or the end of input.
+
+Each line of input is answered by a line of JSON: how often each API was asked for so far.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 
 from tests.answering.description import generated
@@ -20,7 +24,8 @@ def main() -> None:
     options = parser.parse_args()
     with AnsweringCluster(generated(**vars(options))) as cluster:
         print(f"ready: bootstrap.servers={cluster.bootstrap}", flush=True)
-        sys.stdin.read()
+        for _ in sys.stdin:
+            print(json.dumps(cluster.asked), flush=True)
 
 
 if __name__ == "__main__":
