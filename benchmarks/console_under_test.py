@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,10 +153,13 @@ STATIC = ROOT / "src/holdfast/console/static"
 # -- requests at fixed times ---------------------------------------------------------------------------------------
 
 
-def page_times(console: ConsoleProcess, paths: Sequence[str], *, viewers: int, seconds: float) -> list[float]:
-    """Milliseconds of each page, from when it was due: every viewer asks for one a second, whatever the last one took.
-    A page that is not answered by 200 is an error."""
-    found: list[float] = []
+def page_times(
+    console: ConsoleProcess, pages: Mapping[str, str], *, viewers: int, seconds: float
+) -> list[tuple[float, str]]:
+    """(milliseconds, page) of each page, from when it was due: each viewer asks for one a second, however long the last
+    took. A page that is not answered by 200 is an error."""
+    found: list[tuple[float, str]] = []
+    names = list(pages)
     wrong: list[str] = []
     begin_s = time.monotonic() + 0.5
 
@@ -165,13 +168,13 @@ def page_times(console: ConsoleProcess, paths: Sequence[str], *, viewers: int, s
         for n in range(int(seconds)):
             due_s = begin_s + n + number / viewers
             time.sleep(max(0.0, due_s - time.monotonic()))
-            path = paths[(n * viewers + number) % len(paths)]
-            connection.request("GET", path)
+            name = names[(n * viewers + number) % len(names)]
+            connection.request("GET", pages[name])
             answer = connection.getresponse()
             answer.read()
-            found.append((time.monotonic() - due_s) * 1000)
+            found.append(((time.monotonic() - due_s) * 1000, name))
             if answer.status != 200:
-                wrong.append(f"{path}: {answer.status}")
+                wrong.append(f"{name}: {answer.status}")
         connection.close()
 
     threads = [threading.Thread(target=view, args=(number,)) for number in range(viewers)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from struct import Struct
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
@@ -17,7 +18,6 @@ from kio.schema.describe_groups.v5 import response as described
 from kio.schema.errors import ErrorCode
 from kio.schema.find_coordinator.v4 import response as coordinators
 from kio.schema.list_groups.v4 import response as listed
-from kio.schema.list_offsets.v7 import response as offsets
 from kio.schema.list_partition_reassignments.v0 import response as reassignments
 from kio.schema.metadata.v12 import response as metadata
 from kio.schema.offset_fetch.v8 import response as fetched
@@ -30,18 +30,19 @@ from holdfast.client.versions import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
     LIST_GROUPS,
-    LIST_OFFSETS,
     LIST_PARTITION_REASSIGNMENTS,
     METADATA,
     OFFSET_FETCH,
     PINNED,
 )
 from holdfast.protocol.operating import MANAGE_LOG_DIRS, ManagedLogDir, ManagedReplica, ManageLogDirsResponse
-from tests.answering.description import DescribedCluster, DescribedGroup, DescribedTopic
+from holdfast.protocol.wire import compact_string, uvarint
+from tests.answering.description import DescribedCluster, DescribedGroup
 
 NONE = ErrorCode.none
 NO_TIME = i32Timedelta.parse(timedelta(0))
 EARLIEST = -2
+_LISTED = Struct(">ihqqiB")
 TOPIC = 2
 RECORD_BYTES = 100
 DISK_BYTES = 100 << 30
@@ -60,10 +61,8 @@ class AnsweringBroker:
         self._groups = {group.name: group for group in of.groups if group.coordinator == broker_id}
         self._coordinators = {group.name: group.coordinator for group in of.groups}
 
-    def answer(self, api_key: int, request: Any, elapsed_s: float) -> Any:
-        """KeyError of a request that is not known here."""
-        if api_key == LIST_OFFSETS:
-            return self._offsets(request, elapsed_s)
+    def answer(self, api_key: int, request: Any) -> Any:
+        """An entity; KeyError of a request that is not known here. ListOffsets has answers of its own."""
         answers: dict[int, Answer] = {
             API_VERSIONS: self._versions,
             METADATA: self._metadata,
@@ -207,32 +206,26 @@ class AnsweringBroker:
             ),
         )
 
-    def _offsets(self, request: Any, elapsed_s: float) -> Any:
-        grown = int(self._of.grows * elapsed_s)
-
-        def one(topic: DescribedTopic | None, asked: Any) -> Any:
-            index = asked.partition_index
-            if topic is None or not 0 <= index < len(topic.partitions):
-                error = ErrorCode.unknown_topic_or_partition
-            elif topic.partitions[index][0] != self._id:
-                error = ErrorCode.not_leader_or_follower
-            else:
-                found = topic.trimmed if asked.timestamp == EARLIEST else topic.records + grown
-                return offsets.ListOffsetsPartitionResponse(
-                    partition_index=index, error_code=NONE, offset=found, leader_epoch=0
-                )
-            return offsets.ListOffsetsPartitionResponse(partition_index=index, error_code=error)
-
-        return offsets.ListOffsetsResponse(
-            throttle_time=NO_TIME,
-            topics=tuple(
-                offsets.ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(one(self._of.by_name.get(topic.name), p) for p in topic.partitions),
-                )
-                for topic in request.topics
-            ),
-        )
+    def offsets(self, request: Any) -> Callable[[float], bytes]:
+        """Answers this request at so many seconds since the beginning: by hand, as it is asked again and again, and a
+        test's brokers are not to be what is slow."""
+        parts: list[bytes | tuple[int, int]] = [b"\0\0\0\0", uvarint(len(request.topics) + 1)]
+        for topic in request.topics:
+            parts += [compact_string(str(topic.name)), uvarint(len(topic.partitions) + 1)]
+            found = self._of.by_name.get(topic.name)
+            for asked in topic.partitions:
+                index = int(asked.partition_index)
+                if found is None or not 0 <= index < len(found.partitions):
+                    parts.append(_LISTED.pack(index, ErrorCode.unknown_topic_or_partition.value, -1, -1, -1, 0))
+                elif found.partitions[index][0] != self._id:
+                    parts.append(_LISTED.pack(index, ErrorCode.not_leader_or_follower.value, -1, -1, -1, 0))
+                elif asked.timestamp == EARLIEST:
+                    parts.append(_LISTED.pack(index, 0, -1, found.trimmed, 0, 0))
+                else:
+                    parts.append((index, found.records))
+            parts.append(b"\0")
+        parts.append(b"\0")
+        return lambda elapsed_s: b"".join(_at(part, int(self._of.grows * elapsed_s)) for part in parts)
 
     # -- groups ------------------------------------------------------------------------------------------------
 
@@ -319,6 +312,11 @@ class AnsweringBroker:
                 for n in range(group.members)
             ),
         )
+
+
+def _at(part: bytes | tuple[int, int], grown: int) -> bytes:
+    """Bytes as they are; of (partition, records) the end of a log that has grown."""
+    return part if isinstance(part, bytes) else _LISTED.pack(part[0], 0, -1, part[1] + grown, 0, 0)
 
 
 def _type(group: DescribedGroup) -> str:

@@ -7,8 +7,10 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Self
 
+from holdfast.client.versions import LIST_OFFSETS, METADATA
 from holdfast.protocol.framing import (
     SIZE,
     decode_request,
@@ -22,8 +24,10 @@ from tests.answering.description import DescribedCluster
 
 log = logging.getLogger(__name__)
 LONGEST_REQUEST = 64 << 20
-SAME_AGAIN = frozenset((3, MANAGE_LOG_DIRS))
-"""Metadata and ManageLogDirs do not change here: their bytes are made once a question."""
+ASKED_AGAIN = frozenset((METADATA, LIST_OFFSETS, MANAGE_LOG_DIRS))
+"""Of these a question is worked through once: nothing of them changes here but where logs end."""
+Made = Callable[[float], bytes]
+"""The bytes of an answer at so many seconds since the beginning."""
 
 
 class AnsweringCluster:
@@ -95,14 +99,21 @@ class AnsweringCluster:
         head = parse_request_header(frame)
         self.asked[head.api_key] += 1
         raw = frame[head.body_offset :]
-        body = connected.made.get((head.api_key, raw))
-        if body is None:
+        assert connected.broker is not None
+        made = connected.made.get((head.api_key, raw))
+        if made is None:
             request = decode_request(head.api_key, head.api_version, memoryview(raw))
-            assert connected.broker is not None
-            body = encode_body(connected.broker.answer(head.api_key, request, time.monotonic() - self._began_s))
-            if head.api_key in SAME_AGAIN:
-                connected.made[head.api_key, raw] = body
+            made = self._made(connected.broker, head.api_key, request)
+            if head.api_key in ASKED_AGAIN:
+                connected.made[head.api_key, raw] = made
+        body = made(time.monotonic() - self._began_s)
         return encode_response_raw(head.api_key, head.api_version, head.correlation_id, body)
+
+    def _made(self, broker: AnsweringBroker, api_key: int, request: Any) -> Made:
+        if api_key == LIST_OFFSETS:
+            return broker.offsets(request)
+        body = encode_body(broker.answer(api_key, request))
+        return lambda elapsed_s: body
 
 
 class _Connected:
@@ -112,7 +123,7 @@ class _Connected:
         self._cluster = cluster
         self.broker_id = broker_id
         self.broker: AnsweringBroker | None = None
-        self.made: dict[tuple[int, bytes], bytes] = {}
+        self.made: dict[tuple[int, bytes], Made] = {}
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._cluster.serve(reader, writer, self)

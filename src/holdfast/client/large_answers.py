@@ -55,12 +55,6 @@ class KnownTopic(NamedTuple):
     view: TopicView
     tps: tuple[TopicPartition, ...]
 
-    def tp(self, index: int) -> TopicPartition | None:
-        """The one object for this partition."""
-        if 0 <= index < len(self.tps) and self.tps[index].partition == index:
-            return self.tps[index]
-        return next((tp for tp in self.tps if tp.partition == index), None)
-
 
 @dataclass(frozen=True, slots=True)
 class KnownDir:
@@ -70,6 +64,13 @@ class KnownDir:
     replicas: tuple[ReplicaOnDisk, ...]
 
 
+class MadeRequests(NamedTuple):
+    """Bodies by leader, and the view that they are of."""
+
+    view: ClusterView
+    bodies: Mapping[BrokerId, bytes]
+
+
 class LargeAnswers:
     """What one cluster has told. InvalidRequestError from all that read: bytes that are no such answer."""
 
@@ -77,6 +78,7 @@ class LargeAnswers:
         self._topics: dict[bytes, KnownTopic] = {}
         self._brokers: dict[tuple[int, ...], tuple[BrokerId, ...]] = {}
         self._dirs: dict[tuple[BrokerId, str], KnownDir] = {}
+        self._requests: dict[OffsetSpec, MadeRequests] = {}
 
     # -- Metadata ----------------------------------------------------------------------------------------------
 
@@ -167,22 +169,12 @@ class LargeAnswers:
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
 
-    def offset_requests(self, view: ClusterView, spec: OffsetSpec) -> dict[BrokerId, bytes]:
-        """The body of a request to each broker, for all that it leads."""
-        topics: dict[BrokerId, list[bytes]] = {broker: [] for broker in view.brokers}
-        for name, topic in view.topics.items():
-            wanted: dict[BrokerId, list[bytes]] = {}
-            for p in topic.partitions:
-                if p.leader in topics:
-                    wanted.setdefault(p.leader, []).append(_WANTED.pack(p.partition, _NO_EPOCH, spec.value, 0))
-            for leader, parts in wanted.items():
-                topics[leader].append(b"".join((compact_string(name), uvarint(len(parts) + 1), *parts, b"\0")))
-        head = _LIST_HEAD.pack(_ANY_REPLICA, _READ_UNCOMMITTED)
-        return {
-            leader: b"".join((head, uvarint(len(found) + 1), *found, b"\0"))
-            for leader, found in topics.items()
-            if found
-        }
+    def offset_requests(self, view: ClusterView, spec: OffsetSpec) -> Mapping[BrokerId, bytes]:
+        """The body of a request to each broker, for all that it leads; the same as before where nothing has changed."""
+        made = self._requests.get(spec)
+        if made is None or made.view.brokers != view.brokers or made.view.topics != view.topics:
+            made = self._requests[spec] = MadeRequests(view, _offset_requests(view, spec))
+        return made.bodies
 
     def offsets(self, body: memoryview | bytes) -> dict[TopicPartition, Offset]:
         """Of partitions that the last metadata has; one with an error or without an offset is left out."""
@@ -200,9 +192,12 @@ class LargeAnswers:
                 index, error, _, offset, _ = _LISTED.unpack_from(body, at)
                 at += _LISTED.size
                 at = skip_tags(body, at) if body[at] else at + 1
-                tp = None if topic is None or error or offset < 0 else topic.tp(index)
-                if tp is not None:
-                    found[tp] = offset
+                if topic is None or error or offset < 0:
+                    continue
+                if index < len(topic.tps) and topic.tps[index].partition == index:  # as good as always
+                    found[topic.tps[index]] = offset
+                else:
+                    found |= {tp: offset for tp in topic.tps if tp.partition == index}
             at = skip_tags(body, at)
         return found
 
@@ -259,6 +254,21 @@ class LargeAnswers:
             replicas=found.replicas,
         )
         return view, skip_tags(body, at + 8)
+
+
+def _offset_requests(view: ClusterView, spec: OffsetSpec) -> dict[BrokerId, bytes]:
+    topics: dict[BrokerId, list[bytes]] = {broker: [] for broker in view.brokers}
+    for name, topic in view.topics.items():
+        wanted: dict[BrokerId, list[bytes]] = {}
+        for p in topic.partitions:
+            if p.leader in topics:
+                wanted.setdefault(p.leader, []).append(_WANTED.pack(p.partition, _NO_EPOCH, spec.value, 0))
+        for leader, parts in wanted.items():
+            topics[leader].append(b"".join((compact_string(name), uvarint(len(parts) + 1), *parts, b"\0")))
+    head = _LIST_HEAD.pack(_ANY_REPLICA, _READ_UNCOMMITTED)
+    return {
+        leader: b"".join((head, uvarint(len(found) + 1), *found, b"\0")) for leader, found in topics.items() if found
+    }
 
 
 def _replicas(body: bytes, at: int, before: KnownDir | None) -> tuple[tuple[ReplicaOnDisk, ...], int]:

@@ -106,8 +106,8 @@ async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns, *, with_
         await _ask_min_isr(client, snapshot.view, turns, snapshot.taken_ms)
     return replace(
         snapshot,
-        ends=_kept(snapshot, snapshot.ends) | ends,
-        starts=_kept(snapshot, snapshot.starts) | starts,
+        ends=_kept(snapshot, snapshot.ends, ends),
+        starts=_kept(snapshot, snapshot.starts, starts),
         groups=groups,
         positions=dict(turns.positions),
         min_isr=dict(turns.min_isr),
@@ -159,9 +159,11 @@ async def _reassignments(
 # -- what a full look asks besides ---------------------------------------------------------------------------------
 
 
-def _kept(snapshot: Snapshot, offsets: Mapping[TopicPartition, Offset]) -> dict[TopicPartition, Offset]:
-    """Without partitions that are gone."""
-    return {tp: offset for tp, offset in offsets.items() if snapshot.partition(tp) is not None}
+def _kept(
+    snapshot: Snapshot, before: Mapping[TopicPartition, Offset], now: dict[TopicPartition, Offset]
+) -> dict[TopicPartition, Offset]:
+    """What is told now, and of partitions that are still there what was told before."""
+    return now | {tp: before[tp] for tp in before.keys() - now.keys() if snapshot.partition(tp) is not None}
 
 
 async def _groups(client: AdminClient, before: tuple[GroupListing, ...]) -> tuple[GroupListing, ...]:
