@@ -204,16 +204,19 @@ def huge(options: argparse.Namespace) -> Iterator[Figure]:
             size, path = largest_answer(console, list(pages.values()))
             before, heard = counts(), len(told)
             began_s, began_ns = time.monotonic(), cpu_ns([console.pid])
-            pairs = page_times(console, pages, viewers=VIEWERS, seconds=options.seconds)
+            times = page_times(console, pages, viewers=VIEWERS, seconds=options.seconds)
             seconds = time.monotonic() - began_s
             after = counts()
             spent_ns = cpu_ns([console.pid]) - began_ns
-        took = [ms for ms, _ in pairs]
+        took = [ms for ms, _ in times.took]
         yield Figure("huge", f"{len(took)} pages, {VIEWERS} a second: p50", took[len(took) // 2], "ms", None)
         yield Figure("huge", "p99", took[int(len(took) * 0.99)], "ms", 200)
         yield Figure("huge", "the slowest", took[-1], "ms", None)
+        late_ms = times.late_ms[int(len(times.late_ms) * 0.99)]
+        yield Figure("huge", "of that, how late who measures was woken: p99", late_ms, "ms", None)
+        yield Figure("huge", f"pages not answered by 200 {times.wrong[:1] or ''}", len(times.wrong), "", 0)
         for name in pages:
-            worst = max(ms for ms, page in pairs if page == name)
+            worst = max(ms for ms, page in times.took if page == name)
             yield Figure("huge", f"the slowest: {name}", worst, "ms", None)
         renewals = (after[LIST_GROUPS] - before[LIST_GROUPS]) / HUGE["brokers"]
         yield Figure("huge", "between two full looks at the cluster", seconds / max(renewals, 0.01), "s", 12)
