@@ -1,21 +1,26 @@
 """The one who looks at the cluster for all pages: a loop on a thread of its own, so that pages need not wait for it.
 
-Owns the last snapshot, the last changes and the rates. Never raises for a broker: a snapshot that could not be renewed
-stays, and says since when and why. ``seen`` is called on that thread after every look.
+Owns the last snapshot, the last changes, the rates, lag in seconds, and the page of metrics that was asked for last.
+Never raises for a broker: a snapshot that could not be renewed stays, and says since when and why. ``seen`` is called
+on that thread after every look.
 """
 
 import asyncio
+import gc
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from holdfast import __version__
 from holdfast.client.admin import AdminClient
 from holdfast.client.views import ClusterView
 from holdfast.console.changes import Change, changes
+from holdfast.console.lag_times import LagTimes
 from holdfast.console.looking import Turns, look
+from holdfast.console.metrics_page import MetricsAbout, packed_page
 from holdfast.console.pacing import is_full, pause_s
 from holdfast.console.prepared import PreparedRows
 from holdfast.console.rates import RateHistory
@@ -28,16 +33,32 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 1.0
 MOST_CHANGES = 200
+TIDY_EVERY_S = 600.0
+"""A search for unreachable cycles over all of a large snapshot holds pages up: by itself it is not done (server.py)."""
 LOOKED_AT_S = 10.0
 """A page that was fetched counts as open for so long: one without JavaScript fetches itself again."""
 
 NOT_ASKED = "the cluster was not asked yet"
+OUR_MISTAKE = "the console has made a mistake: see its log"
 NOBODY = ClusterView(cluster_id=None, controller_id=None, brokers={}, topics={})
 
 
 def now_ms() -> TimestampMs:
     """The clock of this machine."""
     return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """One that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedPage:
+    """The metrics, compressed, as they were at ``made_s`` of the clock that nobody sets."""
+
+    packed: bytes
+    made_s: float
 
 
 class ClusterPoller:
@@ -52,11 +73,14 @@ class ClusterPoller:
         self._closed = False
         self._streams = 0
         self._fetched_s = -LOOKED_AT_S
+        self._scrape_wanted = False
         self._turns = Turns()
+        self._lags = LagTimes()
         self.snapshot = Snapshot(number=0, taken_ms=now_ms(), view=NOBODY, alive=frozenset(), trouble=NOT_ASKED)
         self.prepared = PreparedRows(self.snapshot)
         self.changes: tuple[Change, ...] = ()
         self.rates = RateHistory()
+        self.scraped: ScrapedPage | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -87,6 +111,11 @@ class ClusterPoller:
         if idle:
             self.wake()
 
+    def scrape(self) -> None:
+        """Look now, at everything, and make the page of metrics of it."""
+        self._scrape_wanted = True
+        self.wake()
+
     def wake(self) -> None:
         """Look now."""
         with suppress(RuntimeError):  # its loop has ended
@@ -109,15 +138,17 @@ class ClusterPoller:
     async def _look_on(self) -> None:
         self._wake = asyncio.Event()
         client, failures, full_s, full_took_s = self._client(0), 0, None, 0.0
+        tidied_s = time.monotonic()
         while not self._closed:
             self._wake.clear()
             begun_s = time.monotonic()
-            full = is_full(
+            scrape, self._scrape_wanted = self._scrape_wanted, False
+            full = scrape or is_full(
                 looked_at=self.is_looked_at,
                 since_full_s=None if full_s is None else begun_s - full_s,
                 full_took_s=full_took_s,
             )
-            if await self._look(client, full):
+            if await self._look(client, full=full, scrape=scrape):
                 failures = 0
             else:
                 failures += 1
@@ -126,6 +157,9 @@ class ClusterPoller:
             took_s = time.monotonic() - begun_s
             if full and not failures:
                 full_s, full_took_s = begun_s, took_s
+            if begun_s - tidied_s > TIDY_EVERY_S:
+                gc.collect()
+                tidied_s = begun_s
             wait_s = pause_s(looked_at=self.is_looked_at, took_s=took_s, failures=failures)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -145,40 +179,56 @@ class ClusterPoller:
             retries=1,
         )
 
-    async def _look(self, client: AdminClient, full: bool) -> bool:
+    async def _look(self, client: AdminClient, *, full: bool, scrape: bool) -> bool:
         """Whether the cluster told anything."""
         before = self.snapshot if self.snapshot.number else None
+        begun_s = time.monotonic()
+        found = await self._ask(client, before, full=full, scrape=scrape)
+        if isinstance(found, Snapshot):
+            self.changes = (*self.changes, *changes(before, found))[-MOST_CHANGES:]
+            if full:
+                self._count(found)
+            after, different = found, before is None or not before.says_the_same(found)
+        else:
+            after, different = replace(self.snapshot, trouble=found), True
+        self._show(after, different)
+        if scrape:
+            self._make_metrics(after, time.monotonic() - begun_s)
+        self._seen(after, different)
+        return isinstance(found, Snapshot)
+
+    async def _ask(self, client: AdminClient, before: Snapshot | None, *, full: bool, scrape: bool) -> Snapshot | str:
+        """What the cluster told, or why it told nothing."""
         try:
             async with asyncio.timeout(4 * REQUEST_TIMEOUT_S):
-                after = await look(client, before, self._turns, now_ms(), full=full)
+                return await look(client, before, self._turns, now_ms(), full=full, with_starts=scrape)
         except (HoldfastError, OSError, TimeoutError) as e:
-            return self._failed(str(e) or type(e).__name__)
+            return str(e) or type(e).__name__
         except Exception:  # a mistake of ours: the pages that there are go on, and say that they are old
             log.exception("a look at the cluster has failed")
-            return self._failed("the console has made a mistake: see its log")
-        found = changes(before, after)
-        self.changes = (*self.changes, *found)[-MOST_CHANGES:]
-        if full:
-            self._count(after)
-        different = before is None or not before.says_the_same(after)
-        self._show(after)
-        self._seen(after, different)
-        return True
+            return OUR_MISTAKE
 
-    def _failed(self, why: str) -> bool:
-        self._show(replace(self.snapshot, trouble=why))
-        self._seen(self.snapshot, True)
-        return False
+    def _make_metrics(self, snapshot: Snapshot, took_s: float) -> None:
+        """For who waits for them; pages go on whatever happens to it."""
+        now = steady_ms()
+        about = MetricsAbout(software=__version__, took_s=took_s)
+        try:
+            packed = packed_page(snapshot, lambda tp, offset: self._lags.lag_s(tp, offset, now), about)
+        except Exception:
+            log.exception("the page of metrics cannot be made")
+        else:
+            self.scraped = ScrapedPage(packed, time.monotonic())
 
-    def _show(self, snapshot: Snapshot) -> None:
+    def _show(self, snapshot: Snapshot, different: bool) -> None:
         """From now on pages are made of this one; what they need of it is there already, if anybody looks."""
-        prepared = PreparedRows(snapshot)
+        prepared = PreparedRows(snapshot) if different else self.prepared.renewed(snapshot)
         if self.is_looked_at:
             prepared.prepare()
         self.prepared, self.snapshot = prepared, snapshot
 
     def _count(self, snapshot: Snapshot) -> None:
-        """Counters of the cluster, its topics and groups."""
+        """Counters of the cluster, its topics and groups; where logs end, for lag in seconds."""
+        self._lags.looked(steady_ms(), snapshot.ends, (at.offsets for at in snapshot.positions.values()))
         counters: dict[str, int] = {}
         for tp, end in snapshot.ends.items():
             name = topic_series(tp.topic)
