@@ -1,8 +1,9 @@
 """One look at a cluster: what is asked, and what becomes of brokers that do not answer.
 
-A look is quick or full. Quick: brokers, topics, directories, reassignments. Full besides: ends of logs, groups, what
-some of the groups have committed, min.insync.replicas of some topics; who was not asked for longest comes next, so that
-one look costs the same however many there are. Everything is asked through an AdminClient whose timeout is short.
+``look``: brokers, topics, directories, reassignments. ``look_on``: ends of logs, groups, what some of the groups have
+committed, min.insync.replicas of some topics; who was not asked for longest comes next, so that one look costs the same
+however many there are. The two are apart since a coordinator or a leader that does not answer must not hold up the news
+that a disk is dead. Everything is asked through an AdminClient whose timeout is short.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import min_insync_replicas
-from holdfast.client.disks import ask_disks, disk_of_kafka
+from holdfast.client.disks import ask_disks, disks_of_kafka
 from holdfast.client.log_offsets import list_offsets_each
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.survey import members
@@ -45,20 +46,36 @@ EMPTY = DisksView(disks=(), moves=())
 class Turns:
     """Who was asked when: groups and topics are asked in turn.
 
-    ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's; one that only died when
-    it was asked is asked again.
+    ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's. ``doubted``: a broker
+    that closed the connection when it was asked for more: once, and it may have died in that moment.
     """
 
     positions: dict[str, GroupPositions] = field(default_factory=dict)
     min_isr: dict[str, int] = field(default_factory=dict)
     topics_asked: dict[str, TimestampMs] = field(default_factory=dict)
     kafkas: dict[BrokerId, TimestampMs] = field(default_factory=dict)
+    doubted: set[BrokerId] = field(default_factory=set)
 
 
-async def look(
-    client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs, *, full: bool
-) -> Snapshot:
-    """The next snapshot. HoldfastError when nobody tells of the cluster at all."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedOn:
+    """What ``look_on`` found at ``asked_ms``; as in a Snapshot."""
+
+    asked_ms: TimestampMs
+    ends: Mapping[TopicPartition, Offset]
+    groups: tuple[GroupListing, ...]
+    positions: Mapping[str, GroupPositions]
+    min_isr: Mapping[str, int]
+
+    def within(self, now: Snapshot) -> Snapshot:
+        """A snapshot that has it besides; of partitions that are gone nothing is kept."""
+        ends = {tp: end for tp, end in {**now.ends, **self.ends}.items() if now.partition(tp) is not None}
+        return replace(now, ends=ends, groups=self.groups, positions=self.positions, min_isr=self.min_isr)
+
+
+async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs) -> Snapshot:
+    """The next snapshot; what ``look_on`` asks is in it as it was. HoldfastError when nobody tells of the cluster at
+    all."""
     found = await members(client)
     view = await client.metadata()
     alive = frozenset(found.brokers)
@@ -70,33 +87,29 @@ async def look(
     for broker, earlier in ({} if before is None else before.disks).items():
         if broker not in told:
             told[broker] = replace(earlier, error="the broker is away")
-    snapshot = Snapshot(
+    return Snapshot(
         number=1 if before is None else before.number + 1,
         taken_ms=now_ms,
         view=view,
         alive=alive,
         disks=told,
         reassignments=moving,
-        min_isr=turns.min_isr,
+        min_isr={} if before is None else before.min_isr,
         ends={} if before is None else before.ends,
         groups=() if before is None else before.groups,
         positions={} if before is None else before.positions,
     )
-    return await _fully(client, snapshot, turns) if full else snapshot
 
 
-async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns) -> Snapshot:
+async def look_on(client: AdminClient, snapshot: Snapshot, turns: Turns, now_ms: TimestampMs) -> LookedOn:
+    """What belongs to the snapshot besides. HoldfastError."""
     ends = await ends_of(client, snapshot.view)
     groups = await _groups(client, snapshot.groups)
-    await _ask_positions(client, [g.group_id for g in groups], turns, snapshot.taken_ms)
+    await _ask_positions(client, [g.group_id for g in groups], turns, now_ms)
     with suppress(HoldfastError):
-        await _ask_min_isr(client, snapshot.view, turns, snapshot.taken_ms)
-    return replace(
-        snapshot,
-        ends={**{tp: end for tp, end in snapshot.ends.items() if snapshot.partition(tp) is not None}, **ends},
-        groups=groups,
-        positions=dict(turns.positions),
-        min_isr=dict(turns.min_isr),
+        await _ask_min_isr(client, snapshot.view, turns, now_ms)
+    return LookedOn(
+        asked_ms=now_ms, ends=ends, groups=groups, positions=dict(turns.positions), min_isr=dict(turns.min_isr)
     )
 
 
@@ -109,7 +122,7 @@ async def _disks(
     earlier = None if before is None else before.disks.get(broker)
     try:
         async with asyncio.timeout(DISKS_TIMEOUT_S):
-            return await _told(client, broker, turns, now_ms)
+            return await _told(client, broker, turns, now_ms, told_before=earlier is not None and not earlier.is_kafka)
     except TimeoutError:
         error = f"no answer within {DISKS_TIMEOUT_S:g} s"
     except HoldfastError as e:
@@ -119,16 +132,22 @@ async def _disks(
     return replace(earlier, error=error)
 
 
-async def _told(client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs) -> ToldDisks:
+async def _told(
+    client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs, *, told_before: bool
+) -> ToldDisks:
+    """``told_before``: it has answered as one of Holdfast's, and counts as one until it refuses twice."""
     if turns.kafkas.get(broker, 0) <= now_ms:
         try:
             disks = await ask_disks(client, broker, ManageLogDirsRequest(), DISKS_TIMEOUT_S)
+            turns.doubted.discard(broker)
             return ToldDisks(disks=disks, told_ms=now_ms)
-        except UnsupportedVersionError:  # it may also have died in this moment: then the next request fails
-            pass
-    plain = tuple(map(disk_of_kafka, (await client.describe_log_dirs([broker]))[broker]))
+        except UnsupportedVersionError:
+            if told_before and broker not in turns.doubted:
+                turns.doubted.add(broker)
+                raise
+    plain = disks_of_kafka((await client.describe_log_dirs([broker]))[broker])
     turns.kafkas[broker] = now_ms + KAFKA_FOR_MS
-    return ToldDisks(disks=DisksView(disks=plain, moves=()), told_ms=now_ms, is_kafka=True)
+    return ToldDisks(disks=plain, told_ms=now_ms, is_kafka=True)
 
 
 async def _reassignments(
