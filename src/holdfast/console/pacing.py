@@ -1,7 +1,7 @@
 """How long to wait between two looks at a cluster. Pure.
 
     nobody looks            a minute: an idle console costs next to nothing
-    a page is open          0.8 s, or longer: a look may cost a tenth of a core, and be under way half of the time
+    a page is open          half a second, or longer: a look may cost a tenth of a core, and be under way half of the time
     the last look failed    as with a page open; every look that fails in a row doubles it, up to ten seconds
 
 So a page hears of a dead disk within two seconds, also from brokers that are busy. Every look after five seconds with a
@@ -11,7 +11,7 @@ page open is a full one, and so is every look while nobody looks.
 from typing import Final
 
 IDLE_S: Final = 60.0
-OPEN_S: Final = 0.8
+OPEN_S: Final = 0.5
 LONGEST_OPEN_S: Final = 10.0
 SHARE: Final = 10.0
 FULL_EVERY_S: Final = 5.0
