@@ -67,7 +67,8 @@ class AddDirectory:
     async def do(self, client: AdminClient, snapshot: Snapshot, form: Form) -> list[str]:
         broker, path = broker_of(snapshot, form, ours=True), self.path(form)
         view = await change_disk(client, broker, DirAction.ADD, path, force=form.get("create") == "yes")
-        return [f"broker {broker}: {path} is added, it is {disk_of(view, broker, posixpath.normpath(path)).state}"]
+        made = next((d for d in view.disks if same_path(d.path, posixpath.normpath(path))), None)
+        return [f"broker {broker}: {path} is added" + (f", it is {made.state}" if made is not None else "")]
 
 
 class RemoveDirectory:

@@ -1,7 +1,7 @@
 """How long to wait between two looks at a cluster. Pure.
 
     nobody looks            a minute: an idle console costs next to nothing
-    a page is open          half a second, or longer: a look may cost a tenth of a core, and be under way half of the time
+    a page is open          half a second, or longer: a look may cost a tenth of a core, and take half of the time
     the last look failed    as with a page open; every look that fails in a row doubles it, up to ten seconds
 
 So a page hears of a dead disk within two seconds, also from brokers that are busy. Every look after five seconds with a
