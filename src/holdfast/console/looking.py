@@ -7,7 +7,7 @@ that a disk is dead. Everything is asked through an AdminClient whose timeout is
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -75,15 +75,18 @@ class LookedOn:
 
 async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs) -> Snapshot:
     """The next snapshot; what ``look_on`` asks is in it as it was. HoldfastError when nobody tells of the cluster at
-    all."""
-    found = await members(client)
-    view = await client.metadata()
-    alive = frozenset(found.brokers)
-    disks, moving = await asyncio.gather(
-        asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in sorted(alive))),
-        _reassignments(client, view, before),
-    )
-    told = dict(zip(sorted(alive), disks, strict=True))
+    all. Everything is asked at once, of the brokers of before and then of new ones."""
+    known = () if before is None else tuple(sorted(before.alive & client.brokers))
+    asked = asyncio.gather(_all_disks(client, known, before, turns, now_ms), _reassignments(client, before))
+    try:
+        found, view = await asyncio.gather(members(client), client.metadata())
+        alive = frozenset(found.brokers)
+        disks, moving = await asked
+    except BaseException:
+        asked.cancel()
+        raise
+    told = {broker: each for broker, each in disks.items() if broker in alive}
+    told |= await _all_disks(client, sorted(alive.difference(known)), before, turns, now_ms)
     for broker, earlier in ({} if before is None else before.disks).items():
         if broker not in told:
             told[broker] = replace(earlier, error="the broker is away")
@@ -114,6 +117,13 @@ async def look_on(client: AdminClient, snapshot: Snapshot, turns: Turns, now_ms:
 
 
 # -- directories ---------------------------------------------------------------------------------------------------
+
+
+async def _all_disks(
+    client: AdminClient, brokers: Sequence[BrokerId], before: Snapshot | None, turns: Turns, now_ms: TimestampMs
+) -> dict[BrokerId, ToldDisks]:
+    found = await asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in brokers))
+    return dict(zip(brokers, found, strict=True))
 
 
 async def _disks(
@@ -150,14 +160,13 @@ async def _told(
     return ToldDisks(disks=plain, told_ms=now_ms, is_kafka=True)
 
 
-async def _reassignments(
-    client: AdminClient, view: ClusterView, before: Snapshot | None
-) -> Mapping[TopicPartition, ReassignmentView]:
-    """What was under way before, where the controller does not tell."""
-    if view.controller_id is not None:
-        with suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(DISKS_TIMEOUT_S):
-                return await list_reassignments(client)
+async def _reassignments(client: AdminClient, before: Snapshot | None) -> Mapping[TopicPartition, ReassignmentView]:
+    """What was under way before, where the controller does not tell, or none is known."""
+    if before is not None and before.view.controller_id is None:
+        return before.reassignments
+    with suppress(HoldfastError, TimeoutError):
+        async with asyncio.timeout(DISKS_TIMEOUT_S):
+            return await list_reassignments(client)
     return {} if before is None else before.reassignments
 
 

@@ -21,11 +21,13 @@ def looks(before: Snapshot | None, *times_ms: int) -> list[tuple[bool, str | Non
 
     async def ask() -> None:
         nonlocal before
-        async with kafkas.broker, AdminClient(f"127.0.0.1:{kafkas.broker.port}", timeout_s=10.0) as client:
+        async with kafkas.broker:
+            client = AdminClient(f"127.0.0.1:{kafkas.broker.port}", timeout_s=10.0)  # it knows no broker yet
             for at_ms in times_ms:
                 before = await look(client, before, turns, at_ms)
                 told = before.disks[1]
                 found.append((told.is_kafka, told.error, [d.path for d in told.disks.disks]))
+            client.close()
             assert {key for key, _, _ in kafkas.broker.seen} <= {18, 3, 35, 46, 60}, "no log's end, no group"
 
     asyncio.run(ask())
