@@ -14,6 +14,7 @@ SLOW_MS = 15_000
 """For what takes as long as it takes, on a machine that has other things to do."""
 SOON_MS = 2_000
 """What the console promises: how soon a page shows what has happened."""
+expect.set_options(timeout=SLOW_MS)
 
 
 @contextmanager

@@ -40,8 +40,8 @@ pytestmark = pytest.mark.system
 TOPIC, PARTITIONS = "orders", 20
 PAD_BYTES = 60_000
 """Of each partition, so that there is something to copy."""
-SLOWLY, QUICKLY = "400000", "100000000"
-"""Bytes a second of each broker: a move of all takes three seconds, or none."""
+SLOWLY, QUICKLY = "300000", "100000000"
+"""Bytes a second of each broker: a move of all takes four seconds, or none."""
 AGAIN_MS = 5_000
 """How soon an open page is right again when the console was killed."""
 
@@ -133,7 +133,7 @@ def moved(scene: Scene, source: Path, target: Path, count: int) -> None:
 
 
 def half_way(scene: Scene, target: Path) -> None:
-    wait_for(lambda: scene.held(target) >= PARTITIONS // 2, "half of the replicas to have moved", timeout_s=30)
+    wait_for(lambda: scene.held(target) >= PARTITIONS // 2, "half of the replicas to have moved", interval_s=0.1)
     for page in (scene.page, scene.second):
         mark(page)
 
@@ -234,7 +234,7 @@ def test_the_console_is_killed_half_way(scene: Scene) -> None:
     trouble = page.locator("#trouble")
     expect(trouble).to_contain_text("does not answer", timeout=again.left_ms)
     expect(trouble).to_be_hidden(timeout=again.left_ms)
-    wait_for(lambda: scene.held(b) == PARTITIONS, "all replicas to have moved", timeout_s=30)
+    wait_for(lambda: scene.held(b) == PARTITIONS, "all replicas to have moved", interval_s=0.1)
     within = Countdown(max(again.left_ms, SOON_MS))
     expect(tile(page, b)).to_contain_text(f"{PARTITIONS} replicas", timeout=within.left_ms)
     expect(tile(page, a)).not_to_contain_text("on the way", timeout=within.left_ms)
