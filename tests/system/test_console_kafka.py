@@ -75,7 +75,8 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConsole]:
 def write(bootstrap: str) -> None:
     """A topic, records, and a group that has read a part of them."""
     quiet: dict[str, Any] = {"bootstrap.servers": bootstrap, **QUIET}
-    AdminClient(quiet).create_topics([NewTopic("orders", 2, 1)])["orders"].result(TIMEOUT_S)
+    admin = AdminClient(quiet)
+    admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(TIMEOUT_S)
     producer = Producer({**quiet, "acks": "all"})
     for number in range(RECORDS):
         producer.produce("orders", b'{"n": %d, "who": "<b>x</b>"}' % number, partition=0)
