@@ -52,11 +52,19 @@ class Load:
     """Numbered records to each partition of a topic, idempotently and with acks=all; a context manager. At its end
     every record that was acknowledged has to be there, once, and none may have failed."""
 
-    def __init__(self, cluster: Cluster, topic: str, partitions: Iterable[int] = (0,), *, idempotent: bool = True):
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partitions: Iterable[int] = (0,),
+        *,
+        idempotent: bool = True,
+        pause_s: float = 0.005,
+    ) -> None:
         self.topic, self.partitions = topic, tuple(partitions)
         self.acked: dict[int, set[int]] = {partition: set() for partition in self.partitions}
         self.errors: list[str] = []
-        self._cluster, self._idempotent = cluster, idempotent
+        self._cluster, self._idempotent, self._pause_s = cluster, idempotent, pause_s
         settings = {"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": idempotent, **QUIET}
         self._producer = confluent_kafka.Producer({**settings, "linger.ms": 0, "message.timeout.ms": 60_000})
         self._over = threading.Event()
@@ -95,7 +103,7 @@ class Load:
 
     def _run(self) -> None:
         number = 0
-        while not self._over.wait(0.005):
+        while not self._over.wait(self._pause_s):
             for partition in self.partitions:
                 self._producer.produce(
                     self.topic,

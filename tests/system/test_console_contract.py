@@ -19,7 +19,7 @@ from holdfast.client.group_member import ConsumerGroupMember
 from holdfast.client.health import Finding
 from holdfast.client.log_offsets import delete_records
 from holdfast.client.views import CommittedOffset
-from holdfast.console.looking import Turns, look
+from holdfast.console.looking import Turns, look, look_on
 from holdfast.console.metrics_page import MetricsAbout, metrics_lines
 from holdfast.console.poller import now_ms
 from holdfast.console.prepared import PreparedRows
@@ -94,7 +94,9 @@ async def looked(bootstrap: str, *, join: bool) -> Snapshot:
         await member.join()
     client = AdminClient(bootstrap, timeout_s=10.0)
     try:
-        return await look(client, None, Turns(), now_ms(), full=True, with_starts=True)
+        turns = Turns()
+        found = await look(client, None, turns, now_ms())
+        return (await look_on(client, found, turns, now_ms(), with_starts=True)).within(found)
     finally:
         client.close()
         for member in members:

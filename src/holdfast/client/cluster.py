@@ -102,6 +102,11 @@ class KafkaClient:
 
     # -- metadata ------------------------------------------------------------------------------------------
 
+    @property
+    def brokers(self) -> frozenset[BrokerId]:
+        """Those that the last metadata told of; nobody before there was one."""
+        return frozenset() if self._view is None else frozenset(self._view.brokers)
+
     async def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterView:
         """Fresh from a broker: all topics, or those named; per-topic errors are in the view."""
         names = None if topics is None else list(topics)

@@ -21,6 +21,7 @@ from holdfast import __version__
 from holdfast.client.admin import AdminClient
 from holdfast.console import words
 from holdfast.console.acts import LOG_NAME, Act, ActLog
+from holdfast.console.directory_acts import AddDirectory, RemoveDirectory
 from holdfast.console.disk_acts import (
     CancelMoves,
     CordonDirectory,
@@ -217,6 +218,8 @@ def _acts(servers: str) -> Sequence[Act]:
         DirectoryOffline(servers),
         CordonDirectory(servers, on=True),
         CordonDirectory(servers, on=False),
+        AddDirectory(servers),
+        RemoveDirectory(servers),
         ThrottleMoves(servers),
         ReassignReplicas(servers),
         CancelReassignment(servers),

@@ -1,9 +1,10 @@
 """One look at a cluster: what is asked, and what becomes of brokers that do not answer.
 
-A look is quick or full. Quick: brokers, topics, directories, reassignments. Full besides: ends of logs (and where they
-begin, for who scrapes), groups, what some of the groups have committed, min.insync.replicas of some topics; who was not
-asked for longest comes next, so that one look costs the same however many there are. Everything is asked through an
-AdminClient whose timeout is short.
+``look``: brokers, topics, directories, reassignments. ``look_on``: ends of logs (and where they begin, for who
+scrapes), groups, what some of the groups have committed, min.insync.replicas of some topics; who was not asked for
+longest comes next, so that one look costs the same however many there are. The two are apart since a coordinator or a
+leader that does not answer must not hold up the news that a disk is dead. Everything is asked through an AdminClient
+whose timeout is short.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import min_insync_replicas
-from holdfast.client.disks import disk_of_kafka
+from holdfast.client.disks import disks_of_kafka
 from holdfast.client.large_answers import LargeAnswers
 from holdfast.client.large_asks import whole_disks, whole_metadata, whole_offsets
 from holdfast.client.many_groups import committed_of_groups, members_of_groups
@@ -46,8 +47,9 @@ EMPTY = DisksView(disks=(), moves=())
 class Turns:
     """Who was asked when: groups and topics are asked in turn.
 
-    ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's; one that only died when
-    it was asked is asked again. ``answers``: what was told before, of which as much as possible is used again.
+    ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's. ``doubted``: a broker
+    that closed the connection when it was asked for more: once, and it may have died in that moment. ``answers``: what
+    was told before, of which as much as possible is used again.
     """
 
     positions: dict[str, GroupPositions] = field(default_factory=dict)
@@ -55,59 +57,80 @@ class Turns:
     min_isr: dict[str, int] = field(default_factory=dict)
     topics_asked: dict[str, TimestampMs] = field(default_factory=dict)
     kafkas: dict[BrokerId, TimestampMs] = field(default_factory=dict)
+    doubted: set[BrokerId] = field(default_factory=set)
     answers: LargeAnswers = field(default_factory=LargeAnswers)
 
 
-async def look(
-    client: AdminClient,
-    before: Snapshot | None,
-    turns: Turns,
-    now_ms: TimestampMs,
-    *,
-    full: bool,
-    with_starts: bool = False,
-) -> Snapshot:
-    """The next snapshot. HoldfastError when nobody tells of the cluster at all. ``with_starts``: a full one, and where
-    logs begin."""
-    found = await members(client)
-    view = await whole_metadata(client, turns.answers)
-    alive = frozenset(found.brokers)
-    disks, moving = await asyncio.gather(
-        asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in sorted(alive))),
-        _reassignments(client, view, before),
-    )
-    told = dict(zip(sorted(alive), disks, strict=True))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedOn:
+    """What ``look_on`` found at ``asked_ms``; as in a Snapshot."""
+
+    asked_ms: TimestampMs
+    ends: dict[TopicPartition, Offset]
+    starts: dict[TopicPartition, Offset]
+    groups: tuple[GroupListing, ...]
+    positions: Mapping[str, GroupPositions]
+    min_isr: Mapping[str, int]
+
+    def within(self, now: Snapshot) -> Snapshot:
+        """A snapshot that has it besides; of partitions that are gone nothing is kept."""
+        return replace(
+            now,
+            ends=_kept(now, now.ends, self.ends),
+            starts=_kept(now, now.starts, self.starts),
+            groups=self.groups,
+            positions=self.positions,
+            min_isr=self.min_isr,
+        )
+
+
+async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs) -> Snapshot:
+    """The next snapshot; what ``look_on`` asks is in it as it was. HoldfastError when nobody tells of the cluster at
+    all. Everything is asked at once, of the brokers of before and then of new ones."""
+    known = () if before is None else tuple(sorted(before.alive & client.brokers))
+    asked = asyncio.gather(_all_disks(client, known, before, turns, now_ms), _reassignments(client, before))
+    try:
+        found, view = await asyncio.gather(members(client), whole_metadata(client, turns.answers))
+        alive = frozenset(found.brokers)
+        disks, moving = await asked
+    except BaseException:
+        asked.cancel()
+        raise
+    told = {broker: each for broker, each in disks.items() if broker in alive}
+    told |= await _all_disks(client, sorted(alive.difference(known)), before, turns, now_ms)
     for broker, earlier in ({} if before is None else before.disks).items():
         if broker not in told:
             told[broker] = replace(earlier, error="the broker is away")
-    snapshot = Snapshot(
+    return Snapshot(
         number=1 if before is None else before.number + 1,
         taken_ms=now_ms,
         view=view,
         alive=alive,
         disks=told,
         reassignments=moving,
-        min_isr=turns.min_isr,
+        min_isr={} if before is None else before.min_isr,
         ends={} if before is None else before.ends,
         starts={} if before is None else before.starts,
         groups=() if before is None else before.groups,
         positions={} if before is None else before.positions,
     )
-    return await _fully(client, snapshot, turns, with_starts=with_starts) if full or with_starts else snapshot
 
 
-async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns, *, with_starts: bool) -> Snapshot:
+async def look_on(
+    client: AdminClient, snapshot: Snapshot, turns: Turns, now_ms: TimestampMs, *, with_starts: bool = False
+) -> LookedOn:
+    """What belongs to the snapshot besides; ``with_starts``: where logs begin, too. HoldfastError."""
     starts = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.EARLIEST) if with_starts else {}
     groups = await _groups(client, snapshot.groups)
-    await _ask_positions(client, groups, turns, snapshot.taken_ms)
+    await _ask_positions(client, groups, turns, now_ms)
     # Last: no group is beyond the end of a log.
     ends = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.LATEST)
     with suppress(HoldfastError):
-        await _ask_min_isr(client, snapshot.view, turns, snapshot.taken_ms)
-    return replace(
-        snapshot,
-        ends=_kept(snapshot, snapshot.ends, ends),
-        starts=_kept(snapshot, snapshot.starts, starts),
+        await _ask_min_isr(client, snapshot.view, turns, now_ms)
+    return LookedOn(
+        asked_ms=now_ms,
+        ends=ends,
+        starts=starts,
         groups=groups,
         positions=dict(turns.positions),
         min_isr=dict(turns.min_isr),
@@ -117,13 +140,20 @@ async def _fully(client: AdminClient, snapshot: Snapshot, turns: Turns, *, with_
 # -- directories ---------------------------------------------------------------------------------------------------
 
 
+async def _all_disks(
+    client: AdminClient, brokers: Sequence[BrokerId], before: Snapshot | None, turns: Turns, now_ms: TimestampMs
+) -> dict[BrokerId, ToldDisks]:
+    found = await asyncio.gather(*(_disks(client, broker, before, turns, now_ms) for broker in brokers))
+    return dict(zip(brokers, found, strict=True))
+
+
 async def _disks(
     client: AdminClient, broker: BrokerId, before: Snapshot | None, turns: Turns, now_ms: TimestampMs
 ) -> ToldDisks:
     earlier = None if before is None else before.disks.get(broker)
     try:
         async with asyncio.timeout(DISKS_TIMEOUT_S):
-            return await _told(client, broker, turns, now_ms)
+            return await _told(client, broker, turns, now_ms, told_before=earlier is not None and not earlier.is_kafka)
     except TimeoutError:
         error = f"no answer within {DISKS_TIMEOUT_S:g} s"
     except HoldfastError as e:
@@ -133,26 +163,31 @@ async def _disks(
     return replace(earlier, error=error)
 
 
-async def _told(client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs) -> ToldDisks:
+async def _told(
+    client: AdminClient, broker: BrokerId, turns: Turns, now_ms: TimestampMs, *, told_before: bool
+) -> ToldDisks:
+    """``told_before``: it has answered as one of Holdfast's, and counts as one until it refuses twice."""
     if turns.kafkas.get(broker, 0) <= now_ms:
         try:
             disks = await whole_disks(client, turns.answers, broker, DISKS_TIMEOUT_S)
+            turns.doubted.discard(broker)
             return ToldDisks(disks=disks, told_ms=now_ms)
-        except UnsupportedVersionError:  # it may also have died in this moment: then the next request fails
-            pass
-    plain = tuple(map(disk_of_kafka, (await client.describe_log_dirs([broker]))[broker]))
+        except UnsupportedVersionError:
+            if told_before and broker not in turns.doubted:
+                turns.doubted.add(broker)
+                raise
+    plain = disks_of_kafka((await client.describe_log_dirs([broker]))[broker])
     turns.kafkas[broker] = now_ms + KAFKA_FOR_MS
-    return ToldDisks(disks=DisksView(disks=plain, moves=()), told_ms=now_ms, is_kafka=True)
+    return ToldDisks(disks=plain, told_ms=now_ms, is_kafka=True)
 
 
-async def _reassignments(
-    client: AdminClient, view: ClusterView, before: Snapshot | None
-) -> Mapping[TopicPartition, ReassignmentView]:
-    """What was under way before, where the controller does not tell."""
-    if view.controller_id is not None:
-        with suppress(HoldfastError, TimeoutError):
-            async with asyncio.timeout(DISKS_TIMEOUT_S):
-                return await list_reassignments(client)
+async def _reassignments(client: AdminClient, before: Snapshot | None) -> Mapping[TopicPartition, ReassignmentView]:
+    """What was under way before, where the controller does not tell, or none is known."""
+    if before is not None and before.view.controller_id is None:
+        return before.reassignments
+    with suppress(HoldfastError, TimeoutError):
+        async with asyncio.timeout(DISKS_TIMEOUT_S):
+            return await list_reassignments(client)
     return {} if before is None else before.reassignments
 
 

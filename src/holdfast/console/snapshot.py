@@ -73,6 +73,16 @@ class Snapshot:
         told = self.disks.get(broker)
         return None if told is None else next((d for d in told.disks.disks if d.path == path), None)
 
+    def is_kafka(self, broker: BrokerId) -> bool:
+        """Whether it is known to be none of Holdfast's."""
+        told = self.disks.get(broker)
+        return told is not None and told.is_kafka
+
+    @property
+    def is_all_kafka(self) -> bool:
+        """Whether no broker that is alive is Holdfast's: what only Holdfast has is not offered then."""
+        return bool(self.alive) and all(map(self.is_kafka, self.alive))
+
     def partition(self, tp: TopicPartition) -> PartitionView | None:
         topic = self.view.topics.get(tp.topic)
         return None if topic is None else topic.partition(tp.partition)
