@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.connecting import cluster_option
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
-from holdfast.cli.up_address import HOST
+from holdfast.cli.up_address import HOST, REGISTRY_VARIABLE
 from holdfast.client.pool import parse_bootstrap
 from holdfast.model.errors import ConfigError
 
@@ -44,7 +44,7 @@ def state_folder() -> Path:
     "registry",
     default="",
     metavar="URL,...",
-    envvar="HOLDFAST_SCHEMA_REGISTRY",
+    envvar=REGISTRY_VARIABLE,
     show_envvar=True,
     help="Shows values behind a registry's prefix by their schema: Avro, Protobuf, JSON.",
 )
