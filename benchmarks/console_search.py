@@ -265,11 +265,8 @@ async def count(bootstrap: str) -> int:
 
 def console_of(cluster: Cluster) -> int:
     """The process id of the console that ``up`` started."""
-    for pid in children(cluster.pid):
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            if b"console" in file.read():
-                return pid
-    raise RuntimeError("the cluster has no console")
+    (found,) = set(children(cluster.pid)) - set(cluster.pids().values())
+    return found
 
 
 def report(cluster: Cluster, rows: dict[str, tuple[str, bool]]) -> bool:
