@@ -314,8 +314,9 @@ def test_operator_2_an_option_means_the_same_wherever_it_is() -> None:
     kinds: dict[str, set[str]] = {}
     for path in every_command(entry.main):
         for option in command_of(path).params:
-            for name in option.opts if isinstance(option, click.Option) else ():
-                kinds.setdefault(name, set()).add(f"{type(option.type).__name__}, flag {option.is_flag}")
+            if isinstance(option, click.Option):
+                for name in option.opts:
+                    kinds.setdefault(name, set()).add(f"{type(option.type).__name__}, flag {option.is_flag}")
     one_kind = ("--json", "--broker-list", "--topic-list", "--bootstrap-server", "-b", "--group", "--yes", "--profile",
                 "--request-timeout", "--data-dir", "--config", "--execute", "--dry-run", "--throttle")  # fmt: skip
     assert {name: sorted(kinds[name]) for name in one_kind if len(kinds[name]) != 1 and name != "--config"} == {}
