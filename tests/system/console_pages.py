@@ -6,7 +6,10 @@ import http.client
 import json
 import re
 import shlex
-from collections.abc import Generator, Mapping
+import subprocess
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
@@ -131,6 +134,23 @@ def news(text: str) -> dict[str, object]:
     found = json.loads(text)
     assert isinstance(found, dict)
     return found
+
+
+@contextmanager
+def console_of(bootstrap: str, *options: str) -> Iterator[str]:
+    """``holdfast console`` of a cluster that has none; its address. It ends with exit code 0."""
+    command = [sys.executable, "-m", "holdfast.cli.main", "console", *options, "--bootstrap-server", bootstrap]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("console: http://"), line
+        yield line.removeprefix("console: ").strip()
+        process.terminate()
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def console_pid(cluster: Cluster) -> int:

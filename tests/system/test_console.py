@@ -19,7 +19,7 @@ from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import CommittedOffset
 from holdfast.model.types import TopicPartition
 from holdfast.testing import Cluster, free_port, wait_for
-from tests.system.console_pages import ConsolePages, console_pid, news
+from tests.system.console_pages import ConsolePages, console_of, console_pid, news
 
 pytestmark = pytest.mark.system
 
@@ -130,27 +130,16 @@ def test_other_hosts_and_origins_are_refused(pages: ConsolePages) -> None:
 
 
 def test_read_only_refuses_everything_but_reading(cluster: Cluster) -> None:
-    command = [sys.executable, "-m", "holdfast.cli.main", "console", "--read-only", "--host", "0.0.0.0"]
-    console = subprocess.Popen(
-        [*command, "--bootstrap-server", cluster.bootstrap], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert console.stdout is not None
-        port = int(console.stdout.readline().rstrip("/\n").rpartition(":")[2])
-        pages = ConsolePages(f"http://127.0.0.1:{port}/")
+    with console_of(cluster.bootstrap, "--read-only", "--host", "0.0.0.0") as url:
+        pages = ConsolePages(f"http://127.0.0.1:{url.rstrip('/').rpartition(':')[2]}/")
         text = pages.get("/").text
         assert "read only" in text
         assert "/act/" not in text
         for act in ("create-topic", "delete-topic", "move", "offline"):
             assert pages.post(f"/act/{act}", {"topic": "orders", "confirm": "orders", "once": "1"}).status == 403
         assert pages.post("/unlock", {"token": ""}).status == 403
-        console.terminate()
-        assert console.wait(10) == 0
-    finally:
-        console.kill()
-    refused = subprocess.run(
-        [*command[:4], "--host", "0.0.0.0"], capture_output=True, text=True, timeout=30, check=False
-    )
+    command = [sys.executable, "-m", "holdfast.cli.main", "console", "--host", "0.0.0.0"]
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("holdfast console: --host 0.0.0.0: ")
     assert refused.stderr.count("\n") == 1
@@ -285,6 +274,27 @@ def test_replicas_are_moved_and_a_directory_is_cordoned(cluster: Cluster, acting
     assert "the limit of its own is taken away" in acting.get("/act/throttle", plan=1, broker=1, rate="").text
     assert "976.6 KiB/s" in acting.do("throttle", broker=1, rate=1_000_000).text
     acting.do("throttle", broker=1, rate="")
+
+
+def test_a_directory_is_added_and_removed(cluster: Cluster, acting: ConsolePages, tmp_path: Path) -> None:
+    path, properties = str(tmp_path / "disk-3"), cluster.data_dir / "broker-1.properties"
+    form = {"broker": 1, "path": path, "create": "no"}
+    plan = acting.get("/act/add-directory", plan=1, **form).text
+    assert f"holdfast log-dirs add --broker 1 --bootstrap-server {cluster.bootstrap} {path}" in plan
+    assert "write it into log.dirs of its properties file" in plan
+    assert "It failed: log directory " in acting.do("add-directory", **form).text, "it does not exist"
+    assert "expected an absolute path" in acting.get("/act/add-directory", plan=1, broker=1, path="disk-3").text
+
+    assert f"{path} is added, it is online" in acting.do("add-directory", **{**form, "create": "yes"}).text
+    wait_for(lambda: f'data-path="{path}"' in acting.get("/").text, "its tile", timeout_s=10)
+    assert path in properties.read_text(), "the next start has it too"
+    assert "already" in acting.get("/act/add-directory", plan=1, **form).text
+
+    full = str(cluster.log_dir(1, 1))
+    assert "move them first" in acting.get("/act/remove-directory", plan=1, broker=1, path=full).text
+    assert f"{path} is removed" in acting.do("remove-directory", broker=1, path=path).text
+    wait_for(lambda: f'data-path="{path}"' not in acting.get("/").text, "its tile to go", timeout_s=10)
+    assert path not in properties.read_text()
 
 
 def test_a_directory_goes_out_of_use_and_back(cluster: Cluster, acting: ConsolePages) -> None:

@@ -53,10 +53,13 @@ def test_every_broker_is_scraped_and_they_add_up(cluster: Cluster, topic: str) -
             def total(name: str) -> float:
                 return sum(page[name][()] for page in pages)
 
+            held = [len(seen.replicas) for b in (1, 2, 3) for seen in cluster.describe_log_dirs(b).values()]
+            told = [count for page in pages for count in page["holdfast_log_directory_replicas"].values()]
             led = total("kafka_server_replicamanager_leadercount")
             here = total("kafka_server_replicamanager_partitioncount")
             return (
-                led == len(view.partitions)
+                sorted(told) == sorted(held)
+                and led == len(view.partitions)
                 and here == sum(len(p.replicas) for p in view.partitions.values())
                 and total("kafka_controller_kafkacontroller_globalpartitioncount") == len(view.partitions)
                 and total("kafka_controller_kafkacontroller_globaltopiccount") == len(view.topics)

@@ -5,10 +5,9 @@ Owns what the two commands ask for and say; what a cordon is as a configuration 
 
 from collections.abc import Sequence
 
-from holdfast.cli.log_dir_lines import same_path
 from holdfast.client.admin import AdminClient
 from holdfast.client.cordons import cordon, cordon_config
-from holdfast.client.disks import describe_disks
+from holdfast.client.disks import describe_disks, same_path
 from holdfast.client.views import DiskView
 from holdfast.model.config import ALL_DIRS, cordoned_entries
 from holdfast.model.errors import LogDirNotFoundError

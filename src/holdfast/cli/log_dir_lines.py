@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import PACKAGE, exception_name
+from holdfast.client.disks import UNUSABLE, room_without, same_path
 from holdfast.client.views import DisksView, LogDirView
 from holdfast.client.words import words_of_bytes, words_of_moment
 from holdfast.model.types import BrokerId, TopicPartition
 
-UNUSABLE = ("offline", "silent")
 UNKNOWN = "-"
 
 
@@ -105,27 +105,13 @@ def replica_lines(views: Mapping[BrokerId, DisksView], wanted: Sequence[str] | N
 
 
 def room_lines(broker: BrokerId, view: DisksView, path: str) -> tuple[list[str], bool]:
-    """What the replicas of ``path`` need and what the broker's other directories have (K112-43); whether it is enough.
-
-    A directory that does not tell its room has none.
-    """
-    going = [d for d in view.disks if same_path(d.path, path)]
+    """What the replicas of ``path`` need and what the broker's others have (K112-43); whether it is enough."""
     others = [d for d in view.disks if not same_path(d.path, path)]
-    need = sum(r.size_bytes for d in going for r in d.replicas if not r.future)
-    rooms: dict[object, int] = {}
-    for at, d in enumerate(others):
-        if d.state not in UNUSABLE:  # directories on one file system share its room
-            rooms[("alone", at) if d.device is None else d.device] = d.usable_bytes or 0
-    room = sum(rooms.values())
+    need, room = room_without(view, path)
     lines = [f"the replicas of {path} on broker {broker} need {size(need)} ({need} bytes)"]
     lines += [f"  {d.path}: {d.state if d.state in UNUSABLE else f'{size(d.usable_bytes)} usable'}" for d in others]
     lines.append(f"  in all: {size(room)} ({room} bytes)")
     return lines, need <= room
-
-
-def same_path(a: str, b: str) -> bool:
-    """Whether two names of a directory differ in a slash at the end only."""
-    return a.rstrip("/") == b.rstrip("/")
 
 
 def parse_replica(text: str) -> TopicPartition:

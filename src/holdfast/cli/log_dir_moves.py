@@ -14,8 +14,9 @@ from typing import NamedTuple
 import click
 
 from holdfast.cli.kafka_errors import Declined
-from holdfast.cli.log_dir_lines import same_path, size
+from holdfast.cli.log_dir_lines import size
 from holdfast.client.admin import AdminClient
+from holdfast.client.disks import same_path
 from holdfast.client.views import LogDirView
 from holdfast.model.types import BrokerId, TopicPartition
 

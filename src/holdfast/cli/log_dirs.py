@@ -18,10 +18,9 @@ from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
     parse_replica,
     room_lines,
-    same_path,
 )
 from holdfast.client.admin import AdminClient
-from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks, last_copies
+from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks, last_copies, same_path
 from holdfast.client.views import DisksView, DiskView, LogDirView
 from holdfast.model.errors import LogDirNotFoundError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition, named

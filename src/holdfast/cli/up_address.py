@@ -22,6 +22,8 @@ from typing import Final
 from holdfast.model.listeners import is_loopback, is_unspecified
 
 HOST: Final = "127.0.0.1"
+REGISTRY_VARIABLE: Final = "HOLDFAST_SCHEMA_REGISTRY"
+"""Of the schema registry that a console asks, its own or that of `up`."""
 PORT_WAIT_S: Final = 1.0
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 

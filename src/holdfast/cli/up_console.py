@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from holdfast.cli.child_processes import die_with_parent, status_of_first_thread
-from holdfast.cli.up_address import HOST
+from holdfast.cli.up_address import HOST, REGISTRY_VARIABLE
 
 LOG_NAME: Final = "console.log"
 SHORT_S: Final = 5.0
@@ -150,7 +150,12 @@ class LocalConsole:
         assert self._socket is not None
         port = self._socket.getsockname()[1]
         asked = ConsoleAsked(
-            bootstrap=self._bootstrap, host=HOST, port=port, read_only=False, data_dir=Path(self._data_dir)
+            bootstrap=self._bootstrap,
+            host=HOST,
+            port=port,
+            read_only=False,
+            data_dir=Path(self._data_dir),
+            registry=os.environ.get(REGISTRY_VARIABLE, ""),
         )
         return serve(asked, self._socket)
 

@@ -4,8 +4,8 @@ Owns the requests ManageLogDirs (ours) and AlterReplicaLogDirs and what their an
 AdminClient; none of them tries a change again by itself: it may have happened.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import ConnectionLost
@@ -17,6 +17,8 @@ from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.operating import DirAction, ManageLogDirsRequest
 
+UNUSABLE: Final = ("offline", "silent")
+"""States in which a directory has no room for anything."""
 ACTION_TIMEOUT_S = 120.0
 """A directory that comes back is recovered before the answer."""
 
@@ -45,14 +47,19 @@ async def ask_disks(
     try:
         answer = await client.ask_unlisted(broker_id, request, timeout_s=timeout_s)
     except ConnectionLost as e:
-        raise UnsupportedVersionError(
-            f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
-            f"this, or not by this listener (operator.listener.names)"
-        ) from e
+        raise not_asked_so(broker_id, e) from e
     error = error_of(answer.error_code.value, answer.error_message)
     if error is not None:
         raise error
     return _view(answer)
+
+
+def not_asked_so(broker_id: BrokerId, e: ConnectionLost) -> UnsupportedVersionError:
+    """What a connection that ends at this question says."""
+    return UnsupportedVersionError(
+        f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
+        f"this, or not by this listener (operator.listener.names)"
+    )
 
 
 def disk_of_kafka(found: LogDirView) -> DiskView:
@@ -69,6 +76,38 @@ def disk_of_kafka(found: LogDirView) -> DiskView:
         cordoned=False,
         replicas=found.replicas,
     )
+
+
+def disks_of_kafka(found: Iterable[LogDirView]) -> DisksView:
+    """The directories of a broker that is not Holdfast's: copies on their way tell where to, not how quick they are."""
+    disks = tuple(map(disk_of_kafka, found))
+    places = {r.tp: d.path for d in disks for r in d.replicas if not r.future}
+    moves = tuple(
+        MoveView(tp=r.tp, source=places[r.tp], target=d.path, lag=r.offset_lag, bytes_per_s=0)
+        for d in disks
+        for r in d.replicas
+        if r.future and r.tp in places
+    )
+    return DisksView(disks=disks, moves=moves)
+
+
+def room_without(view: DisksView, path: str) -> tuple[int, int]:
+    """Bytes that the replicas of a directory need elsewhere, and that the broker's other directories have. Pure.
+
+    A directory that does not tell its room has none; those on one file system share theirs.
+    """
+    need, rooms = 0, dict[object, int]()
+    for at, disk in enumerate(view.disks):
+        if same_path(disk.path, path):
+            need += sum(r.size_bytes for r in disk.replicas if not r.future)
+        elif disk.state not in UNUSABLE:
+            rooms[("alone", at) if disk.device is None else disk.device] = disk.usable_bytes or 0
+    return need, sum(rooms.values())
+
+
+def same_path(a: str, b: str) -> bool:
+    """Whether two names of a directory differ in a slash at the end only."""
+    return a.rstrip("/") == b.rstrip("/")
 
 
 def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:

@@ -49,11 +49,10 @@ class ActPages:
     # -- acts --------------------------------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
-        """All acts there are, and the last ones that were done."""
-        await self._host.snapshot()
-        return await self._host.page(
-            request, "acts.html", acts=list(self._host.acts.values()), outcomes=self._host.log.outcomes()
-        )
+        """All acts that this cluster can do, and the last ones that were done."""
+        kafka = (await self._host.snapshot()).is_all_kafka
+        offered = [act for act in self._host.acts.values() if not (kafka and act.ours)]
+        return await self._host.page(request, "acts.html", acts=offered, outcomes=self._host.log.outcomes())
 
     async def outcome(self, request: Request) -> Response:
         """What became of one."""

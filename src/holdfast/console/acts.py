@@ -59,11 +59,12 @@ class ActPlan:
 
 
 class Act(Protocol):
-    """``name`` is in its address; ``verb`` on its button."""
+    """``name`` is in its address; ``verb`` on its button. ``ours``: no broker but Holdfast's does it."""
 
     name: str
     title: str
     verb: str
+    ours: bool
 
     def fields(self, snapshot: Snapshot, form: Form) -> list[ActField]:
         """What has to be filled in, filled in as far as it is."""

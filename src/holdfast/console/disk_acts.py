@@ -5,7 +5,14 @@ from collections.abc import Iterable
 from holdfast.client.admin import BROKER_RESOURCE, AdminClient
 from holdfast.client.configs import broker_values
 from holdfast.client.cordons import cordon, cordon_config
-from holdfast.client.disks import alter_replica_log_dirs, change_disk, describe_disks, last_copies
+from holdfast.client.disks import (
+    alter_replica_log_dirs,
+    change_disk,
+    describe_disks,
+    disks_of_kafka,
+    last_copies,
+    same_path,
+)
 from holdfast.client.reassignments import MOVE_THROTTLE, set_configs, throttle_moves
 from holdfast.client.views import DisksView, DiskView
 from holdfast.console.acts import ActField, ActPlan, ActRefused, Form, command, needed, number, said
@@ -19,13 +26,13 @@ from holdfast.protocol.operating import DirAction
 USABLE = ("online", "full", "degraded")
 
 
-def broker_field(snapshot: Snapshot, form: Form) -> ActField:
-    """Which broker: one that is alive."""
+def broker_field(snapshot: Snapshot, form: Form, *, ours: bool = False) -> ActField:
+    """Which broker: one that is alive; with ``ours`` one of Holdfast's."""
     return ActField(
         name="broker",
         label="Broker",
         kind="choice",
-        choices=tuple((str(b), f"broker {b}") for b in sorted(snapshot.alive)),
+        choices=tuple((str(b), f"broker {b}") for b in sorted(snapshot.alive) if not (ours and snapshot.is_kafka(b))),
         value=form.get("broker", ""),
     )
 
@@ -45,17 +52,26 @@ def path_field(snapshot: Snapshot, form: Form, name: str, label: str, *, but: st
     )
 
 
-def broker_of(snapshot: Snapshot, form: Form) -> BrokerId:
-    """ActRefused for one that is not alive."""
+def broker_of(snapshot: Snapshot, form: Form, *, ours: bool = False) -> BrokerId:
+    """ActRefused for one that is not alive; with ``ours`` also for one that is not Holdfast's."""
     broker = number(form, "broker", "broker")
     if broker not in snapshot.alive:
         raise ActRefused(f"broker {broker} is not alive: expected one of {', '.join(map(str, sorted(snapshot.alive)))}")
+    if ours and snapshot.is_kafka(broker):
+        raise ActRefused(f"broker {broker} is no broker of Holdfast's and has no request for it")
     return broker
+
+
+async def disks_now(client: AdminClient, snapshot: Snapshot, broker: BrokerId) -> DisksView:
+    """The directories of a broker at this moment, of Apache Kafka's as far as it tells. HoldfastError."""
+    if snapshot.is_kafka(broker):
+        return disks_of_kafka((await client.describe_log_dirs([broker]))[broker])
+    return await describe_disks(client, broker)
 
 
 def disk_of(view: DisksView, broker: BrokerId, path: str) -> DiskView:
     """ActRefused for a path that is no directory of the broker."""
-    found = next((d for d in view.disks if d.path.rstrip("/") == path.rstrip("/")), None)
+    found = next((d for d in view.disks if same_path(d.path, path)), None)
     if found is None:
         there = ", ".join(d.path for d in view.disks)
         raise ActRefused(f"{path} is no log directory of broker {broker}: expected one of {there}")
@@ -77,6 +93,7 @@ class MoveReplicas:
     """Replicas of one broker into another of its directories, while they are in use."""
 
     name, title, verb = "move", "Move replicas to another directory", "Move"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -95,7 +112,7 @@ class MoveReplicas:
     ) -> tuple[BrokerId, DiskView, DiskView, dict[TopicPartition, int]]:
         """Broker, source, target, and the bytes of each replica."""
         broker = broker_of(snapshot, form)
-        view = await describe_disks(client, broker)
+        view = await disks_now(client, snapshot, broker)
         source = disk_of(view, broker, needed(form, "source", "from"))
         target = disk_of(view, broker, needed(form, "target", "to"))
         sizes = {r.tp: r.size_bytes for r in source.replicas if not r.future}
@@ -145,6 +162,7 @@ class CancelMoves:
     """Moves under way are given up: replicas stay where they are."""
 
     name, title, verb = "cancel-move", "Give moves up", "Give up"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -160,7 +178,7 @@ class CancelMoves:
         self, client: AdminClient, snapshot: Snapshot, form: Form
     ) -> tuple[BrokerId, dict[TopicPartition, str]]:
         broker = broker_of(snapshot, form)
-        moves = {m.tp: m.source for m in (await describe_disks(client, broker)).moves}
+        moves = {m.tp: m.source for m in (await disks_now(client, snapshot, broker)).moves}
         wanted = replicas_named(form.get("replicas", "")) or list(moves)
         return broker, {tp: moves[tp] for tp in wanted if tp in moves}
 
@@ -186,15 +204,16 @@ class HealDirectory:
     """Use a directory again, mended or with an empty disk in its place."""
 
     name, title, verb = "online", "Use a directory again", "Use it again"
+    ours = True
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
 
     def fields(self, snapshot: Snapshot, form: Form) -> list[ActField]:
-        return [broker_field(snapshot, form), path_field(snapshot, form, "path", "Directory")]
+        return [broker_field(snapshot, form, ours=True), path_field(snapshot, form, "path", "Directory")]
 
     async def plan(self, client: AdminClient, snapshot: Snapshot, form: Form) -> ActPlan:
-        broker = broker_of(snapshot, form)
+        broker = broker_of(snapshot, form, ours=True)
         disk = disk_of(await describe_disks(client, broker), broker, needed(form, "path", "directory"))
         lines = (
             f"broker {broker} tries {disk.path}, recovers the logs that are there, and serves them again",
@@ -206,7 +225,7 @@ class HealDirectory:
         return ActPlan(lines=lines, refused=refused, commands=(command(self._bootstrap, *words, names=[disk.path]),))
 
     async def do(self, client: AdminClient, snapshot: Snapshot, form: Form) -> list[str]:
-        broker, path = broker_of(snapshot, form), needed(form, "path", "directory")
+        broker, path = broker_of(snapshot, form, ours=True), needed(form, "path", "directory")
         disk = disk_of(await change_disk(client, broker, DirAction.ONLINE, path), broker, path)
         return [f"broker {broker}: {disk.path} is {disk.state}, {len(disk.replicas)} replicas"]
 
@@ -215,19 +234,20 @@ class DirectoryOffline:
     """Use a directory no more, as if its disk had failed."""
 
     name, title, verb = "offline", "Use a directory no more", "Take it out of use"
+    ours = True
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
 
     def fields(self, snapshot: Snapshot, form: Form) -> list[ActField]:
-        return [broker_field(snapshot, form), path_field(snapshot, form, "path", "Directory")]
+        return [broker_field(snapshot, form, ours=True), path_field(snapshot, form, "path", "Directory")]
 
     async def _last(self, client: AdminClient, broker: BrokerId, disk: DiskView) -> list[TopicPartition]:
         topics = sorted({r.tp.topic for r in disk.replicas})
         return last_copies(broker, disk, await client.metadata(topics)) if topics else []
 
     async def plan(self, client: AdminClient, snapshot: Snapshot, form: Form) -> ActPlan:
-        broker = broker_of(snapshot, form)
+        broker = broker_of(snapshot, form, ours=True)
         disk = disk_of(await describe_disks(client, broker), broker, needed(form, "path", "directory"))
         last = await self._last(client, broker, disk)
         leads = sum(p is not None and p.leader == broker for p in (snapshot.partition(r.tp) for r in disk.replicas))
@@ -246,7 +266,7 @@ class DirectoryOffline:
         )
 
     async def do(self, client: AdminClient, snapshot: Snapshot, form: Form) -> list[str]:
-        broker, path = broker_of(snapshot, form), needed(form, "path", "directory")
+        broker, path = broker_of(snapshot, form, ours=True), needed(form, "path", "directory")
         disk = disk_of(await describe_disks(client, broker), broker, path)
         last = await self._last(client, broker, disk)
         if last and form.get("confirm") != disk.path:
@@ -258,6 +278,8 @@ class DirectoryOffline:
 class CordonDirectory:
     """Whether a directory takes new replicas (KIP-1066)."""
 
+    ours = True
+
     def __init__(self, bootstrap: str, *, on: bool) -> None:
         self._bootstrap, self._on = bootstrap, on
         self.name = "cordon" if on else "uncordon"
@@ -265,10 +287,10 @@ class CordonDirectory:
         self.verb = "Cordon" if on else "Uncordon"
 
     def fields(self, snapshot: Snapshot, form: Form) -> list[ActField]:
-        return [broker_field(snapshot, form), path_field(snapshot, form, "path", "Directory")]
+        return [broker_field(snapshot, form, ours=True), path_field(snapshot, form, "path", "Directory")]
 
     async def plan(self, client: AdminClient, snapshot: Snapshot, form: Form) -> ActPlan:
-        broker = broker_of(snapshot, form)
+        broker = broker_of(snapshot, form, ours=True)
         view = await describe_disks(client, broker)
         disk = disk_of(view, broker, needed(form, "path", "directory"))
         held = sum(not r.future for r in disk.replicas)
@@ -289,7 +311,7 @@ class CordonDirectory:
         )
 
     async def do(self, client: AdminClient, snapshot: Snapshot, form: Form) -> list[str]:
-        broker = broker_of(snapshot, form)
+        broker = broker_of(snapshot, form, ours=True)
         disks = await describe_disks(client, broker)
         disk = disk_of(disks, broker, needed(form, "path", "directory"))
         await cordon(client, broker, await self._wanted(client, broker, disks.disks, disk))
@@ -307,6 +329,7 @@ class ThrottleMoves:
     """How much brokers copy between their directories, at most."""
 
     name, title, verb = "throttle", "Limit moves between directories", "Set the limit"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -34,6 +34,7 @@ class ResetOffsets:
     """New offsets for a group without members."""
 
     name, title, verb = "reset-offsets", "Reset offsets of a group", "Reset them"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

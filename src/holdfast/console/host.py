@@ -21,6 +21,7 @@ from holdfast import __version__
 from holdfast.client.admin import AdminClient
 from holdfast.console import words
 from holdfast.console.acts import LOG_NAME, Act, ActLog
+from holdfast.console.directory_acts import AddDirectory, RemoveDirectory
 from holdfast.console.disk_acts import (
     CancelMoves,
     CordonDirectory,
@@ -33,17 +34,21 @@ from holdfast.console.group_acts import ResetOffsets
 from holdfast.console.guard import AccessRules
 from holdfast.console.poller import CONNECT_TIMEOUT_S, NOT_ASKED, ClusterPoller, now_ms
 from holdfast.console.prepared import PreparedRows
+from holdfast.console.registered_values import RegisteredValues
 from holdfast.console.replica_acts import CancelReassignment, ReassignReplicas
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.stream import NewsStream, event
 from holdfast.console.topic_acts import ChangeConfig, CreateTopic, DeleteTopic, ElectByHand
 from holdfast.console.windows import WindowAsked
 from holdfast.model.errors import HoldfastError
+from holdfast.registry.client import SchemaRegistry
 
 OLD_S = 5.0
 """Where nobody has looked for a while, a page waits a moment for a newer snapshot than that."""
 WAIT_S = 0.3
 FIRST_WAIT_S = 2.0
+FRESH_S = 1.0
+"""How old a page of metrics may be that is sent again."""
 CALL_TIMEOUT_S = 10.0
 MENU = (
     ("/", "Disks"),
@@ -59,11 +64,14 @@ MENU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``."""
+    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``. ``metrics_only``: no pages.
+    ``registry``: of schemas."""
 
     bootstrap: tuple[str, ...]
     rules: AccessRules
     data_dir: Path | None
+    metrics_only: bool = False
+    registry: SchemaRegistry | None = None
 
     @property
     def servers(self) -> str:
@@ -81,6 +89,7 @@ class ConsoleHost:
         self.news = NewsStream(self.poller.stream)
         self.log = ActLog(None if settings.data_dir is None else settings.data_dir / LOG_NAME)
         self.acts = {act.name: act for act in _acts(settings.servers)}
+        self.registered = None if settings.registry is None else RegisteredValues(settings.registry.by_id)
         self._version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewed = asyncio.Event()
@@ -122,6 +131,22 @@ class ConsoleHost:
                     async with asyncio.timeout(left_s):
                         await self._renewed.wait()
         return self.poller.snapshot
+
+    async def scraped(self, patience_s: float) -> bytes | None:
+        """The page of metrics, compressed, of a look that begins now or began a moment ago; None: none in time."""
+        asked_s = time.monotonic()
+        fresh_s = asked_s - FRESH_S
+        limit_s = asked_s + patience_s
+        if self.poller.scraped is None or self.poller.scraped.made_s < fresh_s:
+            self.poller.scrape()
+        while (found := self.poller.scraped) is None or found.made_s < fresh_s:
+            left_s = limit_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._renewed.wait()
+        return found.packed
 
     def prepared(self, now: Snapshot) -> PreparedRows:
         """Rows of its tables: those that were made with it, if it is still the last one."""
@@ -193,6 +218,8 @@ def _acts(servers: str) -> Sequence[Act]:
         DirectoryOffline(servers),
         CordonDirectory(servers, on=True),
         CordonDirectory(servers, on=False),
+        AddDirectory(servers),
+        RemoveDirectory(servers),
         ThrottleMoves(servers),
         ReassignReplicas(servers),
         CancelReassignment(servers),

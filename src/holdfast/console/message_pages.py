@@ -141,9 +141,10 @@ class MessagePages:
                 progress = await self._read(client, asked, logs, PAGE_BUDGET)
         except (ActRefused, HoldfastError) as e:
             problem = str(e)
+        shown = [] if progress is None else await self._shown(in_order(asked, progress), asked.form, LIST_BYTES)
         return await self._host.page(
             request, "messages.html", asked=asked, progress=progress, logs=logs, why=why, problem=problem,
-            records=[] if progress is None else in_order(asked, progress), starts=STARTS, forms=FORMS, tps=tps,
+            records=shown, starts=STARTS, forms=FORMS, tps=tps,
             resume=_resume(asked, progress), most=MOST_PARTITIONS,
         )  # fmt: skip
 
@@ -164,6 +165,16 @@ class MessagePages:
             found=found, seen=progress.seen, bytes=progress.bytes, seconds=progress.seconds, left=progress.left,
             following=progress.following, over=progress.over,
         )  # fmt: skip
+
+    async def _shown(self, found: Sequence[tuple[TopicPartition, Record]], form: str, limit: int) -> list[ShownRecord]:
+        """As a page has them; a schema registry, where there is one, is asked first for what it does not know."""
+        registered = self._host.registered
+        if registered is None:
+            return [shown_record(tp.partition, record, form, limit) for tp, record in found]
+        await registered.learn(part for _, record in found for part in (record.key, record.value))
+        return await asyncio.to_thread(
+            lambda: [shown_record(tp.partition, record, form, limit, registered.text_of) for tp, record in found]
+        )
 
     async def _one(self, request: Request) -> tuple[TopicPartition, Record] | None:
         """The record of topic, partition and offset; None where there is none. HoldfastError, ActRefused."""
@@ -191,8 +202,8 @@ class MessagePages:
             return await self._host.trouble(request, str(e), status=404)
         if found is None:
             return await self._host.trouble(request, "there is no record at this offset", status=404)
-        tp, record = found
-        shown = shown_record(tp.partition, record, form if form in FORMS else "auto", PAGE_BYTES)
+        tp, _ = found
+        (shown,) = await self._shown([found], form if form in FORMS else "auto", PAGE_BYTES)
         return await self._host.page(request, "message.html", tp=tp, record=shown, forms=FORMS, form=form)
 
     async def value(self, request: Request) -> Response:
@@ -252,7 +263,7 @@ class MessagePages:
             async for progress in search(client, at, ends, asked.contains.encode(), RECORDS, STREAM_BUDGET):
                 matches += len(progress.found)
                 if progress.found:
-                    yield self._rows(asked, progress.found)
+                    yield await self._rows(asked, progress.found)
                 yield event("progress", progress_words(progress, matches))
                 await asyncio.sleep(0)
         yield event("over", {})
@@ -269,7 +280,7 @@ class MessagePages:
                     async for grown in tail(client, at):
                         at = dict(grown.following)
                         if grown.records:
-                            yield self._rows(asked, list(reversed(grown.records)))
+                            yield await self._rows(asked, list(reversed(grown.records)))
                         if grown.skipped:
                             text = f"{grown.skipped:,} records came too fast to be shown"
                             yield event("progress", {"text": text, "over": False})
@@ -279,19 +290,19 @@ class MessagePages:
                 yield event("progress", {"text": f"{e}: trying again", "over": False})
                 await asyncio.sleep(1.0)
 
-    def _rows(self, asked: MessagesAsked, found: Sequence[tuple[TopicPartition, Record]]) -> str:
+    async def _rows(self, asked: MessagesAsked, found: Sequence[tuple[TopicPartition, Record]]) -> str:
         """Rows of the table as one message, which hx-sse swaps in."""
-        shown = [shown_record(tp.partition, record, asked.form, LIST_BYTES) for tp, record in found]
+        shown = await self._shown(found, asked.form, LIST_BYTES)
         text = self._host.render("record_rows.html", records=shown, topic=asked.topic)
         return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
 
 
-def in_order(asked: MessagesAsked, progress: SearchProgress) -> list[ShownRecord]:
+def in_order(asked: MessagesAsked, progress: SearchProgress) -> list[tuple[TopicPartition, Record]]:
     """As a list has them: the last ones backwards, others as they are in the log; as many as a page takes. Pure."""
     found = list(progress.found)
     if asked.start == "latest" and not asked.contains:
         found = sorted(found, key=lambda pair: (pair[1].timestamp, pair[1].offset), reverse=True)
-    return [shown_record(tp.partition, record, asked.form, LIST_BYTES) for tp, record in found[:RECORDS]]
+    return found[:RECORDS]
 
 
 def progress_words(progress: SearchProgress, matches: int) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Keys and values as a page shows them: JSON, text or hex, and never more of one than a page can take. Pure."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
+from holdfast.console.registered_values import RegisteredText
 from holdfast.records.record import Record
 
 FORMS: Final = {"auto": "as it looks", "json": "JSON", "text": "text", "hex": "hex"}
@@ -19,18 +21,36 @@ _PLAIN: Final = frozenset("\t\n\r")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownBytes:
-    """``text`` in the form ``form``; ``cut``: bytes that are not shown, of ``size``. A null has form ``null``."""
+    """``text`` in the form ``form``; ``cut``: bytes that are not shown, of ``size``. A null has form ``null``.
+    ``note``: by which schema it was read, or why by none."""
 
     text: str
     form: str
     size: int
     cut: int = 0
+    note: str = ""
 
 
-def shown_bytes(data: bytes | None, form: str, limit: int) -> ShownBytes:
+Registered = Callable[[bytes], RegisteredText | None]
+"""What a schema registry makes of a value (registered_values.py)."""
+
+
+def shown_bytes(data: bytes | None, form: str, limit: int, registered: Registered | None = None) -> ShownBytes:
     """At most ``limit`` bytes of it; a form that cannot be, as JSON of what is none, is the next one."""
     if data is None:
         return ShownBytes(text="null", form="null", size=0)
+    found = registered(data) if registered is not None and form in ("auto", "json") else None
+    if found is None:
+        return _plain_bytes(data, form, limit)
+    if found.text is None:
+        plain = _plain_bytes(data, "hex", limit)
+        return replace(plain, note=f"schema {found.id}: {found.trouble}")
+    cut = found.text.encode(errors="replace")[limit:]
+    text = _within(found.text, limit) if cut else found.text
+    return ShownBytes(text=text, form=found.kind, size=len(data), cut=len(cut), note=f"schema {found.id}")
+
+
+def _plain_bytes(data: bytes, form: str, limit: int) -> ShownBytes:
     if form in ("auto", "json"):
         found = _as_json(data, limit)
         if found is not None:
@@ -99,14 +119,16 @@ class ShownRecord:
 MOST_HEADERS: Final = 20
 
 
-def shown_record(partition: int, record: Record, form: str, limit: int) -> ShownRecord:
+def shown_record(
+    partition: int, record: Record, form: str, limit: int, registered: Registered | None = None
+) -> ShownRecord:
     """A record whose parts are cut to ``limit`` bytes each, and which has not more headers than a page can take."""
     return ShownRecord(
         partition=partition,
         offset=record.offset,
         timestamp_ms=record.timestamp,
-        key=shown_bytes(record.key, form, limit),
-        value=shown_bytes(record.value, form, limit),
+        key=shown_bytes(record.key, form, limit, registered),
+        value=shown_bytes(record.value, form, limit, registered),
         headers=tuple(
             (name[:LIST_BYTES], shown_bytes(value, form, limit)) for name, value in record.headers[:MOST_HEADERS]
         ),

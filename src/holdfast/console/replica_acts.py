@@ -25,6 +25,7 @@ class ReassignReplicas:
     """Partitions get these brokers, in this order."""
 
     name, title, verb = "reassign", "Move replicas to other brokers", "Move"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -77,6 +78,7 @@ class CancelReassignment:
     """Partitions get the replicas back that they had."""
 
     name, title, verb = "cancel-reassignment", "Take reassignments back", "Take back"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -34,10 +34,11 @@ class ToldDisks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPositions:
-    """What a group had committed at ``told_ms``."""
+    """What a group had committed at ``told_ms``, and how many members it had; None where nobody told."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     told_ms: TimestampMs
+    members: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ class Snapshot:
     """One moment of a cluster.
 
     ``number`` counts the snapshots of this console. ``alive``: the brokers that the controller counts on. ``ends``: the
-    end of each log that has a leader. ``positions``: of groups, the newest that was asked for. ``trouble``: why what is
-    here is old; None where it is not.
+    end of each log that has a leader; ``starts``: where it begins, if that was ever asked for. ``positions``: of
+    groups, the newest that was asked for. ``trouble``: why what is here is old; None where it is not.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Snapshot:
     reassignments: Mapping[TopicPartition, ReassignmentView] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, Offset] = field(default_factory=dict)
     groups: tuple[GroupListing, ...] = ()
     positions: Mapping[str, GroupPositions] = field(default_factory=dict)
     trouble: str | None = None
@@ -70,6 +72,16 @@ class Snapshot:
         """A directory by its path, as the broker spells it."""
         told = self.disks.get(broker)
         return None if told is None else next((d for d in told.disks.disks if d.path == path), None)
+
+    def is_kafka(self, broker: BrokerId) -> bool:
+        """Whether it is known to be none of Holdfast's."""
+        told = self.disks.get(broker)
+        return told is not None and told.is_kafka
+
+    @property
+    def is_all_kafka(self) -> bool:
+        """Whether no broker that is alive is Holdfast's: what only Holdfast has is not offered then."""
+        return bool(self.alive) and all(map(self.is_kafka, self.alive))
 
     def partition(self, tp: TopicPartition) -> PartitionView | None:
         topic = self.view.topics.get(tp.topic)

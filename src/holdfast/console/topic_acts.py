@@ -15,6 +15,7 @@ class CreateTopic:
     """A new topic."""
 
     name, title, verb = "create-topic", "Make a topic", "Make it"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -99,6 +100,7 @@ class DeleteTopic:
     """A topic with all its records."""
 
     name, title, verb = "delete-topic", "Delete a topic", "Delete it"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -138,6 +140,7 @@ class ElectByHand:
     """Leaders by hand: the first replica again, or one that may lack records."""
 
     name, title, verb = "elect", "Elect leaders", "Elect"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -202,6 +205,7 @@ class ChangeConfig:
     """One key of a topic, a broker, or all brokers."""
 
     name, title, verb = "config", "Change a configuration", "Change it"
+    ours = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from holdfast.records.typed.confluent import RegisteredSchema
+from holdfast.records.typed.registered import RegisteredSchema
 
 TIMEOUT_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 30.0

@@ -13,8 +13,8 @@ import pyarrow as pa
 from holdfast.lake.columns import partition_column
 from holdfast.lake.data_files import plain
 from holdfast.lake.table import Table
-from holdfast.records.typed.confluent import RegisteredSchema
 from holdfast.records.typed.json import REST
+from holdfast.records.typed.registered import RegisteredSchema
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.spark.lake_job import LakeJob
 from holdfast.spark.lake_values import PLACE, VALUE, Values
@@ -132,7 +132,7 @@ def _descriptors(job: LakeJob) -> bytes:
             raise SchemaError(f"schema {job.schema!r}: expected a compiled descriptor set: {error.strerror}") from None
     if not job.registry:
         raise SchemaError("values of format protobuf need a schema, a compiled descriptor set, or a registry")
-    from holdfast.records.typed.protobuf_schema import registered_set
+    from holdfast.records.typed.protobuf_files import registered_set
 
     found = _registered(job, "PROTOBUF")
     return registered_set(found.text, found.references)

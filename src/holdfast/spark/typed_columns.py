@@ -303,7 +303,7 @@ def _subject_text(each: FormatOptions, read: ReadOptions) -> str:
 
 
 def _subject_descriptors(each: FormatOptions, read: ReadOptions) -> bytes:
-    from holdfast.records.typed.protobuf_schema import registered_set
+    from holdfast.records.typed.protobuf_files import registered_set
 
     found = _newest(each, read, "PROTOBUF")
     return registered_set(found.text, found.references)

@@ -54,11 +54,13 @@ def test_an_address_says_only_what_is_not_so_by_itself() -> None:
 
 
 def test_the_pace_follows_who_looks_and_what_a_look_costs() -> None:
-    assert pause_s(looked_at=False, took_s=0.1, failures=0) == IDLE_S
-    assert pause_s(looked_at=True, took_s=0.01, failures=0) == OPEN_S
-    assert pause_s(looked_at=True, took_s=0.3, failures=0) == 3.0
-    assert pause_s(looked_at=True, took_s=9.0, failures=0) == LONGEST_OPEN_S
-    assert [pause_s(looked_at=True, took_s=9.0, failures=n) for n in (1, 2, 3, 9)] == [1.0, 2.0, 4.0, 10.0]
+    assert pause_s(looked_at=False, took_s=0.1, cpu_s=0.1, failures=0) == IDLE_S
+    assert pause_s(looked_at=True, took_s=0.01, cpu_s=0.01, failures=0) == OPEN_S < 1
+    assert pause_s(looked_at=True, took_s=0.3, cpu_s=0.3, failures=0) == 3.0
+    assert pause_s(looked_at=True, took_s=1.5, cpu_s=0.01, failures=0) == 1.5
+    assert pause_s(looked_at=True, took_s=9.0, cpu_s=8.0, failures=0) == LONGEST_OPEN_S
+    pauses = [pause_s(looked_at=True, took_s=9.0, cpu_s=8.0, failures=n) for n in (1, 2, 3, 9)]
+    assert pauses == [OPEN_S, 2 * OPEN_S, 4 * OPEN_S, 10.0]
     assert is_full(looked_at=True, since_full_s=None, full_took_s=0.0)
     assert not is_full(looked_at=True, since_full_s=4.0, full_took_s=0.1)
     assert is_full(looked_at=True, since_full_s=5.0, full_took_s=0.1)

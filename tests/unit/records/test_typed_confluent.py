@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.records.typed.avro import AvroDecoder
 from holdfast.records.typed.avro_schema import joined, parse
-from holdfast.records.typed.confluent import MAX_DECODERS, RegisteredSchema, RegistryAvroDecoder, without_prefix
+from holdfast.records.typed.confluent import MAX_DECODERS, RegistryAvroDecoder, without_prefix
+from holdfast.records.typed.registered import RegisteredSchema
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.registry.client import RegistryError, SchemaRegistry
 from tests.unit.registry.registry_server import Registered, serving

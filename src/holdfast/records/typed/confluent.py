@@ -18,6 +18,7 @@ import pyarrow as pa
 from holdfast.records.typed.avro import AvroDecoder
 from holdfast.records.typed.avro_schema import AvroType, arrow_type, parse
 from holdfast.records.typed.decoding import Decoded, UnknownField
+from holdfast.records.typed.registered import MAX_ID, PREFIX_BYTES, Lookup
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.records.typed.spans import Spans
 
@@ -26,26 +27,8 @@ Why: TypeAlias = Callable[[int], str]
 K = TypeVar("K")
 V = TypeVar("V")
 
-PREFIX_BYTES: Final = 5
-MAX_ID: Final = (1 << 31) - 1
 MAX_DECODERS: Final = 256
 """Compiled decoders that one decoder keeps, the latest used ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredSchema:
-    """What a registry has under an id."""
-
-    kind: str
-    """AVRO, PROTOBUF or JSON."""
-    text: str
-    """The schema. Of PROTOBUF the FileDescriptorProto in base64, which registries call the format ``serialized``."""
-    references: tuple[tuple[str, str], ...] = ()
-    """Name and text of the schemas that it uses, each after those that it uses itself."""
-
-
-Lookup: TypeAlias = Callable[[int], RegisteredSchema | None]
-"""None for an id that the registry does not know. It raises where it cannot find out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

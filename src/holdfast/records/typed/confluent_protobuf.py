@@ -17,14 +17,14 @@ from holdfast.records.typed.confluent import (
     Array,
     Group,
     Latest,
-    Lookup,
     Prefixed,
     Together,
     same_reason,
 )
 from holdfast.records.typed.decoding import Decoded
 from holdfast.records.typed.protobuf import ProtobufDecoder
-from holdfast.records.typed.protobuf_schema import Descriptor, registered_message
+from holdfast.records.typed.protobuf_files import Descriptor, registered_message
+from holdfast.records.typed.registered import Lookup
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.records.typed.spans import Spans
 

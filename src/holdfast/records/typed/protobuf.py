@@ -20,7 +20,8 @@ from holdfast.records.kernels import walk
 from holdfast.records.typed import protobuf_schema as types
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.filling import decoded, fill
-from holdfast.records.typed.protobuf_schema import Descriptor, Field, message_of, set_of
+from holdfast.records.typed.protobuf_files import Descriptor
+from holdfast.records.typed.protobuf_schema import Field, message_of, set_of
 from holdfast.records.typed.schema_error import SchemaError
 from holdfast.records.typed.slots import Filled, Layout, Leaf, ListOutput, Output, StructOutput
 from holdfast.records.typed.spans import Spans
