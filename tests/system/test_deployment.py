@@ -11,10 +11,12 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,10 +38,13 @@ BLOCKS = (
 )  # fmt: skip
 NOT_RUN = ("program",)
 SYSTEMCTL = """#!/bin/sh
-echo "$@" > /srv/system/systemctl.request
-said=$(cat /srv/system/systemctl.answer)
+folder=$(dirname "$0")
+echo "$@" > "$folder/request"
+said=$(cat "$folder/answer")
 test -z "$said" || { echo "$said" >&2; exit 1; }
 """
+STANDS_IN = Path(tempfile.gettempdir()) / f"holdfast-systemd-{os.getpid()}"
+"""On no disk of a host: these lose their power."""
 HOLDFAST = "/opt/holdfast/bin/holdfast"
 STARTS_S = 120.0
 OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -65,7 +70,7 @@ TEXTS = blocks(PAGE.read_text())
 
 def run(host: Host, command: str) -> str:
     """What root of the host sees."""
-    process = host.run(["bash", "-ec", f"PATH=/srv/system/bin:$PATH\n{command}"], output=subprocess.PIPE)
+    process = host.run(["bash", "-ec", f"PATH={STANDS_IN}/{host.name}:$PATH\n{command}"], output=subprocess.PIPE)
     said = process.communicate(timeout=120)[0].decode()
     assert process.returncode == 0, f"{host.name}: {command}\n{said}"
     return said
@@ -104,24 +109,25 @@ class Site:
     def begin_systemd(self) -> None:
         """`systemctl` of each host is heard from now on."""
         for number in BROKERS:
-            system = self.hosts[number].root / "system"
-            (system / "bin").mkdir()
-            (system / "bin" / "systemctl").write_text(SYSTEMCTL)
-            (system / "bin" / "systemctl").chmod(0o755)
+            folder = STANDS_IN / self.hosts[number].name
+            folder.mkdir(parents=True)
+            (folder / "systemctl").write_text(SYSTEMCTL)
+            (folder / "systemctl").chmod(0o755)
             for name in ("request", "answer"):
-                os.mkfifo(system / f"systemctl.{name}")
+                os.mkfifo(folder / name)
         for thread in self._systemd:
             thread.start()
 
     def end_systemd(self) -> None:
         for number in BROKERS:
-            (self.hosts[number].root / "system" / "systemctl.request").write_text("end\n")
+            (STANDS_IN / self.hosts[number].name / "request").write_text("end\n")
         for thread in self._systemd:
             thread.join(STARTS_S)
+        shutil.rmtree(STANDS_IN)
 
     def _serve(self, number: int) -> None:
-        system = self.hosts[number].root / "system"
-        while (words := (system / "systemctl.request").read_text().split()) != ["end"]:
+        folder = STANDS_IN / self.hosts[number].name
+        while (words := (folder / "request").read_text().split()) != ["end"]:
             said = ""
             match words:
                 case ["enable", "--now", "holdfast"]:
@@ -132,7 +138,7 @@ class Site:
                     wait_for(lambda: self.answers(number), "the broker", timeout_s=STARTS_S)  # the page goes on at once
                 case _:
                     said = f"systemctl {' '.join(words)}: not known to this test\n"
-            (system / "systemctl.answer").write_text(said)
+            (folder / "answer").write_text(said)
 
     def install(self, host: Host) -> None:
         """What the page does once."""

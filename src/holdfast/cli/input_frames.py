@@ -22,7 +22,7 @@ PARTS: Final = {"value": 1, "key-value": 2}
 """What is there of each record, by the name of --length-prefixed."""
 
 
-class Frames(Protocol):
+class InputFrames(Protocol):
     """Cuts input as it comes. Both methods yield what is whole before they raise InputError."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]: ...

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import click
 
-from holdfast.cli.input_frames import MOST_BYTES, Frames
+from holdfast.cli.input_frames import MOST_BYTES, InputFrames
 from holdfast.cli.kafka_words import said
 from holdfast.cli.pipes import read_chunks
 from holdfast.cli.record_lines import InputError, ReadLine
@@ -45,7 +45,7 @@ class Asked:
     idempotent: bool
     headers: Sequence[Header]
     timestamp_ms: TimestampMs | None
-    frames: Callable[[], Frames]
+    frames: Callable[[], InputFrames]
     read_line: ReadLine
     files: Sequence[str] = ()
     """Each is one record, and standard input is not read."""

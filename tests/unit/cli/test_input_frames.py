@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.input_frames import MOST_BYTES, Frames, LengthFrames, LineFrames, record_of_lengths
+from holdfast.cli.input_frames import MOST_BYTES, InputFrames, LengthFrames, LineFrames, record_of_lengths
 from holdfast.cli.producer_properties import ProducerProperties, properties_of
 from holdfast.cli.record_lines import InputError
 from holdfast.records.compression import Codec
@@ -25,7 +25,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in zip([0, *ends], [*ends, len(data)], strict=True)]
 
 
-def all_of(frames: Frames, chunks: list[bytes]) -> list[bytes]:
+def all_of(frames: InputFrames, chunks: list[bytes]) -> list[bytes]:
     found = [frame for chunk in chunks for frame in frames.feed(chunk)]
     return found + list(frames.end())
 
