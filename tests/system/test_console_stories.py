@@ -227,6 +227,7 @@ def test_the_controller_is_killed_half_way(scene: Scene) -> None:
     there = [path for path in (*scene.others(), b) if f"broker-{dead}/" not in str(path)]
     for path in there:
         expect(state(page, path)).to_have_text("online")
+    throttled(scene, QUICKLY)
     expect(tile(page, b)).to_contain_text(f"{PARTITIONS} replicas")
     scene.load.progress()
     scene.cluster.revive()
@@ -245,6 +246,7 @@ def test_the_console_is_killed_half_way(scene: Scene) -> None:
     again = Countdown(AGAIN_MS)
     trouble = page.locator("#trouble")
     expect(trouble).to_contain_text("does not answer", timeout=again.left_ms)
+    throttled(scene, QUICKLY)
     expect(trouble).to_be_hidden(timeout=again.left_ms)
     wait_for(lambda: scene.held(a) == PARTITIONS, "all replicas to have moved", interval_s=0.1)
     within = Countdown(max(again.left_ms, SOON_MS))
