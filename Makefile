@@ -23,6 +23,7 @@ help:
 	@echo "make test    the tests, with the coverage of the deciding floors (ARGS='-k name' for some, ARGS=--long for all)"
 	@echo "make check   ruff, mypy --strict, import-linter: seconds"
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
+	@echo "make console-bench  the web console with 10,000 and 39,000 partitions, ten tabs, an idle cluster (ARGS='--only huge')"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
 	@echo "             STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
 	@echo "make lake-chaos  a lake whose driver, workers and brokers are killed at every step, and a ledger (KILLS=60 SEED=n)"
@@ -54,6 +55,10 @@ check: $(DEV)
 .PHONY: bench
 bench: $(DEV)
 	$(BIN)/python -m benchmarks.bench $(ARGS)
+
+.PHONY: console-bench
+console-bench: $(DEV)
+	$(BIN)/python -m benchmarks.console_bench $(ARGS)
 
 .PHONY: chaos
 chaos: $(DEV)

@@ -8,10 +8,10 @@ of work, each with acks=1 and some requests under way at a time:
 * large: Produce of a batch of 256 kB;
 * fetch: Fetch of one such small batch.
 
-Told per round and kind: instructions of the broker per request (``perf stat``), or, where the machine does not count
-them, CPU time per request of all its threads, by the scheduler; and the requests' median and p99. The one with metrics
-is scraped once a second meanwhile, if asked. It prints the median of the pairs' ratios with an interval that has the
-true median 19 times out of 20 (bootstrap); exit code 1 when a median is above its limit.
+Told per round and kind: CPU time of all the broker's threads by the scheduler, per request or, of the large ones, per
+GB; and the requests' median and p99. The one with metrics is scraped once a second meanwhile, if asked. It prints the
+median of the pairs' ratios with an interval that has the true median 19 times out of 20 (bootstrap); exit code 1 when
+a median is above its limit. Instructions are counted by ``benchmarks.metrics_instructions``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +38,10 @@ from holdfast.testing import Cluster
 UNDER_WAY = 8
 LARGE_EVERY = 20
 """One large request for so many small ones."""
+LARGE_BYTES = 256 << 10
+COST = {"small": "CPU us", "large": "CPU s/GB", "fetch": "CPU us"}
+UNITS = {"small": 1e3, "large": LARGE_BYTES, "fetch": 1e3}
+"""Nanoseconds of a request for one of these; those of a byte are seconds of a GB."""
 LIMITS = {"cost": 1.05, "p99": 1.10}
 RESAMPLES = 2000
 UP = [sys.executable, "-m", "holdfast.cli.main", "up"]
@@ -48,7 +49,7 @@ TP = TopicPartition("t", 0)
 
 
 class Round(NamedTuple):
-    """One kind of work on one broker. ``cost``: per request, instructions or nanoseconds; milliseconds."""
+    """One kind of work on one broker. ``cost``: CPU nanoseconds per request; p50 and p99: milliseconds."""
 
     cost: float
     p50: float
@@ -74,30 +75,20 @@ def main() -> int:
     options = parser.parse_args()
     about = machine.describe()
     print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
-    counts = counts_instructions()
-    print(f"cost: {'instructions by perf stat' if counts else 'CPU nanoseconds, as perf counts no instructions here'}")
     rng = random.Random(options.seed)
     with ExitStack() as stack:
         on = Side(stack.enter_context(Cluster(brokers=1, log_dirs=1, up=UP)))
         off = Side(stack.enter_context(Cluster(brokers=1, log_dirs=1, up=[*UP, "--metrics-port", "0"])))
-        asyncio.run(rounds(on, off, options, rng, counts=counts))
+        asyncio.run(rounds(on, off, options, rng))
     return 0 if report(on, off, rng) else 1
 
 
-def counts_instructions() -> bool:
-    """Whether ``perf stat`` is there and the machine counts instructions."""
-    if shutil.which("perf") is None:
-        return False
-    asked = subprocess.run(["perf", "stat", "-x,", "-e", "instructions:u", "true"], capture_output=True, text=True)
-    return asked.returncode == 0 and asked.stderr.split(",")[0].isdigit()
-
-
-async def rounds(on: Side, off: Side, options: argparse.Namespace, rng: random.Random, *, counts: bool) -> None:
+async def rounds(on: Side, off: Side, options: argparse.Namespace, rng: random.Random) -> None:
     """All rounds of all kinds, the first of each unmeasured."""
     clients = {side: AdminClient(side.cluster.bootstrap) for side in (on, off)}
     for client in clients.values():
         await client.create_topic(NewTopic(name="t", partitions=1, replication_factor=1))
-    small, large = batch(100), batch(256 << 10)
+    small, large = batch(100), batch(LARGE_BYTES)
     kinds: dict[str, tuple[int, Callable[[AdminClient], Coroutine[Any, Any, Any]]]] = {
         "small": (options.requests, lambda client: client.produce("t", 0, small, acks=1)),
         "large": (max(1, options.requests // LARGE_EVERY), lambda client: client.produce("t", 0, large, acks=1)),
@@ -109,7 +100,7 @@ async def rounds(on: Side, off: Side, options: argparse.Namespace, rng: random.R
             order = [on, off]
             rng.shuffle(order)
             for side in order:
-                found = await one_round(side, clients[side], requests, ask, counts=counts)
+                found = await one_round(side, clients[side], requests, ask)
                 if number:
                     side.kinds.setdefault(kind, []).append(found)
     if scraping is not None:
@@ -123,8 +114,6 @@ async def one_round(
     client: AdminClient,
     requests: int,
     ask: Callable[[AdminClient], Coroutine[Any, Any, Any]],
-    *,
-    counts: bool,
 ) -> Round:
     """So many requests, some at a time."""
     left = iter(range(requests))
@@ -136,30 +125,11 @@ async def one_round(
             await ask(client)
             took.append((time.perf_counter() - began) * 1000)
 
-    with measured(side.pid, counts=counts) as spent:
-        await asyncio.gather(*(worker() for _ in range(UNDER_WAY)))
+    before = cpu_ns(side.pid)
+    await asyncio.gather(*(worker() for _ in range(UNDER_WAY)))
+    spent = cpu_ns(side.pid) - before
     took.sort()
-    return Round(spent[0] / requests, took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.99))])
-
-
-@contextmanager
-def measured(pid: int, *, counts: bool) -> Iterator[list[float]]:
-    """The list gets what the process spent, in instructions or nanoseconds."""
-    spent: list[float] = []
-    if not counts:
-        before = cpu_ns(pid)
-        yield spent
-        spent.append(cpu_ns(pid) - before)
-        return
-    perf = subprocess.Popen(
-        ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)], stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield spent
-    finally:
-        perf.send_signal(signal.SIGINT)
-        _, said = perf.communicate()
-        spent.append(float(said.split(",")[0]))
+    return Round(spent / requests, took[len(took) // 2], took[min(len(took) - 1, int(len(took) * 0.99))])
 
 
 def cpu_ns(pid: int) -> int:
@@ -188,7 +158,7 @@ def batch(size: int) -> bytes:
 def report(on: Side, off: Side, rng: random.Random) -> bool:
     """Print the table; whether every median is within its limit."""
     good = True
-    print(f"\n{'kind':8}{'what':8}{'on':>12}{'off':>12}{'ratio':>8}  95 % interval  limit")
+    print(f"\n{'kind':8}{'what':10}{'on':>12}{'off':>12}{'ratio':>8}  95 % interval  limit")
     for kind, with_metrics in on.kinds.items():
         for what in ("cost", "p50", "p99"):
             pairs = [(getattr(a, what), getattr(b, what)) for a, b in zip(with_metrics, off.kinds[kind], strict=True)]
@@ -196,8 +166,10 @@ def report(on: Side, off: Side, rng: random.Random) -> bool:
             low, high = interval(ratios, rng)
             ratio, limit = statistics.median(ratios), LIMITS.get(what)
             ones, others = (statistics.median(side) for side in zip(*pairs, strict=True))
+            unit, name = (UNITS[kind], COST[kind]) if what == "cost" else (1, f"{what} ms")
             told = "" if limit is None else f"{limit:.2f}" + ("" if ratio <= limit else "  ABOVE")
-            print(f"{kind:8}{what:8}{ones:12.2f}{others:12.2f}{ratio:8.3f}  {low:.3f} to {high:.3f}  {told}")
+            numbers = f"{ones / unit:12.2f}{others / unit:12.2f}{ratio:8.3f}"
+            print(f"{kind:8}{name:10}{numbers}  {low:.3f} to {high:.3f}  {told}")
             good = good and (limit is None or ratio <= limit)
     return good
 

@@ -1,6 +1,6 @@
 """Every process that starts with this folder on its path notes how much CPU of its own thread each turn of its asyncio
 loop takes: a file of its own in the folder that HOLDFAST_BENCH_TURNS names, a line (seconds since boot, CPU in ms) for
-each turn above a millisecond. Nothing without that variable."""
+each turn above a millisecond, or above what HOLDFAST_BENCH_TURNS_MS says. Nothing without the first variable."""
 
 import os
 
@@ -9,7 +9,7 @@ if _FOLDER := os.environ.get("HOLDFAST_BENCH_TURNS"):
     import time
     from typing import Any
 
-    _NOTED_S = 0.001
+    _NOTED_S = float(os.environ.get("HOLDFAST_BENCH_TURNS_MS", "1")) / 1000
     _Loop: Any = asyncio.base_events.BaseEventLoop
     _turn = _Loop._run_once
     _file = None
@@ -22,6 +22,6 @@ if _FOLDER := os.environ.get("HOLDFAST_BENCH_TURNS"):
         if took_s > _NOTED_S:
             if _file is None:
                 _file = open(f"{_FOLDER}/{os.getpid()}", "a", buffering=1)  # noqa: SIM115
-            _file.write(f"{time.monotonic():.3f} {took_s * 1000:.2f}\n")
+            _file.write(f"{time.monotonic():.4f} {took_s * 1000:.3f}\n")
 
     _Loop._run_once = _measured

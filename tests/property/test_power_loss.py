@@ -12,6 +12,7 @@ import errno
 import logging
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -26,6 +27,7 @@ from holdfast.storage.checkpoints import CLEAN_SHUTDOWN
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import InlineQueue, LogDir
 from holdfast.storage.log_manager import LogManager
+from holdfast.storage.recovery_point import RecoveryPointAhead
 from tests.removing import purge
 from tests.simulation.disk import CrashNow, SimDisk
 
@@ -36,6 +38,8 @@ NOW_MS = 1_700_000_000_000
 TRANSACTIONAL = (4, 5)
 """Producers that write in transactions."""
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+SEGMENT_BYTES = (1500, 1500, 60_000)
+"""Of the runs in turn: in large segments recovery points move within them."""
 CONFIG = LogConfig(segment_bytes=1500, index_interval_bytes=200, file_delete_delay_ms=0, retention_ms=None)
 
 
@@ -95,6 +99,9 @@ class Run:
         self.ids = 0
         self.crashes = 0
         self.told: list[str] = []
+        self.config = replace(CONFIG, segment_bytes=SEGMENT_BYTES[seed % len(SEGMENT_BYTES)])
+        self.points: dict[TopicPartition, tuple[Log, RecoveryPointAhead, bool]] = {}
+        """Recovery points under way: whether they are synced."""
 
     def new_id(self) -> UUID:
         self.ids += 1
@@ -118,8 +125,11 @@ class Run:
     # -- a life ------------------------------------------------------------------------------------------------
 
     def start(self, process: object) -> LogManager:
+        self.points.clear()
         directory = LogDir("/log/d", self.disk.mount(process), InlineQueue())
-        manager = LogManager([directory], node_id=1, cluster_id="c", config_of=lambda topic: CONFIG, new_id=self.new_id)
+        manager = LogManager(
+            [directory], node_id=1, cluster_id="c", config_of=lambda topic: self.config, new_id=self.new_id
+        )
         errors: list[HoldfastError | None] = []
         manager.start(NOW_MS, errors.append)
         assert errors == [None], errors
@@ -174,6 +184,7 @@ class Run:
             (2, self.checkpoint),
             (1, self.write_indexes),
             (1, self.delete),
+            (8, self.move_recovery_point),
         ]
         ledger = self.ledgers[tp]
         operation = self.rng.choices([o for _, o in operations], [w for w, _ in operations])[0]
@@ -191,7 +202,7 @@ class Run:
         made: list[HoldfastError | None] = []
         self.told.append(f"create {tp}")
         self.manager.new.create(
-            tp, ledger.topic_id, CONFIG, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(error)
+            tp, ledger.topic_id, self.config, is_new=True, now_ms=NOW_MS, done=lambda log, error: made.append(error)
         )
         if made[0] is not None:
             raise made[0]
@@ -253,6 +264,21 @@ class Run:
     def flush_rolled(self, log: Log, ledger: Ledger) -> None:
         log.flush_rolled()
         ledger.flushed = max(ledger.flushed, log.recovery_point)
+
+    def move_recovery_point(self, log: Log, ledger: Ledger) -> None:
+        """One step of it: others come in between."""
+        tp = log.topic_partition
+        held, point, is_synced = self.points.pop(tp, (None, None, False))
+        if held is not log or point is None:
+            began = log.begin_recovery_point()
+            if began is not None:
+                self.points[tp] = log, began, False
+        elif not is_synced:
+            assert log.sync_recovery_point(point)
+            self.points[tp] = log, point, True
+        else:
+            log.take_recovery_point(point)
+            ledger.flushed = max(ledger.flushed, log.recovery_point)
 
     def truncate(self, log: Log, ledger: Ledger) -> None:
         view = log.view

@@ -271,6 +271,7 @@ class Node:
             ensemble=self.ensemble(self, process),
             boot_id=f"machine-{self.broker_id}-boot-{self.boot}",
             tick_s=0.5,
+            unchecked_batches=10,
         )
         self.ended = self.loop.create_future()
         process.spawn(self._main(process, platform))

@@ -33,9 +33,14 @@ def tab_of(context: BrowserContext) -> Iterator[Page]:
     """A tab. Nothing may be refused by the policy of the pages, no script may fail, and no page may ask."""
     page = context.new_page()
     wrong: list[str] = []
+
+    def dismiss(dialog: Dialog) -> None:
+        wrong.append(dialog.message)
+        dialog.dismiss()
+
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
-    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", dismiss)
     yield page
     assert wrong == []
 

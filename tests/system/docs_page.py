@@ -1,16 +1,18 @@
 """The commands of a page, run one block after the other as they stand there: ``python -m tests.system.docs_page PAGE``.
 
-A block is indented by four spaces or fenced, and counts when a line of it begins with a command of ours. It is one
-script of bash, all of it. What a page says in comments before a block is for this module, and nobody sees it:
+A block is indented by four spaces or fenced, and counts when a line of it begins with a command. It is one script of
+bash, all of it. What a page says in comments before a block is for this module, and nobody sees it:
 
 * ``<!-- not-run: why -->``: the block is not run.
+* ``<!-- run-by: FILE -->``: it is run by this test, that takes it from the page.
 * ``<!-- before: command -->``, also of several lines: run first, so that there is what the block speaks of.
 * ``<!-- goes-on -->``: the block does not end; it has begun when it prints ``ready:`` or ``console:``.
 * ``<!-- exit: N -->``: how the block ends, if not with 0.
 * ``<!-- answers: y y -->``: its standard input is a terminal, where somebody types these lines.
 
 ``world()`` runs a page in a network of its own, so that 127.0.0.1:9092 is free and nobody else's; what is left there at
-the end is killed. It has no mounts of its own: a copy of a mount keeps the disk of another test from being repaired.
+the end is killed. Disks of a page are directories of /srv, which is empty and its own there. Mounts of other tests are
+not in that world: a copy of a mount keeps the disk of another test from being repaired.
 """
 
 from __future__ import annotations
@@ -27,13 +29,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.testing.namespaces import MountBase
+
 ROOT = Path(__file__).parent.parent.parent
 LIMIT_S: Final = 300
-_OURS: Final = re.compile(r"(?:\$ )?(?:holdfast|make|pip|uvx|systemctl) |.*\| holdfast ")
-_COMMENT: Final = re.compile(r"<!-- (not-run|before|goes-on|exit|answers)(?:: (.*?))? -->", re.DOTALL)
+_PROGRAMS: Final = (
+    r"holdfast /opt/holdfast/bin/\w+ make pip uvx python3? systemctl journalctl useradd install sync tar bash eval"
+)
+_COMMAND: Final = re.compile(rf"(?:\$ )?(?:{_PROGRAMS.replace(' ', '|')}) |.*\| holdfast ")
+_SAID: Final = re.compile(r"holdfast [\w-]+: ")
+"""A line that a command has printed."""
+_COMMENT: Final = re.compile(r"<!-- (not-run|run-by|before|goes-on|exit|answers)(?:: (.*?))? -->", re.DOTALL)
 _OUTSIDE: Final = "HOLDFAST_DOCS_OUTSIDE"
 """The network that the page must not be run in."""
-_WORLD: Final = 'ip link set lo up; exec "$@"'
+_WORLD: Final = 'ip link set lo up; mount -t tmpfs tmpfs /srv; exec "$@"'
 
 
 class Block(NamedTuple):
@@ -42,16 +51,22 @@ class Block(NamedTuple):
     line: int
     script: str
     not_run: str | None = None
+    run_by: str | None = None
     before: tuple[str, ...] = ()
     goes_on: bool = False
     exit_code: int = 0
     answers: str = ""
 
+    @property
+    def is_for_here(self) -> bool:
+        """Whether it is this module that runs it."""
+        return self.not_run is None and self.run_by is None
+
 
 def blocks(page: str) -> Iterator[Block]:
     """Of a page's text, those with commands, in order. Pure."""
     for line, script, above in _all_blocks(page.splitlines()):
-        if not any(_OURS.match(each) for each in script.splitlines()):
+        if not any(_COMMAND.match(each) and not _SAID.match(each) for each in script.splitlines()):
             continue
         said: dict[str, list[str]] = {}
         for kind, text in _COMMENT.findall(above):
@@ -60,6 +75,7 @@ def blocks(page: str) -> Iterator[Block]:
             line=line,
             script=script,
             not_run=said.get("not-run", [None])[0],
+            run_by=said.get("run-by", [None])[0],
             before=tuple(said.get("before", ())),
             goes_on="goes-on" in said,
             exit_code=int(said.get("exit", ["0"])[0]),
@@ -91,7 +107,7 @@ def _all_blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
 
 
 def world(page: str) -> subprocess.CompletedProcess[str]:
-    """Runs the page in a world of its own. Needs root, and unshare and ip."""
+    """Runs the page in a world of its own. Needs root, and unshare, ip and mount."""
     command = [
         "unshare",
         "--net",
@@ -105,7 +121,13 @@ def world(page: str) -> subprocess.CompletedProcess[str]:
         page,
     ]
     environment = {**os.environ, _OUTSIDE: _network()}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    base = MountBase(ROOT)
+    try:
+        return base.call(
+            lambda: subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        )
+    finally:
+        base.close()
 
 
 def _network() -> str:
@@ -128,7 +150,7 @@ def _blocks_run(page: str) -> int:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory(prefix="holdfast-docs-", ignore_cleanup_errors=True) as folder:
         for block in blocks((ROOT / page).read_text()):
-            if block.not_run is not None:
+            if not block.is_for_here:
                 continue
             for each in (*(Block(line=block.line, script=script) for script in block.before), block):
                 began_s = time.monotonic()

@@ -149,8 +149,8 @@ def read_all(cluster: Cluster, topic: str, partition: int) -> list[bytes]:
 # -- single requests, each over a connection of its own ------------------------------------------------------------
 
 
-def _ms(milliseconds: int) -> i32Timedelta:
-    return i32Timedelta.parse(datetime.timedelta(milliseconds=milliseconds))
+def milliseconds(count: int) -> i32Timedelta:
+    return i32Timedelta.parse(datetime.timedelta(milliseconds=count))
 
 
 def ask(cluster: Cluster, broker: int, api: str, version: int, name: str, **fields: Any) -> Any:
@@ -170,7 +170,7 @@ def produce_error(cluster: Cluster, broker: int, topic: str, partition: int, *, 
     data = parts.PartitionProduceData(index=i32(partition), records=bytes(encode_batch([Record(0, 1, None, b"x")])))
     topics = (parts.TopicProduceData(name=TopicName(topic), partition_data=(data,)),)
     answer = ask(cluster, broker, "produce", version, "Produce", transactional_id=None, acks=i16(acks),
-                 timeout=_ms(5000), topic_data=topics)  # fmt: skip
+                 timeout=milliseconds(5000), topic_data=topics)  # fmt: skip
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -190,7 +190,7 @@ def fetch_of(
     )
     topics = (parts.FetchTopic(topic=TopicName(topic), partitions=(wanted,)),)
     more = {} if version < 7 else {"forgotten_topics_data": ()}
-    return dict(max_wait=_ms(wait_ms), min_bytes=i32(int(wait_ms > 0)), max_bytes=i32(max_bytes),
+    return dict(max_wait=milliseconds(wait_ms), min_bytes=i32(int(wait_ms > 0)), max_bytes=i32(max_bytes),
                 isolation_level=i8(0), topics=topics, **more)  # fmt: skip
 
 

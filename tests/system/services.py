@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.testing import free_port, wait_for
@@ -58,6 +59,20 @@ class Services:
 
     def pids(self) -> dict[int, int]:
         return {broker: int((self.folder / f"{broker}.pid").read_text()) for broker in IDS}
+
+    def controller(self) -> int:
+        found = ask("127.0.0.1", self.ports[IDS[0]], []).controller_id
+        assert found is not None
+        return found
+
+    def answers(self, broker: int, before: Mapping[int, int]) -> bool:
+        """Whether it serves, in another process than before."""
+        if self.pids()[broker] == before[broker]:
+            return False
+        try:
+            return broker in ask("127.0.0.1", self.ports[broker], []).brokers
+        except OSError:
+            return False
 
     def __enter__(self) -> Services:
         for broker in IDS:

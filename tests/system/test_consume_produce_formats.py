@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -255,6 +256,35 @@ def test_lines_with_headers_tombstones_and_a_time(cluster: Cluster) -> None:
     batch = cluster.folder_of(1, other, 0) / "00000000000000000000.log"
     assert batch.read_bytes()[43:51] == b"\xff" * 8  # no producer id
     assert (cluster.folder_of(1, topic, 0) / batch.name).read_bytes()[43:51] != b"\xff" * 8
+
+
+def test_records_behind_their_lengths_and_in_files(cluster: Cluster, tmp_path: pathlib.Path) -> None:
+    pairs = [(key, value) for key, value, _ in STRANGE]
+    topic = create(cluster, "lengths")
+    packed = b"".join(
+        struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+        for pair in pairs
+        for part in pair
+    )
+    ok(cluster, "produce", topic, "--length-prefixed", "key-value", stdin=packed)
+    assert [(key, value) for _, _, key, value, _ in stock_read(cluster, topic, len(pairs))] == pairs
+    told = refused(cluster, "produce", topic, "--length-prefixed", "value", stdin=b"\0\0\0\1x\0\0\0\5y")
+    assert told == "holdfast produce: record 2: standard input ends within it, after 5 bytes"
+    assert [record[3] for record in stock_read(cluster, topic, len(pairs) + 1)][-1] == b"x"
+
+    files = [tmp_path / name for name in ("a", "b")]
+    for number, file in enumerate(files):
+        file.write_bytes(b"line\n\0" * (1 + number * 50_000))
+    other = create(cluster, "files")
+    given = [word for file in files for word in ("--file", str(file))]
+    properties = ["compression.type=zstd", "enable.idempotence=false", "acks=1", "client.id=x"]
+    ok(cluster, "produce", other, *given, *(w for p in properties for w in ("--producer-property", p)))
+    assert [record[3] for record in stock_read(cluster, other, 2)] == [file.read_bytes() for file in files]
+    batch = (cluster.folder_of(1, other, 0) / "00000000000000000000.log").read_bytes()
+    assert (batch[22] & 7, batch[43:51]) == (4, b"\xff" * 8)  # zstd, and no producer id
+    told = refused(cluster, "produce", other, "--file", str(files[0]), "--file", str(tmp_path / "none"))
+    assert told == f"holdfast produce: {tmp_path}/none: No such file or directory"
+    assert len(stock_read(cluster, other, 3)) == 3
 
 
 def test_a_line_that_is_no_record_is_refused_by_number_and_what_stood_before_is_written(cluster: Cluster) -> None:

@@ -28,8 +28,8 @@ def data_dir(tmp_path: Path) -> Iterator[Path]:
     holdfast("down", "--data-dir", str(tmp_path / "cluster"))
 
 
-def up(data_dir: Path, port: int) -> tuple[int, str, str]:
-    return holdfast("up", "--detach", "--brokers", "1", "--data-dir", str(data_dir), "--port", str(port))
+def up(data_dir: Path, port: int, *more: str) -> tuple[int, str, str]:
+    return holdfast("up", "--detach", "--brokers", "1", "--data-dir", str(data_dir), "--port", str(port), *more)
 
 
 def test_a_cluster_in_the_background_serves_until_it_is_told_to_stop(data_dir: Path) -> None:
@@ -69,6 +69,33 @@ def test_what_keeps_it_from_starting_is_told(data_dir: Path) -> None:
     assert (code, out) == (1, "")
     assert f"port {port} for broker 1 is taken" in err
     assert not (data_dir / "endpoints.json").exists()
+
+
+def test_a_second_cluster_has_other_ports_and_a_port_that_was_asked_for_is_refused_by_name(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    """Of one hundred ports below the first its metrics would be at the first's port for clients."""
+    port, other = free_port(1, beside=(-100, 100, 200, 300, 400)), tmp_path / "other"
+    assert up(data_dir, port)[0] == 0
+    first = json.loads((data_dir / "endpoints.json").read_text())
+    for asked, more, said in (
+        (port, (), f"port {port} for broker 1 is taken: choose another --port ("),
+        (port - 100, ("--metrics-port", str(port)), f"--metrics-port {port} for 1 brokers: port {port} is taken: "),
+        (port - 100, ("--console-port", first["console"].split(":")[2][:-1]), "expected a free port, or --no-console"),
+    ):
+        code, out, err = up(other, asked, *more)
+        assert (code, out, said in err) == (1, "", True), err
+    try:
+        code, _, err = up(other, port - 100)
+        second = json.loads((other / "endpoints.json").read_text())
+        assert (code, second["bootstrap"]) == (0, [f"127.0.0.1:{port - 100}"]), err
+        assert second["console"] != first["console"]
+        with urllib.request.urlopen(second["metrics"]["1"], timeout=10) as page:
+            assert page.status == 200
+        said = f"port {port} for metrics is taken: they are on {port + 400}"
+        assert said in (other / "up.log").read_text()
+    finally:
+        holdfast("down", "--data-dir", str(other))
 
 
 def test_a_cluster_is_needed_to_stop_one(tmp_path: Path) -> None:

@@ -43,6 +43,21 @@ def told(cluster: Cluster, topic: str) -> tuple[Any, ...]:
     )
 
 
+def test_a_cluster_begins_with_the_id_that_was_chosen(own_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
+    chosen = "MkU3OEVBNTcwNTJENDM2Qg"
+    home = tmp_path / "new"
+    code, out, err = metadata("format", "--data-dir", home, "--cluster-id", chosen)
+    assert (code, out.endswith(f" for cluster {chosen}.\n")) == (0, True), err
+    cluster = own_cluster(brokers=1, data_dir=home)
+    with BlockingClient(cluster.bootstrap) as client:
+        assert client.metadata(()).cluster_id == chosen
+    cluster.create_topic("t")
+    cluster.produce("t", RECORDS[:9])
+    assert sum(map(len, cluster.consume("t").values())) == 9
+    code, out, err = metadata("format", "--data-dir", home)
+    assert (code, out) == (1, "")
+
+
 def test_a_cluster_is_made_again_from_a_file(own_cluster: Callable[..., Cluster], topic: str, tmp_path: Path) -> None:
     first = own_cluster(brokers=3)
     first.create_topic(topic, assignment=ASSIGNED, config={"retention.ms": "-1"})

@@ -53,10 +53,13 @@ def test_every_broker_is_scraped_and_they_add_up(cluster: Cluster, topic: str) -
             def total(name: str) -> float:
                 return sum(page[name][()] for page in pages)
 
+            held = [len(seen.replicas) for b in (1, 2, 3) for seen in cluster.describe_log_dirs(b).values()]
+            told = [count for page in pages for count in page["holdfast_log_directory_replicas"].values()]
             led = total("kafka_server_replicamanager_leadercount")
             here = total("kafka_server_replicamanager_partitioncount")
             return (
-                led == len(view.partitions)
+                sorted(told) == sorted(held)
+                and led == len(view.partitions)
                 and here == sum(len(p.replicas) for p in view.partitions.values())
                 and total("kafka_controller_kafkacontroller_globalpartitioncount") == len(view.partitions)
                 and total("kafka_controller_kafkacontroller_globaltopiccount") == len(view.topics)
@@ -209,15 +212,23 @@ def test_head_has_no_body(cluster: Cluster) -> None:
     assert (head.split(b"\r\n")[0], body) == (b"HTTP/1.1 200 OK", b"")
 
 
-def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[..., Cluster]) -> None:
-    from holdfast.testing import free_port
+def bound(sock: socket.socket, port: int) -> bool:
+    try:
+        sock.bind(("127.0.0.1", port))
+    except OSError:
+        return False
+    return True
 
-    port = free_port()
+
+def test_a_taken_port_costs_the_metrics_and_nothing_else(own_cluster: Callable[..., Cluster]) -> None:
+    """It is taken while the broker is down: ``up`` looks for a free one only when it starts itself."""
+    cluster = own_cluster(brokers=1)
+    cluster.kill(1)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", port + 100))
+        wait_for(lambda: bound(other, cluster.port + 100), "the port", timeout_s=15)
         other.listen()
-        cluster = own_cluster(brokers=1, port=port)
+        cluster.revive()
         said, told = "no metrics for now: metrics.port: cannot listen on", cluster.data_dir / "broker-1.log"
         wait_for(lambda: said in told.read_text(), said, timeout_s=15)  # a thread writes it
 

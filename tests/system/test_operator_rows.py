@@ -1,4 +1,4 @@
-"""Rows of an operator's review of the older commands, on a real cluster."""
+"""What operators have met with the older commands, on a real cluster."""
 
 from __future__ import annotations
 
@@ -98,6 +98,21 @@ def test_operator_C6_plans_name_what_is_not_there(three: Cluster, tmp_path: path
     done = run(three, *generate, "1,9")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "holdfast reassign: broker 9 does not exist: expected some of 1, 2, 3\n"
+
+
+def test_operator_C6_a_directory_is_added_or_refused_and_the_log_says_which(
+    three: Cluster, tmp_path: pathlib.Path
+) -> None:
+    """Neither came back, nor failed: the one was never there, the other is not the broker's."""
+    log, new = three.data_dir / "broker-1.log", tmp_path / "new"
+    offered = ["log-dirs", "add", "--broker", "1", "--create"]
+    assert "new is added " in ok(three, *offered, str(new))
+    wait_for(lambda: f"log dir {new} is added" in log.read_text(), "the line", timeout_s=20)
+    assert "/proc/nope" in refused(three, *offered, "/proc/nope")
+    wait_for(lambda: "log dir /proc/nope is not added: " in log.read_text(), "the other line", timeout_s=20)
+    lines = [line for line in log.read_text().splitlines() if str(new) in line or "/proc/nope" in line]
+    assert not [line for line in lines if "again" in line or "offline" in line], lines
+    ok(three, "log-dirs", "remove", "--broker", "1", str(new))
 
 
 def test_operator_C2_json_of_what_the_cluster_tells(three: Cluster) -> None:

@@ -152,6 +152,7 @@ def test_every_query_of_the_board_can_be_read(promtool: str, tmp_path: Path) -> 
 
 
 DIR = 'instance="b1", logDirectory="/d1"'
+FLUSHES = f'holdfast_log_directory_flush_seconds_bucket{{{DIR}, le="%s"}}'
 STATE = f'holdfast_log_directory_state{{{DIR}, state="%s"}}'
 FAULTS = {
     "LogDirectoryOffline": (f"kafka_log_logmanager_logdirectoryoffline{{{DIR}}}", "0x5 1x20 0x60", "6m", "80m"),
@@ -160,7 +161,11 @@ FAULTS = {
     "LogDirectorySilent": (STATE % "silent", "0x5 1x20 0x60", "7m", "80m"),
     "LogDirectoryErrors": (f"holdfast_log_directory_errors_total{{{DIR}}}", "0x5 2x80", "7m", "80m"),
     "LogDirectoryQueueGrows": (f"holdfast_log_directory_queue_depth{{{DIR}}}", "0x5 3000x20 0x60", "12m", "80m"),
+    "LogDirectorySlowFlush": (FLUSHES % "+Inf", "0+60x5 300+2x25 350x90", "28m", "80m"),
     "LogDirectoryFillsUp": (f"holdfast_log_directory_usable_bytes{{{DIR}}}", "9e5-9e3x90 9e6x900", "80m", "15h"),
+    "OfflineReplicasFromTheStart": (
+        'kafka_log_logmanager_offlinelogdirectorycount{instance="b1"}', "0x5 1x1500 0x60", "1450m", "1530m",
+    ),
     "OfflineReplicas": ('kafka_server_replicamanager_offlinereplicacount{instance="b1"}', "0x5 3x20 0x60", "6m", "80m"),
     "BrokerDown": ('up{job="holdfast", instance="b1"}', "1x5 0x20 1x60", "9m", "80m"),
     "BrokerFenced": ('kafka_controller_kafkacontroller_fencedbrokercount{instance="b1"}', "0x5 1x20 0x60", "9m", "80m"),
@@ -172,9 +177,23 @@ FAULTS = {
     ),
 }  # fmt: skip
 """Alert -> a series, its values by the minute, when the alert fires, when it does no more."""
+BESIDE = {
+    "LogDirectorySlowFlush": [(FLUSHES % bound, values) for bound, values in (
+        ("2.097152", "0+60x5 300x120"), ("4.194304", "0+60x5 300x120"), ("8.388608", "0+60x5 300+2x25 350x90"),
+    )],
+}  # fmt: skip
+"""What else is fed to those that look at several series."""
+
+
+def alerts_of_disks() -> set[str]:
+    """Those of the group for disks."""
+    _, group, *_ = (EXAMPLES / "rules.yml").read_text().split("- name: ")
+    assert group.startswith("holdfast-disks\n")
+    return set(ALERT.findall(group))
 
 
 def test_alerts_as_shipped_fire_and_end(promtool: str, tmp_path: Path) -> None:
+    assert alerts_of_disks() <= FAULTS.keys()
     tests = []
     for alert, (series, numbers, fires, ended) in FAULTS.items():
         firing = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}}) or vector(0)'
@@ -182,7 +201,9 @@ def test_alerts_as_shipped_fire_and_end(promtool: str, tmp_path: Path) -> None:
         tests.append(
             {
                 "interval": "1m",
-                "input_series": [{"series": series, "values": numbers}],
+                "input_series": [
+                    {"series": name, "values": values} for name, values in [(series, numbers), *BESIDE.get(alert, [])]
+                ],
                 "promql_expr_test": [
                     {"expr": firing, "eval_time": at, "exp_samples": [{"labels": "{}", "value": value}]}
                     for at, value in expected

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import NewTopic
-from holdfast.testing import Cluster, wait_for
+from holdfast.testing import Cluster, mounts, wait_for
 from holdfast.testing.disks import EioDisk
 from holdfast.testing.processes import lives
 from holdfast.testing.users import NOBODY
@@ -141,6 +141,48 @@ def test_three_brokers_are_restarted_by_a_command_and_nobody_notices(tmp_path: P
         state.write_text(json.dumps(written | {"done": [], "restarting": 2, "brokers": [2]}))
         code, lines, err = run("--command", services.command("start"), *given)
         assert (code, restarted(lines)) == (0, [2]), err
+
+
+def test_by_a_command_too_it_stops_when_a_disk_dies_names_it_and_goes_on_later(topic: str) -> None:
+    folder = mounts.scratch()
+    try:
+        (folder / "images").mkdir()
+        places = [(broker, folder / f"broker-{broker}" / name) for broker in ALL for name in ("d1", "d2")]
+        disks = {(broker, path): EioDisk(path, folder / "images") for broker, path in places}
+        with Services(folder) as services:
+            create(services.bootstrap, topic)
+            before, state = services.pids(), folder / "state.json"
+            given = ["--command", services.command("restart"), "--state", str(state), "-b", services.bootstrap]
+            victim = min(set(ALL) - {services.controller()})  # it is the first to be restarted
+            (path,) = (path for broker, path in places if broker == victim and (path / f"{topic}-0").exists())
+            with SteadyLoad(services.bootstrap, topic) as load:
+                running = subprocess.Popen(
+                    command(*given), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+                )
+                wait_for(lambda: services.answers(victim, before), "the first broker to serve again")
+                disks[victim, path].fail()
+                out, err = running.communicate(timeout=300)
+                assert (running.returncode, restarted(out.splitlines())) == (1, [victim]), (out, err)
+                assert f"stopped: broker {victim}: log directory {path} is offline" in err
+                assert json.loads(state.read_text())["done"] == [victim]
+                load.goes_on()
+                disks[victim, path].heal()
+                online = ["log-dirs", "online", "--broker", str(victim), str(path), "-b", services.bootstrap]
+                subprocess.run(
+                    [sys.executable, "-m", "holdfast.cli.main", *online], check=True, capture_output=True, timeout=60
+                )
+                once = services.pids()[victim]
+                code, lines, err = run(*given)
+                assert (code, lines[0].endswith(f"restarted already: {victim}")) == (0, True), err
+                assert sorted(restarted(lines)) == sorted(set(ALL) - {victim})
+                load.goes_on()
+            assert load.smallest_isr == 2
+            assert services.pids()[victim] == once and not state.exists()
+            assert all(services.pids()[broker] != before[broker] for broker in ALL)
+        for disk in disks.values():
+            disk.close()
+    finally:
+        mounts.remove(folder)
 
 
 def test_a_partition_that_cannot_do_without_a_broker_is_named_before_anything_is_stopped(

@@ -120,7 +120,7 @@ def test_links_lead_somewhere(name: str) -> None:
 
 def test_every_make_target_that_documents_name_exists() -> None:
     targets = set(re.findall(r"^\.PHONY: ([\w-]+)", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert len(targets) <= 12
+    assert len(targets) <= 13
     for path in ("README.md", "CONTRIBUTING.md", ".ci/run"):
         named = set(re.findall(r"(?:`|^    |^)make ([\w-]+)", (ROOT / path).read_text(), re.MULTILINE))
         assert named <= targets, f"{path} names {named - targets}"

@@ -220,6 +220,7 @@ class Broker:
             boot_id=self.platform.boot_id,
             placement=Placement(self.config.str("log.dir.placement")),
         )
+        self.logs.upkeep.unchecked_most = self.platform.unchecked_batches
         self.logs.removals.clock, self.logs.removals.later = self.platform.monotonic_s, self.loop.call_later
         await disk_start.load_logs(self)
         self.absent = AbsentDirs(self)

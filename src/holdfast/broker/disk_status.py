@@ -54,10 +54,9 @@ class DiskStatus:
 
 
 def status_of(broker: StatusHost, directory: LogDir, probe_ms: float | None) -> DiskStatus:
-    """One directory, its replicas and the copies on it."""
-    logs, replicas = broker.logs, broker.replicas
+    """One directory, without its replicas: ``replicas_on`` lists them."""
     health = directory.health
-    space = logs.space_of(directory)
+    space = broker.logs.space_of(directory)
     return DiskStatus(
         path=directory.path,
         directory_id=directory.directory_id,
@@ -69,18 +68,30 @@ def status_of(broker: StatusHost, directory: LogDir, probe_ms: float | None) -> 
         probe_ms=probe_ms,
         cordoned=directory.cordoned,
         device=-1 if directory.device is None else directory.device,
-        replicas=[
-            ReplicaStatus(topic_partition=tp, size=size, lag=replicas.offset_lag(tp), is_future=False)
-            for tp, size in logs.held_by(directory).items()
-        ]
-        + [
-            ReplicaStatus(
-                topic_partition=each.topic_partition,
-                size=each.view.size,
-                lag=broker.moves.lag_of(each.topic_partition),
-                is_future=True,
-            )
-            for each in logs.copies
-            if each.dir is directory
-        ],
+        replicas=[],
     )
+
+
+def replicas_on(broker: StatusHost, directory: LogDir) -> list[ReplicaStatus]:
+    """A directory's replicas and the copies on it."""
+    logs, replicas = broker.logs, broker.replicas
+    return [
+        ReplicaStatus(topic_partition=tp, size=size, lag=replicas.offset_lag(tp), is_future=False)
+        for tp, size in logs.held_by(directory).items()
+    ] + [
+        ReplicaStatus(
+            topic_partition=each.topic_partition,
+            size=each.view.size,
+            lag=broker.moves.lag_of(each.topic_partition),
+            is_future=True,
+        )
+        for each in logs.copies
+        if each.dir is directory
+    ]
+
+
+def held_on(broker: StatusHost, directory: LogDir) -> tuple[int, int]:
+    """How many replicas and copies a directory has, and their bytes."""
+    sizes = [*broker.logs.held_by(directory).values()]
+    sizes += [each.view.size for each in broker.logs.copies if each.dir is directory]
+    return len(sizes), sum(sizes)

@@ -14,6 +14,7 @@ A dir that fails has all its files closed, so that it can be unmounted, mended a
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import posixpath
 from collections import deque
@@ -21,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.disk_probes import DiskProbes, ProbesHost
-from holdfast.broker.disk_status import DiskStatus, StatusHost, status_of
+from holdfast.broker.disk_status import DiskStatus, StatusHost, replicas_on, status_of
 from holdfast.broker.last_copies import refuse_last_copies
 from holdfast.broker.new_dirs import LooksBefore, look_before
 from holdfast.broker.properties_file import KeepsLogDirs, keep_log_dirs
@@ -259,6 +260,7 @@ class Disks:
             raise InvalidRequestError(f"{path} is being loaded already")
         self._changing.add(path)
         new = self.make(path)
+        new.is_offered = old is None
         result: asyncio.Future[HoldfastError | None] = broker.loop.create_future()
 
         def done(error: HoldfastError | None) -> None:
@@ -282,6 +284,7 @@ class Disks:
                 old.is_awaited = new.is_awaited
             broker.end_threads(new)
             raise error if isinstance(error, KafkaStorageError) else KafkaStorageError(str(error))
+        new.is_offered = False
         new.cordoned = broker.cordons.holds(new.path)  # it may have changed meanwhile
         self.news.is_back(new)
         if old is not None:
@@ -398,8 +401,13 @@ class Disks:
     def describe(self) -> list[DiskStatus]:
         """All directories."""
         return [
-            status_of(self._broker, directory, self._probes.last_ms(directory)) for directory in self._broker.logs.dirs
+            dataclasses.replace(self.describe_one(directory), replicas=replicas_on(self._broker, directory))
+            for directory in self._broker.logs.dirs
         ]
+
+    def describe_one(self, directory: LogDir) -> DiskStatus:
+        """One directory without what is on it, of which there may be thousands."""
+        return status_of(self._broker, directory, self._probes.last_ms(directory))
 
 
 def _is_fit(directory: LogDir) -> bool:

@@ -32,6 +32,8 @@ CHECKPOINTS = (
     "log.flush.start.offset.checkpoint.interval.ms",
 )
 """The most frequent of them holds for all three files of a directory: one that would not change is not written."""
+POINTS_MS = 10_000
+"""How often recovery points move within segments that are written to."""
 SOON_MS = 1_000
 """After a start: what was recovered after a crash is synced and its recovery point written, so that a second crash
 does not cost the same recovery again."""
@@ -64,6 +66,7 @@ class Housekeeping:
         config = self._broker.config
         self._every("checkpoint", max(1, min(config.int(key) for key in CHECKPOINTS)), self._checkpoint)
         self._every("files", OFTEN_MS, self._often)
+        self._every("recovery points", POINTS_MS, self._broker.logs.upkeep.move_recovery_points)
         flush_ms = config.int("log.flush.scheduler.interval.ms")
         if 0 < flush_ms < OFTEN_MS:
             self._every("flush", flush_ms, self._flush)

@@ -1,8 +1,7 @@
 """What a broker tells Prometheus, read when it is asked and never before.
 
 ``read`` takes the numbers from the broker's parts on the event loop, a piece at a time, and metrics_text.py makes
-Prometheus' text of them on any thread: a Reading never changes. What is counted on the path of requests are integers
-of meters.py.
+Prometheus' text of them: a Reading never changes. What is counted on the path of requests are integers of meters.py.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.broker.disk_io import DiskThread
+from holdfast.broker.disk_status import held_on
 from holdfast.broker.metrics_partitions import PartitionRow, Partitions, TopicRow, cluster_sums, pieces
 from holdfast.broker.request_times import ApiReading, RequestTimes
 from holdfast.groups.states import GroupState
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.model.config import BrokerConfig
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_manager import LogManager
 
 STATES: Final = tuple(state.value for state in DirState)
@@ -204,6 +205,13 @@ async def read(broker: MeasuredHost) -> Reading:
         brokers = reign.image.brokers.values()
         cluster |= {"fenced": sum(b.fenced for b in brokers), "active": sum(not b.fenced for b in brokers)}
     meters = broker.meters
+    traffic = None if meters is None else await _traffic(meters.traffic, by_topic=found.by_topic)
+    requests = None if meters is None else await _requests(meters.requests)
+    whole = await _broker(broker, by_partition=found.by_partition)
+    dirs = []
+    for directory in tuple(broker.logs.dirs):
+        dirs.append(_dir(broker, directory))
+        await asyncio.sleep(0)
     return Reading(
         **dataclasses.asdict(found.sums),
         **cluster,
@@ -214,19 +222,22 @@ async def read(broker: MeasuredHost) -> Reading:
         fetch_sessions=len(broker.fetch_sessions),
         fetch_session_partitions=broker.fetch_sessions.partitions,
         fetch_session_evictions=broker.fetch_sessions.evictions,
-        dirs=tuple(_dirs(broker)),
+        dirs=tuple(dirs),
         moves=tuple(_moves(broker)),
         cleaner=broker.cleaner.read(),
         metadata_copies=tuple(broker.store.copies()),
-        traffic=None if meters is None else await _traffic(meters.traffic, by_topic=found.by_topic),
-        requests=None if meters is None else _requests(meters.requests),
-        broker=_broker(broker, by_partition=found.by_partition),
+        traffic=traffic,
+        requests=requests,
+        broker=whole,
     )
 
 
-def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
+async def _broker(broker: MeasuredHost, *, by_partition: bool) -> BrokerReading:
+    lags: list[tuple[TopicPartition, int]] = []
+    for fetcher in list(broker.replicas.fetchers.values()):
+        lags += fetcher.lags()
+        await asyncio.sleep(0)
     appends, fetches = broker.replicas.waiting()
-    lags = [each for fetcher in broker.replicas.fetchers.values() for each in fetcher.lags()]
     connected = dict.fromkeys(broker.server.accepted, 0)
     for connection in broker.server.connections:
         connected[connection.listener.name] += 1
@@ -256,7 +267,8 @@ def state_of(broker: MeasuredHost) -> int:
     return 3 if broker.admission.is_open else 1
 
 
-def _requests(times: RequestTimes) -> RequestsReading:
+async def _requests(times: RequestTimes) -> RequestsReading:
+    await asyncio.sleep(0)
     return RequestsReading(apis=tuple(times.read()), counts=times.requests(), errors=dict(times.errors))
 
 
@@ -280,23 +292,23 @@ async def _traffic(traffic: Traffic, *, by_topic: bool) -> TrafficReading:
     )
 
 
-def _dirs(broker: MeasuredHost) -> Iterator[DirReading]:
-    meters = broker.meters
-    waiting = {each.path: each.queue.waiting for each in broker.logs.dirs if isinstance(each.queue, DiskThread)}
-    for each in broker.disks.describe():
-        yield DirReading(
-            path=each.path,
-            state=each.state,
-            since_ms=each.since_ms,
-            total_bytes=each.total_bytes if each.total_bytes >= 0 else None,
-            usable_bytes=each.usable_bytes if each.usable_bytes >= 0 else None,
-            probe_ms=each.probe_ms,
-            replicas=len(each.replicas),
-            log_bytes=sum(replica.size for replica in each.replicas),
-            cordoned=each.cordoned,
-            waiting=waiting.get(each.path, 0),
-            counts=None if meters is None else _counts(meters.of_dir(each.path)),
-        )
+def _dir(broker: MeasuredHost, directory: LogDir) -> DirReading:
+    meters, path = broker.meters, directory.path
+    status = broker.disks.describe_one(directory)
+    replicas, size = held_on(broker, directory)
+    return DirReading(
+        path=path,
+        state=status.state,
+        since_ms=status.since_ms,
+        total_bytes=status.total_bytes if status.total_bytes >= 0 else None,
+        usable_bytes=status.usable_bytes if status.usable_bytes >= 0 else None,
+        probe_ms=status.probe_ms,
+        replicas=replicas,
+        log_bytes=size,
+        cordoned=status.cordoned,
+        waiting=directory.queue.waiting if isinstance(directory.queue, DiskThread) else 0,
+        counts=None if meters is None else _counts(meters.of_dir(path)),
+    )
 
 
 def _counts(meter: DirMeter) -> DirCounts:

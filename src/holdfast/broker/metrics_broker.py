@@ -1,13 +1,11 @@
-"""Prometheus' families of a broker as a whole, of its topics and partitions, and of its process."""
+"""Prometheus' lines of a broker as a whole, and of its topics and partitions."""
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from holdfast import __version__
+from holdfast.broker.metrics_lines import gauge, head, labels, line
 from holdfast.broker.metrics_names import kafka_name
 
 if TYPE_CHECKING:
@@ -73,118 +71,74 @@ _OF_TOPIC: Final[tuple[tuple[str, Callable[[TopicRow], int], str], ...]] = (
 )
 
 
-def broker_families(reading: BrokerReading) -> Iterator[Any]:
+def broker_lines(reading: BrokerReading) -> Iterator[str]:
     """What is not by topic, directory or API."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-    from prometheus_client.metrics_core import Metric
-
     for mbean, attribute, meaning in _OF_BROKER:
-        gauge = Gauge(kafka_name(mbean), f"{mbean}. {meaning}")
-        gauge.add_metric([], float(getattr(reading, attribute)))
-        yield gauge
-    gauge = Gauge(
+        yield from gauge(kafka_name(mbean), f"{mbean}. {meaning}", [("", getattr(reading, attribute))])
+    waiting = (("Produce", reading.waiting_appends), ("Fetch", reading.waiting_fetches))
+    yield from gauge(
         kafka_name(_PURGATORY),
         f"{_PURGATORY},delayedOperation=API. Appends that wait for in-sync replicas, fetches that wait for records.",
-        labels=["delayedOperation"],
+        [(labels({"delayedOperation": api}), count) for api, count in waiting],
     )
-    gauge.add_metric(["Produce"], reading.waiting_appends)
-    gauge.add_metric(["Fetch"], reading.waiting_fetches)
-    yield gauge
     mbean = "kafka.server:type=ReplicaFetcherManager,name=MaxLag"
-    gauge = Gauge(kafka_name(mbean), f"{mbean},clientId=Replica. Records.", labels=["clientId"])
-    gauge.add_metric(["Replica"], reading.max_lag)
-    yield gauge
-    gauge = Gauge(
-        f"{_SOCKETS}connection_count", f"{_SOCKET_MBEAN} Connections now.", labels=["listener", "networkProcessor"]
+    replica = labels({"clientId": "Replica"})
+    yield from gauge(kafka_name(mbean), f"{mbean},clientId=Replica. Records.", [(replica, reading.max_lag)])
+    yield from gauge(
+        f"{_SOCKETS}connection_count",
+        f"{_SOCKET_MBEAN} Connections now.",
+        [(_at(listener), count) for listener, count in reading.connected.items()],
     )
-    for listener, count in reading.connected.items():
-        gauge.add_metric([listener, "0"], count)
-    yield gauge
-    created = Metric(f"{_SOCKETS}connection_creation", f"{_SOCKET_MBEAN} Connections since the start.", "counter")
+    created = f"{_SOCKETS}connection_creation_total"
+    yield head(created, "counter", f"{_SOCKET_MBEAN} Connections since the start.")
     for listener, count in reading.accepted.items():
-        created.add_sample(f"{created.name}_total", {"listener": listener, "networkProcessor": "0"}, count)
-    yield created
+        yield line(created, _at(listener), count)
     for name, value in (("", sum(reading.groups.values())), *sorted(reading.groups.items())):
-        gauge = Gauge(kafka_name(f"{_GROUPS}NumGroups{name}"), f"{_GROUPS}NumGroups{name}. Coordinated here.")
-        gauge.add_metric([], value)
-        yield gauge
-    for name, value, meaning in (
-        ("UncleanLeaderElections", reading.unclean_elections, "To one that may not have everything; decided here."),
-        ("LeaderElectionRateAndTimeMs", reading.elections, "Partitions that got another leader; decided here."),
-    ):
-        family = kafka_name(f"{_STATS}{name}")
-        if name.endswith("Ms"):
-            metric = Metric(family, f"{_STATS}{name}. {meaning}", "summary")
-            metric.add_sample(f"{family}_count", {}, value)
-        else:
-            metric = Metric(family, f"{_STATS}{name}PerSec. {meaning}", "counter")
-            metric.add_sample(f"{family}_total", {}, value)
-        yield metric
+        mbean = f"{_GROUPS}NumGroups{name}"
+        yield from gauge(kafka_name(mbean), f"{mbean}. Coordinated here.", [("", value)])
+    mbean = f"{_STATS}UncleanLeaderElections"
+    family = f"{kafka_name(mbean)}_total"
+    yield head(family, "counter", f"{mbean}PerSec. To one that may not have everything; decided here.")
+    yield line(family, "", reading.unclean_elections)
+    mbean = f"{_STATS}LeaderElectionRateAndTimeMs"
+    yield head(kafka_name(mbean), "summary", f"{mbean}. Partitions that got another leader; decided here.")
+    yield line(f"{kafka_name(mbean)}_count", "", reading.elections)
 
 
-def topic_families(rows: Iterable[tuple[str, TopicRow]]) -> Iterator[Any]:
+def _at(listener: str) -> str:
+    return labels({"listener": listener, "networkProcessor": "0"})
+
+
+def topic_lines(rows: Sequence[tuple[str, TopicRow]]) -> Iterator[str]:
     """Of the topics that have a replica here."""
-    from prometheus_client.metrics_core import Metric
+    marks: list[str] = []
+    for topic, _ in rows:
+        marks.append(labels({"topic": topic}))
+        yield ""
+    for name, value, meaning in _OF_TOPIC if rows else ():
+        family = f"holdfast_topic_{name}"
+        yield head(family, "gauge", meaning)
+        for marked, (_, row) in zip(marks, rows, strict=True):
+            yield line(family, marked, value(row))
 
-    every = list(rows)
-    for name, value, meaning in _OF_TOPIC if every else ():
-        metric = Metric(f"holdfast_topic_{name}", meaning, "gauge")
-        for topic, row in every:
-            metric.add_sample(metric.name, {"topic": topic}, value(row))
-        yield metric
 
-
-def partition_families(reading: Reading) -> Iterator[Any]:
+def partition_lines(reading: Reading) -> Iterator[str]:
     """Of each replica with a log; with metrics.level=partition."""
-    from prometheus_client.metrics_core import Metric
-
-    rows = reading.partition_rows
-    labels = [{"topic": r.topic_partition.topic, "partition": str(r.topic_partition.partition)} for r in rows]
+    rows, marks = reading.partition_rows, list[str]()
+    for row in rows:
+        topic, partition = row.topic_partition
+        marks.append(labels({"topic": topic, "partition": str(partition)}))
+        yield ""
     for mbean, value, of_leader, meaning in _BY_PARTITION if rows else ():
-        metric = Metric(kafka_name(mbean), f"{mbean},topic=T,partition=N. {meaning}", "gauge")
-        for row, of_row in zip(rows, labels, strict=True):
-            if row.is_leader or not of_leader:
-                metric.add_sample(metric.name, of_row, float(value(row)))
-        yield metric
-    mbean = "kafka.server:type=FetcherLagMetrics,name=ConsumerLag"
+        family = kafka_name(mbean)
+        yield head(family, "gauge", f"{mbean},topic=T,partition=N. {meaning}")
+        for marked, row in zip(marks, rows, strict=True):
+            yield line(family, marked, value(row)) if row.is_leader or not of_leader else ""
     lags = () if reading.broker is None else reading.broker.lags
-    lag = Metric(
-        kafka_name(mbean), f"{mbean},clientId=Replica,topic=T,partition=N. Records behind its leader.", "gauge"
-    )
-    for tp, behind in lags:
-        of_row = {"clientId": "Replica", "topic": tp.topic, "partition": str(tp.partition)}
-        lag.add_sample(lag.name, of_row, behind)
+    mbean = "kafka.server:type=FetcherLagMetrics,name=ConsumerLag"
     if lags:
-        yield lag
-
-
-def process_families() -> Iterator[Any]:
-    """Of this process, and which build it is; read from /proc now."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    yield from _process().collect()
-    build = Gauge("holdfast_build_info", "1; what runs here.", labels=["version", "python"])
-    build.add_metric([__version__, platform.python_version()], 1)
-    yield build
-    for name in ("read", "write"):
-        mbean = f"kafka.server:type=KafkaServer,name=linux-disk-{name}-bytes"
-        gauge = Gauge(kafka_name(mbean), f"{mbean}. What this process had the system {name}, by /proc/self/io.")
-        if (value := _io_bytes(f"{name}_bytes: ")) is not None:
-            gauge.add_metric([], value)
-        yield gauge
-
-
-@cache
-def _process() -> Any:
-    from prometheus_client import ProcessCollector
-
-    return ProcessCollector(registry=None)
-
-
-def _io_bytes(field: str) -> int | None:
-    try:
-        with open("/proc/self/io", encoding="ascii") as file:
-            found = [line.removeprefix(field) for line in file if line.startswith(field)]
-    except OSError:
-        return None
-    return int(found[0]) if found else None
+        told = f"{mbean},clientId=Replica,topic=T,partition=N. Records behind its leader."
+        yield head(kafka_name(mbean), "gauge", told)
+    for (topic, partition), behind in lags:
+        of_row = {"clientId": "Replica", "topic": topic, "partition": str(partition)}
+        yield line(kafka_name(mbean), labels(of_row), behind)

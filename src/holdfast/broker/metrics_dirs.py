@@ -1,64 +1,64 @@
-"""Prometheus' families of what each log directory did: no other system of this kind tells it by disk."""
+"""Prometheus' lines of what each log directory did: no other system of this kind tells it by disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
+from holdfast.broker.metrics_lines import gauge, head, labels, line
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.model.histogram import NOTHING, Observed
 
 if TYPE_CHECKING:
     from holdfast.broker.metrics import DirReading
 
+_BOUNDS: Final = tuple("+Inf" if end == float("inf") else repr(end) for end, _ in NOTHING.below())
 _FLUSHES: Final = "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs"
 
 
-def dir_count_families(dirs: Iterable[DirReading]) -> Iterator[Any]:
+def dir_count_lines(dirs: Iterable[DirReading]) -> Iterator[str]:
     """Gauges of every directory; counters and histograms where somebody counts."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-    from prometheus_client.metrics_core import HistogramMetricFamily as Histogram
-    from prometheus_client.metrics_core import Metric
-
-    every = list(dirs)
+    every = [(labels({"logDirectory": d.path}), d) for d in dirs]
     for name, value, meaning in (
-        ("bytes", [d.log_bytes for d in every], "Bytes of the logs in it, copies on their way too."),
-        ("queue_depth", [d.waiting for d in every], "Pieces of work that its thread has not done yet."),
-        ("cordoned", [int(d.cordoned) for d in every], "1 where it takes no new replicas."),
+        ("bytes", attrgetter("log_bytes"), "Bytes of the logs in it, copies on their way too."),
+        ("queue_depth", attrgetter("waiting"), "Pieces of work that its thread has not done yet."),
+        ("cordoned", attrgetter("cordoned"), "1 where it takes no new replicas."),
     ):
-        gauge = Gauge(f"holdfast_log_directory_{name}", meaning, labels=["logDirectory"])
-        for each, number in zip(every, value, strict=True):
-            gauge.add_metric([each.path], number)
-        yield gauge
-    counted = [(d.path, d.counts) for d in every if d.counts is not None]
+        yield from gauge(f"holdfast_log_directory_{name}", meaning, [(marked, value(d)) for marked, d in every])
+    counted = [(marked, d.path, d.counts) for marked, d in every if d.counts is not None]
     if not counted:
         return
-    for name, numbers, meaning in (
-        ("appended_bytes", [c.appended_bytes for _, c in counted], "Bytes of batches written to it."),
-        ("errors", [c.errors for _, c in counted], "Errors that the system gave for its files."),
+    for name, number, meaning in (
+        ("appended_bytes", attrgetter("appended_bytes"), "Bytes of batches written to it."),
+        ("errors", attrgetter("errors"), "Errors that the system gave for its files."),
     ):
-        metric = Metric(f"holdfast_log_directory_{name}", meaning, "counter")
-        for (path, _), number in zip(counted, numbers, strict=True):
-            metric.add_sample(f"{metric.name}_total", {"logDirectory": path}, number)
-        yield metric
+        family = f"holdfast_log_directory_{name}_total"
+        yield head(family, "counter", meaning)
+        for marked, _, counts in counted:
+            yield line(family, marked, number(counts))
     for name, times, meaning in (
-        ("append", [c.appends for _, c in counted], "How long it took to write batches of a partition to it."),
-        ("flush", [c.flushes for _, c in counted], "How long it took to bring a log of it to the device."),
+        ("append", attrgetter("appends"), "How long it took to write batches of a partition to it."),
+        ("flush", attrgetter("flushes"), "How long it took to bring a log of it to the device."),
     ):
-        seconds = Histogram(f"holdfast_log_directory_{name}_seconds", meaning, labels=["logDirectory"])
-        for (path, _), observed in zip(counted, times, strict=True):
-            seconds.add_metric([path], buckets(observed), observed.sum_us / 1e6)
-        yield seconds
+        family = f"holdfast_log_directory_{name}_seconds"
+        yield head(family, "histogram", meaning)
+        for _, path, counts in counted:
+            yield from histogram_lines(family, {"logDirectory": path}, times(counts))
     flushes = NOTHING
-    for _, counts in counted:
+    for *_, counts in counted:
         flushes = flushes.plus(counts.flushes)
     family = kafka_name(_FLUSHES)
-    summary = Metric(family, f"{_FLUSHES}. Of all directories, since the start.", "summary")
-    summary.add_sample(f"{family}_count", {}, flushes.observations)
-    summary.add_sample(f"{family}_sum", {}, flushes.sum_us / 1000)
-    yield summary
+    yield head(family, "summary", f"{_FLUSHES}. Of all directories, since the start.")
+    yield line(f"{family}_count", "", flushes.observations)
+    yield line(f"{family}_sum", "", flushes.sum_us / 1000)
 
 
-def buckets(observed: Observed) -> list[tuple[str, float]]:
-    """As prometheus_client takes them."""
-    return [("+Inf" if end == float("inf") else repr(end), count) for end, count in observed.below()]
+def histogram_lines(family: str, of: Mapping[str, str], observed: Observed) -> Iterator[str]:
+    """One histogram's samples. No label of it comes before ``le`` in the alphabet."""
+    marked, name, count = labels(of), f"{family}_bucket", 0
+    rest = marked[1:]
+    for bound, (_, count) in zip(_BOUNDS, observed.below(), strict=True):
+        yield line(name, f'{{le="{bound}",{rest}', count)
+    yield line(f"{family}_count", marked, count)
+    yield line(f"{family}_sum", marked, observed.sum_us / 1e6)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 _PERCENT = re.compile("(?<=[a-z])Percent$")
 
 
+@cache
 def kafka_name(mbean: str) -> str:
     """``kafka.log:type=LogManager,name=X`` -> ``kafka_log_logmanager_x``; a share ends in ``_percent``."""
     domain, _, rest = mbean.partition(":")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.replication.partition import Partition
 
 LEVELS: Final = ("broker", "topic", "partition")
-_AT_ONCE: Final = 500
+_AT_ONCE: Final = 250
 """Partitions looked at before the loop may do something else."""
 
 
@@ -133,15 +133,17 @@ class Partitions:
 
 async def cluster_sums(broker: HasPartitions) -> ClusterSums:
     """From the metadata that this broker was told."""
-    sums = ClusterSums()
-    for topics in pieces(broker.metadata.topics.values()):
-        for topic in topics:
-            sums.topics += 1
-            sums.all_partitions += len(topic)
-            for info in topic.values():
-                sums.offline_partitions += info.leader is None
-                sums.not_preferred += info.leader != info.replicas[0]
-        await asyncio.sleep(0)
+    sums, since = ClusterSums(), 0
+    for topic in list(broker.metadata.topics.values()):
+        sums.topics += 1
+        sums.all_partitions += len(topic)
+        for info in topic.values():
+            sums.offline_partitions += info.leader is None
+            sums.not_preferred += info.leader != info.replicas[0]
+        since += len(topic)
+        if since >= _AT_ONCE:
+            since = 0
+            await asyncio.sleep(0)
     return sums
 
 

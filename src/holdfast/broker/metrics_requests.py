@@ -1,11 +1,12 @@
-"""Prometheus' families of requests: how many, how long by stage, and with which errors."""
+"""Prometheus' lines of requests: how many, how long by stage, and with which errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.broker.metrics_dirs import buckets
+from holdfast.broker.metrics_dirs import histogram_lines
+from holdfast.broker.metrics_lines import head, labels, line
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.request_times import STAGES, ApiReading, both
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.broker.metrics import RequestsReading
 
 _REQUESTS: Final = "kafka.network:type=RequestMetrics,name="
+_SECONDS: Final = "holdfast_request_seconds"
 _TIMES: Final = (
     ("TotalTimeMs", "From its last byte to the last byte of its answer."),
     ("RequestQueueTimeMs", "Waiting for the thread of its disk."),
@@ -26,57 +28,49 @@ _QUANTILE: Final = {0.5: "0.50", 0.75: "0.75", 0.95: "0.95", 0.98: "0.98", 0.99:
 _FETCHES: Final = ("FetchConsumer", "FetchFollower")
 
 
-def request_families(reading: RequestsReading) -> Iterator[Any]:
+def request_lines(reading: RequestsReading) -> Iterator[str]:
     """Real buckets in a name of ours; quantiles of the last minute, counts and errors in Kafka's."""
     from kio.schema.errors import ErrorCode
-    from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
     name = "RequestsPerSec"
-    family = kafka_name(_REQUESTS + name.removesuffix("PerSec"))
-    requests = Metric(family, f"{_REQUESTS}{name},request=API,version=N. Answered.", "counter")
+    family = kafka_name(_REQUESTS + name.removesuffix("PerSec")) + "_total"
+    yield head(family, "counter", f"{_REQUESTS}{name},request=API,version=N. Answered.")
     for (api, version), count in reading.counts.items():
-        requests.add_sample(f"{family}_total", {"request": api, "version": str(version)}, count)
-    yield requests
+        yield line(family, labels({"request": api, "version": str(version)}), count)
     name = "ErrorsPerSec"
-    family = kafka_name(_REQUESTS + name.removesuffix("PerSec"))
-    errors = Metric(family, f"{_REQUESTS}{name},request=API,error=NAME. Requests or partitions of them.", "counter")
+    family = kafka_name(_REQUESTS + name.removesuffix("PerSec")) + "_total"
+    yield head(family, "counter", f"{_REQUESTS}{name},request=API,error=NAME. Requests or partitions of them.")
     for (api, code), count in sorted(reading.errors.items()):
-        errors.add_sample(f"{family}_total", {"request": api, "error": _word(ErrorCode, code)}, count)
-    yield errors
-    seconds = HistogramMetricFamily(
-        "holdfast_request_seconds",
+        yield line(family, labels({"request": api, "error": _word(ErrorCode, code)}), count)
+    yield head(
+        _SECONDS,
+        "histogram",
         "How long requests took, by stage: total, request_queue, local, remote, response_queue, response_send. Those "
         "that took no time are left out.",
-        labels=["request", "stage"],
     )
     for each in reading.apis:
         for stage, observed in zip(STAGES, each.ever, strict=True):
-            if not observed.sum_us:  # a stage that this API does not have is twenty lines of nothing
-                continue
-            seconds.add_metric([each.name, stage], buckets(observed), observed.sum_us / 1e6)
-    yield seconds
+            if observed.sum_us:  # a stage that this API does not have is twenty lines of nothing
+                yield from histogram_lines(_SECONDS, {"request": each.name, "stage": stage}, observed)
     yield from _summaries(reading.apis)
 
 
-def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[Any]:
-    from prometheus_client.metrics_core import Metric
-
+def _summaries(apis: tuple[ApiReading, ...]) -> Iterator[str]:
     fetches = [each for each in apis if each.name in _FETCHES]
     if len(fetches) == 2:
         one, other = fetches
         apis = (*apis, ApiReading("Fetch", both(one.ever, other.ever), both(one.before, other.before)))
     for at, (name, meaning) in enumerate(_TIMES):
         family = kafka_name(_REQUESTS + name)
-        summary = Metric(family, f"{_REQUESTS}{name},request=API. {meaning}", "summary")
+        yield head(family, "summary", f"{_REQUESTS}{name},request=API. {meaning}")
         for each in apis:
-            labels = {"request": each.name}
-            if not each.ever[at].observations:
+            if not (count := each.ever[at].observations):
                 continue
             for quantile, us in each.ever[at].since(each.before[at]).quantiles():
-                summary.add_sample(family, {**labels, "quantile": _QUANTILE[quantile]}, us / 1000)
-            summary.add_sample(f"{family}_count", labels, each.ever[at].observations)
-            summary.add_sample(f"{family}_sum", labels, each.ever[at].sum_us / 1000)
-        yield summary
+                yield line(family, labels({"request": each.name, "quantile": _QUANTILE[quantile]}), us / 1000)
+            marked = labels({"request": each.name})
+            yield line(f"{family}_count", marked, count)
+            yield line(f"{family}_sum", marked, each.ever[at].sum_us / 1000)
 
 
 def _word(codes: Any, code: int) -> str:

@@ -2,8 +2,8 @@
 
 Owns a small HTTP/1.1 responder on the broker's event loop and the page that it last made. Knows four paths, reads
 nothing but the head of a request, closes after each answer. Everything is bounded: connections, bytes of a head, time
-of a request; a page serves all who ask within a second. It answers from the beginning of the start on, when there is
-health to be told and no metric yet.
+of a request, how much of a page is made in one turn of the loop; a page serves all who ask within a second. It answers
+from the beginning of the start on, when there is health to be told and no metric yet.
 
 Metrics never keep a broker from serving: a port that is taken is told in the log and tried again.
 """
@@ -19,7 +19,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker import health, metrics
-from holdfast.broker.metrics_text import text
+from holdfast.broker.metrics_lines import pieces
+from holdfast.broker.metrics_process import process_lines
+from holdfast.broker.metrics_text import lines
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ REQUEST_TIMEOUT_S = 10.0
 FRESH_S = 1.0
 """How old a page may be that is served again."""
 BIND_RETRY_S = 1.0
+IN_A_TURN_S = 0.001
+"""For so long, and a piece more, a page is written before the loop may do something else."""
 REMEMBER_S = 10.0
 BEAT_S = 1.0
 """How often it is noted that the loop turns."""
@@ -214,9 +218,21 @@ class MetricsServer:
 
     async def _make(self) -> bytes:
         reading = await metrics.read(self._broker)
-        page = await self._on_thread(partial(text, reading))
-        self._made_s = self._broker.loop.time()
-        return page
+        of_process = await self._on_thread(_process)
+        page, loop = bytearray(), self._broker.loop
+        turn_s = loop.time()
+        for some in pieces(lines(reading)):
+            page += some
+            if loop.time() - turn_s >= IN_A_TURN_S:
+                await asyncio.sleep(0)
+                turn_s = loop.time()
+        page += of_process
+        self._made_s = loop.time()
+        return bytes(page)
+
+
+def _process() -> bytes:
+    return "".join(process_lines()).encode()
 
 
 _QUESTIONS = (LIVE, READY, SAFE_TO_STOP)

@@ -1,6 +1,4 @@
-"""Prometheus' text of a Reading (metrics.py): names, labels, help.
-
-Made with prometheus_client, on any thread but the event loop's.
+"""Prometheus' text of a Reading (metrics.py): names, labels, help; line by line (metrics_lines.py).
 
 What Kafka has too is named as its JMX exporter names it by the rules that most dashboards go by (the MBean in lower
 case, ``kafka_server_replicamanager_offlinereplicacount``); each help text begins with the MBean's own name. What only
@@ -9,15 +7,17 @@ we have begins with ``holdfast_``. The counters of traffic are metrics_traffic.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from holdfast.broker.metrics import STATES, DirReading, MoveReading, Reading
-from holdfast.broker.metrics_broker import broker_families, partition_families, process_families, topic_families
-from holdfast.broker.metrics_dirs import dir_count_families
+from holdfast.broker.metrics_broker import broker_lines, partition_lines, topic_lines
+from holdfast.broker.metrics_dirs import dir_count_lines
+from holdfast.broker.metrics_lines import gauge, head, labels, line
 from holdfast.broker.metrics_names import kafka_name
-from holdfast.broker.metrics_requests import request_families
-from holdfast.broker.metrics_traffic import traffic_families
+from holdfast.broker.metrics_process import process_lines
+from holdfast.broker.metrics_requests import request_lines
+from holdfast.broker.metrics_traffic import traffic_lines
 from holdfast.metadata.store import CopyState
 
 if TYPE_CHECKING:
@@ -51,154 +51,129 @@ _NUMBERS: Final = (
 """Where Kafka has it, its name there, attribute of Reading, meaning."""
 
 
-def families(reading: Reading) -> Iterator[Any]:
-    """Prometheus metric families of a reading, in a fixed order."""
-    from prometheus_client.metrics_core import CounterMetricFamily as Counter
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
+def lines(reading: Reading) -> Iterator[str]:
+    """The page without what is of the process, in a fixed order."""
     for where, name, attribute, meaning in _NUMBERS:
-        gauge = Gauge(kafka_name(where + name), f"{where}{name}. {meaning}")
-        gauge.add_metric([], float(getattr(reading, attribute)))
-        yield gauge
-    bad = [d for d in reading.dirs if d.state == "offline"]
+        yield from gauge(kafka_name(where + name), f"{where}{name}. {meaning}", [("", getattr(reading, attribute))])
+    bad = [(_of(each), each.state == "offline") for each in reading.dirs]
     name = f"{_LOGS}OfflineLogDirectoryCount"
-    gauge = Gauge(kafka_name(name), f"{name}. Log directories of this broker that are offline.")
-    gauge.add_metric([], len(bad))
-    yield gauge
+    told = f"{name}. Log directories of this broker that are offline."
+    yield from gauge(kafka_name(name), told, [("", sum(is_bad for _, is_bad in bad))])
     name = f"{_LOGS}LogDirectoryOffline"
-    gauge = Gauge(kafka_name(name), f"{name},logDirectory=PATH. 1 while it is offline.", labels=["logDirectory"])
-    for each in reading.dirs:
-        gauge.add_metric([each.path], float(each.state == "offline"))
-    yield gauge
+    yield from gauge(kafka_name(name), f"{name},logDirectory=PATH. 1 while it is offline.", bad)
     if reading.traffic is not None:
-        yield from traffic_families(reading.traffic)
+        yield from traffic_lines(reading.traffic)
     if reading.requests is not None:
-        yield from request_families(reading.requests)
+        yield from request_lines(reading.requests)
     if reading.broker is not None:
-        yield from broker_families(reading.broker)
-    yield from topic_families(reading.topic_rows)
-    yield from partition_families(reading)
-    yield from _dir_families(reading.dirs)
-    yield from dir_count_families(reading.dirs)
-    yield from _move_families(reading.moves)
-    yield from _metadata_families(reading.metadata_copies)
+        yield from broker_lines(reading.broker)
+    yield from topic_lines(reading.topic_rows)
+    yield from partition_lines(reading)
+    yield from _dir_lines(reading.dirs)
+    yield from dir_count_lines(reading.dirs)
+    yield from _move_lines(reading.moves)
+    yield from _metadata_lines(reading.metadata_copies)
     if reading.cleaner is not None:
-        yield from _cleaner_families(reading.cleaner)
+        yield from _cleaner_lines(reading.cleaner)
     name = f"{_SESSIONS}IncrementalFetchSessionEvictions"
-    evictions = Counter(kafka_name(name), f"{name}PerSec. Fetch sessions that lost their slot to another one.")
-    evictions.add_metric([], reading.fetch_session_evictions)
-    yield evictions
-    gauge = Gauge("holdfast_connections", "Connections to the listener, of clients and of brokers.")
-    gauge.add_metric([], reading.connections)
-    yield gauge
-    yield from process_families()
+    family = f"{kafka_name(name)}_total"
+    yield head(family, "counter", f"{name}PerSec. Fetch sessions that lost their slot to another one.")
+    yield line(family, "", reading.fetch_session_evictions)
+    meaning = "Connections to the listener, of clients and of brokers."
+    yield from gauge("holdfast_connections", meaning, [("", reading.connections)])
 
 
-def _dir_families(dirs: Iterable[DirReading]) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
+def _of(directory: DirReading) -> str:
+    return labels({"logDirectory": directory.path})
 
-    label = ["logDirectory"]
-    states = Gauge(
+
+def _dir_lines(dirs: Sequence[DirReading]) -> Iterator[str]:
+    yield from gauge(
         "holdfast_log_directory_state",
         "1 for the state of the log directory: online; full: no writes; degraded: slow; silent: no answer; offline.",
-        labels=[*label, "state"],
+        [
+            (labels({"logDirectory": each.path, "state": state}), each.state == state)
+            for each in dirs
+            for state in STATES
+        ],
     )
-    since = Gauge("holdfast_log_directory_state_since_seconds", "When that state began (Unix time).", labels=label)
-    probe = Gauge(
+    yield from gauge(
+        "holdfast_log_directory_state_since_seconds",
+        "When that state began (Unix time).",
+        [(_of(each), each.since_ms / 1000) for each in dirs if each.since_ms > 0],
+    )
+    yield from gauge(
         "holdfast_log_directory_probe_seconds",
         "How long the last probe took: write, sync, read back and remove a small file.",
-        labels=label,
+        [(_of(each), each.probe_ms / 1000) for each in dirs if each.probe_ms is not None],
     )
-    total = Gauge("holdfast_log_directory_total_bytes", "Size of the file system.", labels=label)
-    usable = Gauge("holdfast_log_directory_usable_bytes", "Room that is left on it.", labels=label)
-    replicas = Gauge("holdfast_log_directory_replicas", "Replicas in it, also while it is offline.", labels=label)
-    for each in dirs:
-        for state in STATES:
-            states.add_metric([each.path, state], float(each.state == state))
-        if each.since_ms > 0:
-            since.add_metric([each.path], each.since_ms / 1000)
-        if each.probe_ms is not None:
-            probe.add_metric([each.path], each.probe_ms / 1000)
-        if each.total_bytes is not None:
-            total.add_metric([each.path], each.total_bytes)
-        if each.usable_bytes is not None:
-            usable.add_metric([each.path], each.usable_bytes)
-        replicas.add_metric([each.path], each.replicas)
-    yield from (states, since, probe, total, usable, replicas)
+    yield from gauge(
+        "holdfast_log_directory_total_bytes",
+        "Size of the file system.",
+        [(_of(each), each.total_bytes) for each in dirs if each.total_bytes is not None],
+    )
+    yield from gauge(
+        "holdfast_log_directory_usable_bytes",
+        "Room that is left on it.",
+        [(_of(each), each.usable_bytes) for each in dirs if each.usable_bytes is not None],
+    )
+    yield from gauge(
+        "holdfast_log_directory_replicas",
+        "Replicas in it, also while it is offline.",
+        [(_of(each), each.replicas) for each in dirs],
+    )
 
 
-def _move_families(moves: tuple[MoveReading, ...]) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    labels = ["topic", "partition", "from", "to"]
-    count = Gauge("holdfast_moves", "Replicas on their way to another log directory of this broker.")
-    count.add_metric([], len(moves))
-    lag = Gauge("holdfast_move_lag", "Records that the moving copy has not got yet.", labels=labels)
-    rate = Gauge("holdfast_move_bytes_per_second", "How fast it is copied.", labels=labels)
+def _move_lines(moves: Sequence[MoveReading]) -> Iterator[str]:
+    yield from gauge(
+        "holdfast_moves", "Replicas on their way to another log directory of this broker.", [("", len(moves))]
+    )
+    marked = []
     for move in moves:
-        values = [move.topic_partition.topic, str(move.topic_partition.partition), move.source, move.target]
-        lag.add_metric(values, move.lag)
-        rate.add_metric(values, move.bytes_per_s)
-    yield from (count, lag, rate)
+        topic, partition = move.topic_partition
+        of_move = {"topic": topic, "partition": str(partition), "from": move.source, "to": move.target}
+        marked.append((labels(of_move), move))
+        yield ""
+    lags = [(each, move.lag) for each, move in marked]
+    yield from gauge("holdfast_move_lag", "Records that the moving copy has not got yet.", lags)
+    rates = [(each, move.bytes_per_s) for each, move in marked]
+    yield from gauge("holdfast_move_bytes_per_second", "How fast it is copied.", rates)
 
 
-def _cleaner_families(reading: CleanerReading) -> Iterator[Any]:
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
+def _cleaner_lines(reading: CleanerReading) -> Iterator[str]:
     for where, name, value, meaning in (
         (_CLEANER, "cleaner-recopy-percent", reading.recopy_percent, "What stayed of the bytes, last time."),
         (_CLEANER, "max-clean-time-secs", reading.last_clean_s, "How long the last cleaning of a log took."),
         (_CLEANER, "max-buffer-utilization-percent", reading.buffer_percent, "How full of keys its memory was."),
         (_CLEANERS, "max-dirty-percent", reading.max_dirty_percent, "Of the dirtiest compacted log, when last looked."),
     ):
-        gauge = Gauge(kafka_name(where + name), f"{where}{name}. {meaning}")
-        gauge.add_metric([], value)
-        yield gauge
+        yield from gauge(kafka_name(where + name), f"{where}{name}. {meaning}", [("", value)])
     for number, name, meaning in (
         (1, "uncleanable-partitions-count", "Logs that cannot be cleaned: their records are damaged."),
         (2, "uncleanable-bytes", "Their bytes that would be cleaned."),
     ):
-        gauge = Gauge(
-            kafka_name(_CLEANERS + name), f"{_CLEANERS}{name},logDirectory=PATH. {meaning}", labels=["logDirectory"]
+        yield from gauge(
+            kafka_name(_CLEANERS + name),
+            f"{_CLEANERS}{name},logDirectory=PATH. {meaning}",
+            [(labels({"logDirectory": each[0]}), float(each[number])) for each in reading.uncleanable],
         )
-        for each in reading.uncleanable:
-            gauge.add_metric([each[0]], float(each[number]))
-        yield gauge
 
 
-def _metadata_families(copies: tuple[CopyState, ...]) -> Iterator[Any]:
+def _metadata_lines(copies: tuple[CopyState, ...]) -> Iterator[str]:
     """Why a copy is left out is in the controller's log: a reason has no place in a label, where each would be a series
     of its own."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    good = Gauge(
+    yield from gauge(
         "holdfast_metadata_copy_good",
         "1 for a copy of the metadata that every decision is on, 0 for one that is left out; from the controller only.",
-        labels=["directory"],
+        [(labels({"directory": copy.path}), copy.is_good) for copy in copies],
     )
-    for copy in copies:
-        good.add_metric([copy.path], float(copy.is_good))
-    waits = Gauge(
+    yield from gauge(
         "holdfast_metadata_decisions_wait",
         "1 while a decision waits since no copy of the metadata has answered for a while; 0 elsewhere.",
+        [("", any(not copy.answers for copy in copies))],
     )
-    waits.add_metric([], float(any(not copy.answers for copy in copies)))
-    yield from (good, waits)
-
-
-class _Collector:
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-
-    def collect(self) -> Iterator[Any]:
-        return families(self._reading)
 
 
 def text(reading: Reading) -> bytes:
-    """Prometheus' text format, version 0.0.4. Imports prometheus_client when first called, which takes its time: not
-    for the event loop."""
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(reading))
-    return generate_latest(registry)
+    """A whole page at once: not for the event loop."""
+    return "".join((*lines(reading), *process_lines())).encode()

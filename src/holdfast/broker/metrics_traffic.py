@@ -1,11 +1,12 @@
-"""Prometheus' families of what went in and out: Kafka's BrokerTopicMetrics and the rates of ReplicaManager."""
+"""Prometheus' lines of what went in and out: Kafka's BrokerTopicMetrics and the rates of ReplicaManager."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from holdfast.broker.metrics_lines import head, labels, line
 from holdfast.broker.metrics_names import kafka_name
 
 if TYPE_CHECKING:
@@ -34,19 +35,19 @@ _IN_ALL: Final = (
 )
 
 
-def traffic_families(reading: TrafficReading, *, by_topic: bool = True) -> Iterator[Any]:
+def traffic_lines(reading: TrafficReading) -> Iterator[str]:
     """Counters. As Kafka's: one without a label that is of all topics, and one for each topic here."""
-    from prometheus_client.metrics_core import Metric
-
+    marks: list[str] = []
+    for topic, _ in reading.topics:
+        marks.append(labels({"topic": topic}))
+        yield ""
     for name, attribute, meaning in _BY_TOPIC:
-        value, family = attrgetter(attribute), kafka_name(_TOPICS + name)
-        metric = Metric(family, f"{_TOPICS}{name}PerSec. {meaning}", "counter")
-        metric.add_sample(f"{family}_total", {}, value(reading.total))
-        for topic, counts in reading.topics if by_topic else ():
-            metric.add_sample(f"{family}_total", {"topic": topic}, value(counts))
-        yield metric
+        value, family = attrgetter(attribute), f"{kafka_name(_TOPICS + name)}_total"
+        yield head(family, "counter", f"{_TOPICS}{name}PerSec. {meaning}")
+        yield line(family, "", value(reading.total))
+        for marked, (_, counts) in zip(marks, reading.topics, strict=True):
+            yield line(family, marked, value(counts))
     for where, name, attribute, meaning in _IN_ALL:
-        family = kafka_name(where + name)
-        metric = Metric(family, f"{where}{name}PerSec. {meaning}", "counter")
-        metric.add_sample(f"{family}_total", {}, getattr(reading, attribute))
-        yield metric
+        family = f"{kafka_name(where + name)}_total"
+        yield head(family, "counter", f"{where}{name}PerSec. {meaning}")
+        yield line(family, "", getattr(reading, attribute))

@@ -24,6 +24,7 @@ from holdfast.broker.listening import listen
 from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.coordination.stores import EnsembleClients, ensemble_clients
 from holdfast.storage.files import FileSystem, OsFiles
+from holdfast.storage.upkeep import UNCHECKED_BATCHES
 
 TICK_S = 0.02
 
@@ -77,6 +78,8 @@ class Platform:
     """Another process of this program, with pipes to its standard input and output; None where there is none."""
     tick_s: float = TICK_S
     """How late a deadline of replication or of a group may be noticed."""
+    unchecked_batches: int = UNCHECKED_BATCHES
+    """A log's recovery point moves within its active segment after so many."""
     works_on: Callable[[str, Iterable[object]], None] = lambda path, threads: None
     """Told which threads touch a log directory."""
 

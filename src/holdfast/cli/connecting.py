@@ -110,11 +110,16 @@ def understood(parse: Callable[[str], T], text: str, option: str) -> T:
         raise click.UsageError(f"{option} {text!r}: {e}") from None
 
 
-def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
-    """Runs ``work`` with a connected client in an event loop of its own. ``timeout_s``: unless the user has said."""
+def request_timeout_s(otherwise_s: float = 30.0) -> float:
+    """What --request-timeout, its variable or the profile says, in the command that runs."""
     ctx = click.get_current_context(silent=True)
     chosen: float | None = None if ctx is None else ctx.meta.get(REQUEST_TIMEOUT)
-    limit_s = timeout_s if chosen is None else chosen
+    return otherwise_s if chosen is None else chosen
+
+
+def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
+    """Runs ``work`` with a connected client in an event loop of its own. ``timeout_s``: unless the user has said."""
+    limit_s = request_timeout_s(timeout_s)
 
     async def run() -> T:
         async with AdminClient(

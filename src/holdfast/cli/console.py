@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import cluster_option
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
 from holdfast.cli.up_address import HOST
 from holdfast.client.pool import parse_bootstrap
@@ -25,12 +25,15 @@ def state_folder() -> Path:
 
 
 @click.command(cls=OneLineCommand)
-@bootstrap_option
+@cluster_option
 @click.option("--host", default=HOST, show_default=True, metavar="ADDRESS", help="Where it listens.")
 @click.option(
     "--port", type=click.IntRange(0, MAX_PORT), default=0, show_default="a free one", help="On which port it listens."
 )
 @click.option("--read-only", is_flag=True, help="Nothing can be changed with it; needed for any --host but loopback.")
+@click.option(
+    "--metrics-only", is_flag=True, help="No pages: /metrics for Prometheus, and /health; any --host may be given."
+)
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -45,17 +48,32 @@ def state_folder() -> Path:
     show_envvar=True,
     help="Shows values behind a registry's prefix by their schema: Avro, Protobuf, JSON.",
 )
-def console(bootstrap: str, host: str, port: int, read_only: bool, data_dir: Path | None, registry: str) -> None:
+def console(
+    bootstrap: str,
+    host: str,
+    port: int,
+    read_only: bool,
+    metrics_only: bool,
+    data_dir: Path | None,
+    registry: str,
+) -> None:
     """Serve a web console: disks, brokers, topics, records, groups; and acts on them.
 
     Prints one line on standard output when it listens: `console: http://HOST:PORT/`. Reading needs nothing; acts need
     the token in console.token of the data directory, which only you can read. `holdfast up` starts a console by itself.
+    Its /metrics tells Prometheus of topics and of the lag of groups.
     """
-    from holdfast.console.server import ConsoleAsked, ConsoleRefused, listening, refuse_open_acts, serve, url_of
+    from holdfast.cli.lean import lean_imports
 
+    with lean_imports():
+        from holdfast.console.server import ConsoleAsked, ConsoleRefused, listening, refuse_open_acts, serve, url_of
+
+    given = click.get_current_context().get_parameter_source("registry")
+    if metrics_only and given is click.core.ParameterSource.COMMANDLINE:
+        raise Misused("--schema-registry: there are no pages with --metrics-only: expected one of them")
     try:
         parse_bootstrap(bootstrap)
-        refuse_open_acts(host, read_only=read_only)
+        refuse_open_acts(host, read_only=read_only or metrics_only)
     except (ConfigError, ConsoleRefused) as e:
         raise Misused(str(e)) from e
     folder = (data_dir or state_folder()).absolute()
@@ -63,9 +81,15 @@ def console(bootstrap: str, host: str, port: int, read_only: bool, data_dir: Pat
     try:
         listens = listening(host, port)
         asked = ConsoleAsked(
-            bootstrap=servers, host=host, port=port, read_only=read_only, data_dir=folder, registry=registry
+            bootstrap=servers,
+            host=host,
+            port=port,
+            read_only=read_only,
+            data_dir=folder,
+            metrics_only=metrics_only,
+            registry="" if metrics_only else registry,
         )
-        click.echo(f"console: {url_of(listens)}")
+        click.echo(f"console: {url_of(listens)}{'metrics' if metrics_only else ''}")
         sys.exit(serve(asked, listens))
     except ConsoleRefused as e:
         raise Failed(str(e)) from e

@@ -28,6 +28,7 @@ from holdfast.cli.relocation import (
     taken_over,
 )
 from holdfast.cli.up_address import Address
+from holdfast.cli.up_ports import MAX_PORT, IsFree, PortError, all_free, brokers_port, metrics_port
 from holdfast.cli.up_store import Store, StoreError, store_of
 from holdfast.model.config import KEYS, BrokerConfig, read_properties
 from holdfast.model.config_notes import nearest_key
@@ -46,14 +47,8 @@ from holdfast.model.listeners import (
 DEFAULT_BROKERS = 3
 DEFAULT_LOG_DIRS = 2
 DEFAULT_PORT = 9092
-METRICS_PORT_AFTER = 100
-"""Broker 1 serves metrics on its port plus this, unless told otherwise."""
-BROKERS_PORT_AFTER = (200, 300, -200, -300)
-"""Broker 1 is reached by the others on its port plus the first of these that leads to a port which is not taken by
-what else the cluster has."""
 CLIENTS, BROKERS = "PLAINTEXT", "INTERNAL"
 """The listeners: that of clients, and that of the other brokers, which no client is told."""
-MAX_PORT = 65535
 MAX_COPIES = 3
 COPIES, IN_SYNC = "default.replication.factor", "min.insync.replicas"
 REBALANCE_DELAY = "group.initial.rebalance.delay.ms"
@@ -128,8 +123,9 @@ def log_path(data_dir: str, broker_id: int) -> str:
     return os.path.join(data_dir, f"broker-{broker_id}.log")
 
 
-def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
-    """The nodes to run, and warnings. What the directory holds counts where the options say nothing."""
+def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[list[Node], list[str]]:
+    """The nodes to run, and warnings. What the directory holds counts where the options say nothing, but for ports that
+    are taken."""
     if "," in data_dir:
         raise LayoutError(f"--data-dir {data_dir}: expected a path without a comma, as log.dirs is a list")
     for key in options.settings:
@@ -153,13 +149,18 @@ def plan(data_dir: str, options: Options) -> tuple[list[Node], list[str]]:
     port = options.port if options.port is not None else _first_port(found)
     if not 1 <= port <= MAX_PORT - brokers + 1:
         raise LayoutError(f"--port {port} for {brokers} brokers: expected 1 to {MAX_PORT - brokers + 1}")
-    metrics = _first_metrics_port(found, options, port, brokers)
-    between = _first_brokers_port(port, metrics, brokers)
     reach = _reach(found, options)
     try:
         store = store_of(data_dir, found, options.store, port)
+        metrics, moved = metrics_port(
+            options.metrics_port, _kept_metrics_port(found, options), port, brokers, reach.bound, is_free
+        )
     except StoreError as e:
         raise LayoutError(f"--store {e}" if options.store is not None else str(e)) from e
+    except PortError as e:
+        raise LayoutError(str(e)) from e
+    warnings += [] if moved is None else [moved]
+    between = brokers_port(port, metrics, brokers, _between(reach, store).bound, is_free)
     taken = (port, between, *((metrics,) if metrics else ()))
     if store.port is not None and any(first <= store.port < first + brokers for first in taken):
         raise LayoutError(f"port {store.port} of the ZooKeeper server is that of a broker: expected another --port")
@@ -326,32 +327,14 @@ def _reach(found: Mapping[int, Mapping[str, str]], options: Options) -> Address:
         raise LayoutError(f"--host {e}" if options.host is not None else f"broker-1.properties: {e}") from e
 
 
-def _first_metrics_port(found: Mapping[int, Mapping[str, str]], options: Options, port: int, brokers: int) -> int:
-    """Of broker 1: what is asked for, else what it had, else one that follows from its port; 0 is none."""
-    first = options.metrics_port
-    if first is None and options.port is None and "metrics.port" in found.get(1, {}):
-        try:
-            first = BrokerConfig.parse(found[1]).int("metrics.port")
-        except ConfigError as e:
-            raise LayoutError(f"broker-1.properties: {e}") from e
-    if first is None:
-        first = port + METRICS_PORT_AFTER
-        return first if first <= MAX_PORT - brokers + 1 else 0
-    if first > MAX_PORT - brokers + 1:
-        raise LayoutError(f"--metrics-port {first} for {brokers} brokers: expected 0 to {MAX_PORT - brokers + 1}")
-    if first and abs(first - port) < brokers:
-        raise LayoutError(f"--metrics-port {first} for {brokers} brokers: these are ports of brokers, {port} and on")
-    return first
-
-
-def _first_brokers_port(port: int, metrics: int, brokers: int) -> int:
-    """Of broker 1: neither those of clients nor those of metrics."""
-    places = (port + after for after in BROKERS_PORT_AFTER)
-    return next(
-        first
-        for first in places
-        if 1 <= first <= MAX_PORT - brokers + 1 and not (metrics and abs(first - metrics) < brokers)
-    )
+def _kept_metrics_port(found: Mapping[int, Mapping[str, str]], options: Options) -> int | None:
+    """What broker 1 had, unless its ports change."""
+    if options.port is not None or "metrics.port" not in found.get(1, {}):
+        return None
+    try:
+        return BrokerConfig.parse(found[1]).int("metrics.port")
+    except ConfigError as e:
+        raise LayoutError(f"broker-1.properties: {e}") from e
 
 
 def _log_dirs(data_dir: str, broker_id: int, kept: Mapping[str, str], options: Options) -> tuple[str, ...]:
@@ -390,6 +373,12 @@ def _has_spare(copies: str) -> bool:
     return copies.isdecimal() and int(copies) >= MAX_COPIES
 
 
+def _between(reach: Address, store: Store) -> Address:
+    """Where brokers reach each other. What they say is believed: they stay on this machine, unless brokers of others
+    can be of them."""
+    return reach if store.is_shared else Address()
+
+
 def _node(
     broker_id: int,
     common: tuple[Address, Store],
@@ -398,12 +387,9 @@ def _node(
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
-    """``common``: what all brokers have; ``ports``: of clients, of brokers and of metrics.
-
-    What brokers say to each other is believed: they stay on this machine, unless brokers of others can be of them.
-    """
+    """``common``: what all brokers have; ``ports``: of clients, of brokers and of metrics."""
     reach, store = common
-    between = reach if store.is_shared else Address()
+    between = _between(reach, store)
     bound, told = (
         ",".join(str(Endpoint(name=name, host=host, port=port)) for name, host, port in listeners)
         for listeners in (

@@ -28,7 +28,8 @@ from holdfast.cli import endpoints
 from holdfast.cli.child_processes import die_with_parent, status_of_first_thread, wait_for_all_threads
 from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
-from holdfast.cli.up_address import port_gets_free
+from holdfast.cli.up_address import port_gets_free, port_is_free
+from holdfast.cli.up_ports import other_port
 from holdfast.model.types import TopicPartition, named
 
 if TYPE_CHECKING:
@@ -177,10 +178,7 @@ class LocalCluster:
         for node in self._nodes:
             for host, port in node.listens:
                 if not _is_ours(host, port):
-                    raise StartError(
-                        f"port {port} for broker {node.broker_id} is taken:"
-                        f" choose another --port, or stop what listens on {host}:{port}"
-                    )
+                    raise StartError(self._taken(node.broker_id, host, port))
         if self._zookeeper is not None and not port_gets_free(self._zookeeper.port):
             raise StartError(f"port {self._zookeeper.port} for the ZooKeeper server is taken: choose another --port")
         self._catch_signals()
@@ -205,6 +203,15 @@ class LocalCluster:
         finally:
             self._stop()
         return code
+
+    def _taken(self, broker_id: int, host: str, port: int) -> str:
+        """What to say of it, with a port that is free."""
+        free = other_port(self._nodes[0].port, len(self._nodes), host, lambda host, port: port_is_free(port, host))
+        other = "" if free is None else f" ({free} is free)"
+        return (
+            f"port {port} for broker {broker_id} is taken: choose another --port{other}, or stop what listens on"
+            f" {host or '0.0.0.0'}:{port}"
+        )
 
     # -- starting ------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import click
 from holdfast.cli.connecting import json_option
 from holdfast.cli.failing import Failed, OneLineGroup, one_line
 from holdfast.cli.metadata_files import export_command, import_command
+from holdfast.cli.metadata_format import format_command
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
 from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
@@ -34,7 +35,7 @@ def metadata() -> None:
     """The cluster's metadata: its copies, what is in it, its export, and its move to another store."""
 
 
-for _command in (migrate, dump, tree, diff, export_command, import_command):
+for _command in (migrate, dump, tree, diff, export_command, import_command, format_command):
     metadata.add_command(_command)
 
 

@@ -30,16 +30,16 @@ from holdfast.storage.dir_scan import NameKind, classify
 from holdfast.storage.files import OsFiles
 from holdfast.storage.partition_metadata import encode_uuid
 
-_STORE = click.option(
+STORE_OPTION = click.option(
     "--store", type=click.Choice(STORES), help="Which store it is.  [default: that of the properties]"
 )
-_CONNECT = click.option(
+CONNECT_OPTION = click.option(
     "--connect", metavar="HOST:PORT[,..][/CHROOT]", help="The ZooKeeper ensemble.  [default: that of the properties]"
 )
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
+def in_one_line() -> Iterator[None]:
     """What the older commands of this group raise, in the form of the newer ones."""
     try:
         yield
@@ -52,8 +52,8 @@ def _one_line() -> Iterator[None]:
 @click.command(name="export", cls=OneLineCommand)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
 @place_options
-@_STORE
-@_CONNECT
+@STORE_OPTION
+@CONNECT_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Say what was exported as one JSON document.")
 def export_command(
     file: Path, data_dir: str | None, configs: tuple[str, ...], store: str | None, connect: str | None, as_json: bool
@@ -63,7 +63,7 @@ def export_command(
     It is the state of one moment: topics with ids, partitions, assignments, epochs, configurations, brokers, features.
     `holdfast metadata diff FILE DIR` says what has changed since.
     """
-    with _one_line():
+    with in_one_line():
         image = image_of(place_of(data_dir, configs), store, connect)
     text = export_file.to_text(image, now_ms())
     if str(file) == "-":
@@ -81,8 +81,8 @@ def export_command(
 @click.command(name="import", cls=OneLineCommand)
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), metavar="FILE")
 @place_options
-@_STORE
-@_CONNECT
+@STORE_OPTION
+@CONNECT_OPTION
 @click.option(
     "--with-logs", is_flag=True,
     help="The log directories are those of the exported cluster: its metadata was lost, and its records are there.",
@@ -104,16 +104,16 @@ def import_command(
     logs, as in `metadata recover`. DIR of --data-dir may be one that `holdfast up` has not used yet.
     """
     image = export_file.of_text(str(file), _text_of(file))
-    with ExitStack() as open_now, _one_line():
-        target = open_now.enter_context(_target(data_dir, configs, store, connect))
-        found = [_surveyed(broker, path) for broker, paths in target.log_dirs.items() for path in paths]
+    with ExitStack() as open_now, in_one_line():
+        target = open_now.enter_context(import_target(data_dir, configs, store, connect))
+        found = [surveyed(broker, path) for broker, paths in target.log_dirs.items() for path in paths]
         standing = target.side.standing()
         if target.has_no_log:  # notes in log directories tell of copies that are gone
             standing = replace(standing, is_empty=True)
         if with_logs:
             wanted, doubts = importing.with_logs(image, found)
         else:
-            _refuse_replicas(target)
+            refuse_replicas(target)
             there = [*(each.cluster_id for each in found), standing.cluster_id, encode_uuid(uuid4())]
             wanted, doubts = importing.anew(image, next(filter(None, there))), ()
         importing.refuse_used(standing, wanted.cluster_id, target.side.name)
@@ -132,8 +132,8 @@ def _text_of(file: Path) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
-    """Where it goes. ``log_dirs`` by broker; those of one that never ran have numbers below 0."""
+class ImportTarget:
+    """The store that is filled. ``log_dirs`` by broker; those of one that never ran have numbers below 0."""
 
     side: Side
     log_dirs: dict[int, tuple[str, ...]]
@@ -142,9 +142,9 @@ class _Target:
 
 
 @contextmanager
-def _target(
+def import_target(
     data_dir: str | None, configs: tuple[str, ...], store: str | None, connect: str | None
-) -> Iterator[_Target]:
+) -> Iterator[ImportTarget]:
     """Locked until the end of the block: no broker may start."""
     if data_dir is not None and not configs and not layout.properties_paths(os.path.abspath(data_dir)):
         if connect is not None or store == ZOOKEEPER:
@@ -159,13 +159,13 @@ def _target(
         return
     with ensemble_side(settings_of(place, connect)) as ensemble:
         ensemble.refuse_running()
-        yield _Target(side=ensemble, log_dirs=place.log_dirs, has_no_log=False)
+        yield ImportTarget(side=ensemble, log_dirs=place.log_dirs, has_no_log=False)
 
 
-def _locked(side: EmbeddedSide, log_dirs: dict[int, tuple[str, ...]]) -> Iterator[_Target]:
+def _locked(side: EmbeddedSide, log_dirs: dict[int, tuple[str, ...]]) -> Iterator[ImportTarget]:
     try:
         side.lock()
-        yield _Target(side=side, log_dirs=log_dirs, has_no_log=not side.has_log())
+        yield ImportTarget(side=side, log_dirs=log_dirs, has_no_log=not side.has_log())
     finally:
         side.close()
 
@@ -177,7 +177,8 @@ def _store_of(place: Place) -> str:
     return named.pop()
 
 
-def _surveyed(broker: int, path: str) -> rebuild.FoundDir:
+def surveyed(broker: int, path: str) -> rebuild.FoundDir:
+    """What a log directory holds and whose it is; one that is not there holds nothing."""
     try:
         return rebuild.survey(OsFiles(), broker, path)
     except FileNotFoundError:
@@ -186,7 +187,8 @@ def _surveyed(broker: int, path: str) -> rebuild.FoundDir:
         raise Failed(f"{path} cannot be read: {e}: bring its disk back first") from e
 
 
-def _refuse_replicas(target: _Target) -> None:
+def refuse_replicas(target: ImportTarget) -> None:
+    """Where topics begin anew no log directory may have anything of older ones."""
     for path in (path for paths in target.log_dirs.values() for path in paths):
         try:
             names = sorted(os.listdir(path))

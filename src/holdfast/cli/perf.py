@@ -3,19 +3,22 @@
 import asyncio
 import json
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import click
 
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, request_timeout_s
 from holdfast.cli.failing import Failed, OneLineGroup
 from holdfast.cli.perf_lines import CONSUMER_HEADER, consumed_document, consumed_line
+from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, refuse_doubles
 from holdfast.client.pool import parse_bootstrap
 from holdfast.model.errors import ConfigError
 from holdfast.records.compression import Codec
 
 T = TypeVar("T")
-ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
+IN_ORDER: Final = 5
+"""Batches of a partition whose order brokers can tell at a time."""
 MOST_BYTES: Final = 32 << 20
 
 
@@ -51,8 +54,17 @@ def perf() -> None:
 @click.option(
     "--in-flight", type=click.IntRange(1, 100), default=5, show_default=True, help="Batches of a partition at a time."
 )
+@click.option(
+    "--idempotence", is_flag=True, help="With a producer id, as Kafka's producer by itself: no batch is there twice."
+)
+@producer_properties(
+    "acks", "batch.size", "buffer.memory", "client.id", "compression.type", "delivery.timeout.ms",
+    "enable.idempotence", "linger.ms",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON document at the end, and nothing before.")
+@click.pass_context
 def produce(
+    ctx: click.Context,
     bootstrap: str,
     topic: str,
     records: int,
@@ -63,30 +75,47 @@ def produce(
     batch_size: int,
     linger_ms: float,
     in_flight: int,
+    idempotence: bool,
+    properties: ProducerProperties,
     as_json: bool,
 ) -> None:
     """Write records and say how fast that was, as kafka-producer-perf-test does.
 
     A line every five seconds, and one at the end with percentiles. The latency of a batch counts for all its records:
     from when its first one was due until it was acknowledged; with --throughput a record is due at its time, also while
-    brokers are slow. Without a producer id: a batch that is sent again may be there twice.
+    brokers are slow. Without --idempotence a batch that is sent again may be there twice.
     """
     from holdfast.cli.perf_load import PerfLoad
     from holdfast.cli.perf_load import produce as run
 
+    refuse_doubles(ctx, properties)
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records a second, or -1")
-    load = PerfLoad(
-        topic=topic,
-        records=records,
-        size=size,
-        rate=None if throughput < 0 else throughput,
-        acks=ACKS[acks],
-        codec=Codec[compression.upper()],
-        batch_bytes=batch_size,
-        linger_s=linger_ms / 1000,
-        in_flight=in_flight,
+    said: dict[str, Any] = {
+        "acks": properties.acks, "codec": properties.codec, "batch_bytes": properties.batch_bytes,
+        "linger_s": properties.linger_s, "idempotent": properties.idempotent, "client_id": properties.client_id,
+        "delivery_timeout_s": properties.delivery_timeout_s, "buffer_bytes": properties.buffer_bytes,
+    }  # fmt: skip
+    load = replace(
+        PerfLoad(
+            topic=topic,
+            records=records,
+            size=size,
+            rate=None if throughput < 0 else throughput,
+            acks=ACKS[acks],
+            codec=Codec[compression.upper()],
+            batch_bytes=batch_size,
+            linger_s=linger_ms / 1000,
+            in_flight=in_flight,
+            idempotent=idempotence,
+            delivery_timeout_s=request_timeout_s(),
+        ),
+        **{name: value for name, value in said.items() if value is not None},
     )
+    if load.idempotent and (load.acks != -1 or load.in_flight > IN_ORDER):
+        raise click.UsageError(
+            f"--idempotence, --acks {acks}, --in-flight {in_flight}: expected acks all and {IN_ORDER} at most with it"
+        )
     sent, seconds = _run(bootstrap, run(bootstrap, load, _nothing if as_json else click.echo))
     click.echo(json.dumps(sent.document(seconds)) if as_json else sent.line(seconds, final=True))
 
@@ -119,7 +148,7 @@ def consume(
     hide_header: bool,
     as_json: bool,
 ) -> None:
-    """PerfRead all partitions from their beginning and say how fast that was, as kafka-consumer-perf-test does.
+    """Read all partitions from their beginning and say how fast that was, as kafka-consumer-perf-test does.
 
     Records are counted by the headers of their batches, bytes as they come over the wire (compressed, if they are). No
     group is joined.
@@ -127,7 +156,13 @@ def consume(
     from holdfast.cli.perf_load import PerfReading
     from holdfast.cli.perf_load import consume as run
 
-    reading = PerfReading(topic=topic, records=records, timeout_s=timeout_ms / 1000, fetch_bytes=fetch_size)
+    reading = PerfReading(
+        topic=topic,
+        records=records,
+        timeout_s=timeout_ms / 1000,
+        fetch_bytes=fetch_size,
+        request_timeout_s=request_timeout_s(),
+    )
     if not as_json and not hide_header:
         click.echo(CONSUMER_HEADER)
 

@@ -14,8 +14,10 @@ from typing import Final
 from holdfast.cli.consuming import topic_of
 from holdfast.cli.perf_lines import Sent
 from holdfast.client.cluster import KafkaClient
+from holdfast.client.producer import NO_PRODUCER
 from holdfast.client.reader import PartitionReader
 from holdfast.client.views import OffsetSpec
+from holdfast.model.errors import OutOfOrderSequenceError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.records.batch import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, iter_headers, stamp_crc
 from holdfast.records.compression import Codec, compress
@@ -51,13 +53,18 @@ class BatchSource:
         """Records of the largest batch."""
         return len(self.ends) - 1
 
-    def batch(self, records: int, now_ms: TimestampMs) -> bytearray:
-        """The first records of the block; all have this time."""
+    def batch(
+        self, records: int, now_ms: TimestampMs, producer: tuple[int, int] = NO_PRODUCER, sequence: int = -1
+    ) -> bytearray:
+        """The first records of the block; all have this time. ``producer``: its id and epoch, and ``sequence`` is the
+        first record's."""
         payload = self._block[: self.ends[records]]
         packed = payload if self._codec is Codec.NONE else memoryview(compress(self._codec, payload))
         out = bytearray(HEADER_SIZE + len(packed))
         length, last = len(out) - LENGTH_OVERHEAD, records - 1
-        HEADER.pack_into(out, 0, 0, length, -1, MAGIC, 0, self._codec, last, now_ms, now_ms, -1, -1, -1, records)
+        HEADER.pack_into(
+            out, 0, 0, length, -1, MAGIC, 0, self._codec, last, now_ms, now_ms, *producer, sequence, records
+        )
         out[HEADER_SIZE:] = packed
         stamp_crc(out, 0)
         return out
@@ -111,14 +118,77 @@ class PerfLoad:
     batch_bytes: int
     linger_s: float
     in_flight: int
+    idempotent: bool = False
+    """With a producer id: no batch is there twice, and those of a partition in the order in which they were sent."""
+    client_id: str = "holdfast-perf"
+    delivery_timeout_s: float = 30.0
+    buffer_bytes: int = MAX_UNACKNOWLEDGED
+
+
+class _Turns:
+    """Of one partition: its next sequence number, and the batch that was sent last."""
+
+    __slots__ = ("last", "sequence")
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.last: asyncio.Future[None] | None = None
+
+
+class BatchWriter:
+    """Batches to their partitions. With a producer id the broker takes those of a partition in their order only: one
+    that comes too early, since the one before is sent again, waits for that and is sent again too."""
+
+    def __init__(self, client: KafkaClient, load: PerfLoad, source: BatchSource, partitions: int) -> None:
+        self._client = client
+        self._load = load
+        self._source = source
+        self._producer = NO_PRODUCER
+        self._turns = [_Turns() for _ in range(partitions)]
+
+    async def start(self) -> None:
+        """Gets a producer id, if one is wanted. UnsupportedVersionError where brokers have none to give."""
+        if self._load.idempotent:
+            self._producer = await self._client.init_producer_id()
+
+    async def write(self, partition: int, records: int) -> None:
+        """Until it is acknowledged; HoldfastError when it cannot be written. Those of a partition are sent in the order
+        in which this is called."""
+        now_ms = time.time_ns() // 1_000_000
+        if not self._load.idempotent:
+            await self._send(partition, self._source.batch(records, now_ms))
+            return
+        turns = self._turns[partition]
+        batch = self._source.batch(records, now_ms, self._producer, turns.sequence)
+        turns.sequence = (turns.sequence + records) & 0x7FFFFFFF
+        before, turns.last = turns.last, asyncio.get_running_loop().create_future()
+        mine = turns.last
+        try:
+            await self._send_behind(before, partition, batch)
+        finally:
+            mine.set_result(None)
+
+    async def _send_behind(self, before: asyncio.Future[None] | None, partition: int, batch: bytearray) -> None:
+        while True:
+            try:
+                return await self._send(partition, batch)
+            except OutOfOrderSequenceError:
+                if before is None or before.done():
+                    raise
+                await asyncio.wait([before])
+
+    async def _send(self, partition: int, batch: bytearray) -> None:
+        await self._client.produce(self._load.topic, partition, batch, acks=self._load.acks)
 
 
 async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None]) -> tuple[Sent, float]:
     """(all that was sent, seconds). ``window`` gets a line every five seconds. The first batch that cannot be written
     ends it with its HoldfastError."""
     source = BatchSource(load.size, load.batch_bytes, load.codec)
-    async with KafkaClient(bootstrap, client_id="holdfast-perf") as client:
+    async with KafkaClient(bootstrap, client_id=load.client_id, timeout_s=load.delivery_timeout_s) as client:
         partitions = len((await topic_of(client, load.topic)).partitions)
+        writer = BatchWriter(client, load, source, partitions)
+        await writer.start()
         loop = asyncio.get_running_loop()
         schedule = Schedule(load.records, load.rate, loop.time())
         everything, recent, turn = Sent(), [Sent()], asyncio.Lock()
@@ -133,8 +203,7 @@ async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None])
                     if wait_s:
                         await asyncio.sleep(wait_s)
                     count, due_s = schedule.take(loop.time(), source.most)
-                batch = source.batch(count, time.time_ns() // 1_000_000)
-                await client.produce(load.topic, partition, batch, acks=load.acks)
+                await writer.write(partition, count)
                 us = round((loop.time() - due_s) * 1_000_000)
                 everything.add(count, count * load.size, us)
                 recent[0].add(count, count * load.size, us)
@@ -146,7 +215,7 @@ async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None])
                 done, recent[0] = recent[0], Sent()
                 window(done.line(loop.time() - began_s))
 
-        lanes = lanes_of(partitions, load.in_flight, source.ends[-1] + HEADER_SIZE)
+        lanes = lanes_of(partitions, load.in_flight, source.ends[-1] + HEADER_SIZE, load.buffer_bytes)
         telling = asyncio.ensure_future(windows())
         try:
             async with asyncio.TaskGroup() as group:
@@ -159,9 +228,9 @@ async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None])
         return everything, loop.time() - schedule.began_s
 
 
-def lanes_of(partitions: int, in_flight: int, batch_bytes: int) -> int:
+def lanes_of(partitions: int, in_flight: int, batch_bytes: int, most_bytes: int = MAX_UNACKNOWLEDGED) -> int:
     """How many batches are on their way at most. Pure."""
-    return max(1, min(partitions * in_flight, MAX_UNACKNOWLEDGED // batch_bytes))
+    return max(1, min(partitions * in_flight, most_bytes // batch_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +241,7 @@ class PerfReading:
     records: int | None
     timeout_s: float
     fetch_bytes: int
+    request_timeout_s: float = 30.0
 
 
 class PerfRead:
@@ -188,7 +258,7 @@ async def consume(bootstrap: str, reading: PerfReading, window: Callable[[int, i
     """Reads all partitions from their beginning. ``window`` is told (began ms, ended ms, records, bytes) of every five
     seconds. Ends early when nothing comes for ``timeout_s``: the caller compares the numbers."""
     found = PerfRead()
-    async with KafkaClient(bootstrap, client_id="holdfast-perf") as client:
+    async with KafkaClient(bootstrap, client_id="holdfast-perf", timeout_s=reading.request_timeout_s) as client:
         tps = [TopicPartition(reading.topic, p.partition) for p in (await topic_of(client, reading.topic)).partitions]
         first = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.EARLIEST))
         last = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST))

@@ -1,6 +1,6 @@
-"""One run of ``holdfast produce``: standard input is read as it comes, and each line is appended as a record.
+"""One run of ``holdfast produce``: standard input, or files, are read as they come, and become records.
 
-Owns the line's number, the clock for records that have no time, and what is said while nothing gets through. What was
+Owns the record's number, the clock for records that have no time, and what is said while nothing gets through. What was
 read before a line that is no record, or before Ctrl-C, is written first.
 """
 
@@ -8,12 +8,13 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import click
 
+from holdfast.cli.input_frames import MOST_BYTES, Frames
 from holdfast.cli.kafka_words import said
 from holdfast.cli.pipes import read_chunks
 from holdfast.cli.record_lines import InputError, ReadLine
@@ -44,7 +45,14 @@ class Asked:
     idempotent: bool
     headers: Sequence[Header]
     timestamp_ms: TimestampMs | None
+    frames: Callable[[], Frames]
     read_line: ReadLine
+    files: Sequence[str] = ()
+    """Each is one record, and standard input is not read."""
+    client_id: str = "holdfast-produce"
+    batch_bytes: int = 256 * 1024
+    buffer_bytes: int = 16 << 20
+    delivery_timeout_s: float = 120.0
 
 
 class Production:
@@ -59,7 +67,7 @@ class Production:
     async def run(self) -> int:
         """The exit code. InputError, once what stood before is written."""
         asked = self._asked
-        async with KafkaClient(self._bootstrap, client_id="holdfast-produce") as client:
+        async with KafkaClient(self._bootstrap, client_id=asked.client_id) as client:
             view = await unless_late(
                 client.topic(asked.topic, auto_create=True),
                 f"topic {asked.topic!r} has no leader yet, or cannot be made: waiting {client.timeout_s:g} s in all",
@@ -69,6 +77,8 @@ class Production:
             producer = PipeProducer(
                 client, asked.topic, self._partitions,
                 acks=asked.acks, codec=asked.codec, partition=asked.partition, idempotent=asked.idempotent,
+                batch_bytes=asked.batch_bytes, max_waiting_bytes=asked.buffer_bytes,
+                delivery_timeout_s=asked.delivery_timeout_s,
             )  # fmt: skip
             await producer.start()
             watch = asyncio.ensure_future(watched(producer))
@@ -104,7 +114,7 @@ class Production:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
         try:
-            await self._pump(producer)
+            await (self._pump_files(producer) if self._asked.files else self._pump(producer))
         except asyncio.CancelledError:
             if self._signal is None or me is None:
                 raise
@@ -117,22 +127,26 @@ class Production:
         """All of standard input into the producer; sends at once what nothing follows yet."""
         if sys.stdin is None:
             raise InputError("standard input is closed, expected lines there")
-        rest = b""
-        number = 0
+        frames, number = self._asked.frames(), 0
         try:
             async for chunk, more in read_chunks(sys.stdin.buffer):
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
                 now_ms = time.time_ns() // 1_000_000
-                for line in lines:
+                for frame in frames.feed(chunk):
                     number += 1
-                    await producer.append(*self._record(line, number, now_ms))
+                    await producer.append(*self._record(frame, number, now_ms))
                 if not more:
                     producer.push()
         except OSError as e:
-            raise InputError(f"standard input: {e.strerror}, expected lines there") from e
-        if rest:
-            await producer.append(*self._record(rest, number + 1, time.time_ns() // 1_000_000))
+            raise InputError(f"standard input: {e.strerror}, expected records there") from e
+        for frame in frames.end():
+            number += 1
+            await producer.append(*self._record(frame, number, time.time_ns() // 1_000_000))
+
+    async def _pump_files(self, producer: PipeProducer) -> None:
+        """Each file is a record; one that cannot be read ends it, and those before it are written."""
+        for number, path in enumerate(self._asked.files, 1):
+            content = await asyncio.to_thread(content_of, path)
+            await producer.append(*self._record(content, number, time.time_ns() // 1_000_000))
 
     def _record(
         self, line: bytes, number: int, now_ms: TimestampMs
@@ -157,6 +171,18 @@ class Production:
             raise InputError(
                 f"{where} {partition}: topic {self._asked.topic!r} has partitions 0 to {self._partitions - 1}"
             )
+
+
+def content_of(path: str) -> bytes:
+    """All of a file. InputError."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as e:
+        raise InputError(f"{path}: {e.strerror}") from e
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path}: it is larger than {MOST_BYTES} bytes, the most that a record can be")
+    return content
 
 
 async def unless_late(work: Awaitable[T], text: str) -> T:

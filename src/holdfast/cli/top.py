@@ -10,7 +10,7 @@ from typing import Protocol
 import click
 
 from holdfast.cli.columns import terminal_width
-from holdfast.cli.connecting import bootstrap_option
+from holdfast.cli.connecting import bootstrap_option, request_timeout_s
 from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
 from holdfast.cli.top_lines import TopLook, document, frame
 from holdfast.client.admin import AdminClient
@@ -21,7 +21,7 @@ from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.types import Offset, TopicPartition
 
 ASK_TIMEOUT_S = 5.0
-"""A broker that does not answer for so long is shown as silent."""
+"""A broker that does not answer for so long is shown as silent, unless the user has said how long."""
 
 
 class TopFrames(Protocol):
@@ -64,7 +64,8 @@ def top(bootstrap: str, interval_s: float, once: bool, as_json: bool) -> None:
 
 async def _watch(bootstrap: str, interval_s: float, shown: TopFrames, *, once: bool) -> None:
     """The first look has to succeed, with ``once`` both; later nobody may be there for a while."""
-    async with AdminClient(bootstrap, client_id="holdfast-top", timeout_s=ASK_TIMEOUT_S) as client:
+    timeout_s = request_timeout_s(ASK_TIMEOUT_S)
+    async with AdminClient(bootstrap, client_id="holdfast-top", timeout_s=timeout_s) as client:
         last = await take_look(client)
         if not once:
             shown.show(last, None, None)

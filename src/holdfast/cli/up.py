@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.layout import MAX_PORT, LayoutError, Options, plan, write
+from holdfast.cli.layout import LayoutError, Options, plan, properties_paths, write
 from holdfast.cli.lean import lean_imports
+from holdfast.cli.up_address import port_is_ours
+from holdfast.cli.up_ports import MAX_PORT
 from holdfast.cli.up_store import FOLDER, Store, StoreError, checked
 from holdfast.model.errors import ConfigError
 
@@ -66,7 +68,8 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, MAX_PORT),
-    help="Broker 1 serves metrics for Prometheus on it, broker 2 on the next; 0: none.  [default: --port + 100]",
+    help="Broker 1 serves metrics for Prometheus on it, broker 2 on the next; 0: none.  [default: --port + 100, or "
+    "others that are free]",
 )
 @click.option(
     "--metadata-dir",
@@ -197,7 +200,8 @@ def _run(directory: str, options: Options, *, console: tuple[int | None] | None)
         raise LayoutError(str(e)) from None
     os.makedirs(directory, exist_ok=True)
     lock_directory(directory)
-    nodes, warnings = plan(directory, options)
+    was_killed = bool(properties_paths(directory))  # maybe: then its ports are kept for a moment
+    nodes, warnings = plan(directory, options, partial(port_is_ours, wait=was_killed))
     zookeeper = local_zookeeper(directory, nodes[0].store)
     for line in (*warnings, *write(directory, nodes)):
         say(line)

@@ -84,3 +84,12 @@ def port_gets_free(port: int, host: str = HOST) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def port_is_ours(host: str, port: int, *, wait: bool) -> bool:
+    """Whether a broker could listen there, or with ``wait`` can in a moment. True where ``host`` is no address of this
+    machine, of which others say more."""
+    try:
+        return port_gets_free(port, host) if wait else port_is_free(port, host)
+    except OSError:
+        return True

@@ -210,7 +210,12 @@ class AdminClient(KafkaClient):
                 answer = await self.ask_broker(broker_id, ListGroupsRequest())
                 raise_for(answer.error_code.value, None, f"groups of broker {broker_id}")
                 return [
-                    GroupListing(group_id=str(g.group_id), protocol_type=g.protocol_type, state=g.group_state)
+                    GroupListing(
+                        group_id=str(g.group_id),
+                        protocol_type=g.protocol_type,
+                        state=g.group_state,
+                        coordinator=broker_id,
+                    )
                     for g in answer.groups
                 ]
 

@@ -123,9 +123,12 @@ class KafkaClient:
             topics=asked, allow_auto_topic_creation=auto_create, include_topic_authorized_operations=False
         )
         connection = await self._pool.to_any()
-        view = cluster_view(await ask(self._pool, connection, request, self.timeout_s))
+        return self.adopt(cluster_view(await ask(self._pool, connection, request, self.timeout_s)), topics is None)
+
+    def adopt(self, view: ClusterView, is_whole: bool) -> ClusterView:
+        """What a broker has just told is what this client goes by; ``is_whole``: there are no other topics."""
         self._pool.learn(view.brokers)
-        if topics is None:
+        if is_whole:
             self._topics = dict(view.topics)
         else:
             self._topics.update(view.topics)
@@ -223,9 +226,19 @@ class KafkaClient:
         """To this broker."""
         return await ask(self._pool, await self._pool.to_broker(broker_id), request, timeout_s or self.timeout_s)
 
+    async def ask_raw(self, broker_id: BrokerId | None, api_key: int, body: bytes) -> memoryview:
+        """An encoded request of the pinned version, to this broker or to whichever is connected; the answer's body."""
+        connection = await (self._pool.to_any() if broker_id is None else self._pool.to_broker(broker_id))
+        self._pool.require(connection, api_key, PINNED[api_key])
+        return await connection.request_raw(api_key, PINNED[api_key], body, timeout_s=self.timeout_s)
+
     async def ask_unlisted(self, broker_id: BrokerId, request: Any, *, timeout_s: float) -> Any:
         """To this broker, a request that ApiVersions does not tell of. ConnectionLost where it is not known."""
         return await (await self._pool.to_broker(broker_id)).request(request, timeout_s=timeout_s)
+
+    async def ask_unlisted_raw(self, broker_id: BrokerId, api_key: int, body: bytes, *, timeout_s: float) -> memoryview:
+        """The same of version 0 with bytes, and bytes for an answer."""
+        return await (await self._pool.to_broker(broker_id)).request_raw(api_key, 0, body, timeout_s=timeout_s)
 
     async def ask_controller(self, request: Any, *, timeout_s: float | None = None) -> Any:
         """To the broker that metadata calls the controller; brokers forward what is for another one."""

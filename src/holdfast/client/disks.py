@@ -47,14 +47,19 @@ async def ask_disks(
     try:
         answer = await client.ask_unlisted(broker_id, request, timeout_s=timeout_s)
     except ConnectionLost as e:
-        raise UnsupportedVersionError(
-            f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
-            f"this, or not by this listener (operator.listener.names)"
-        ) from e
+        raise not_asked_so(broker_id, e) from e
     error = error_of(answer.error_code.value, answer.error_message)
     if error is not None:
         raise error
     return _view(answer)
+
+
+def not_asked_so(broker_id: BrokerId, e: ConnectionLost) -> UnsupportedVersionError:
+    """What a connection that ends at this question says."""
+    return UnsupportedVersionError(
+        f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
+        f"this, or not by this listener (operator.listener.names)"
+    )
 
 
 def disk_of_kafka(found: LogDirView) -> DiskView:

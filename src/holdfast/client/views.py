@@ -4,7 +4,7 @@ Owns the words that the client's callers (CLI, Spark, tests) see. Never sends an
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
@@ -65,6 +65,8 @@ class TopicView:
     error: HoldfastError | None = None
 
     def partition(self, index: int) -> PartitionView | None:
+        if 0 <= index < len(self.partitions) and self.partitions[index].partition == index:
+            return self.partitions[index]  # they are in order, and mostly none is missing
         return next((p for p in self.partitions if p.partition == index), None)
 
 
@@ -220,9 +222,12 @@ class ReassignmentView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
+    """A group as a broker lists it: the ``coordinator``, which may be another one by now."""
+
     group_id: str
     protocol_type: str
     state: str
+    coordinator: BrokerId | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,8 @@ OLD_S = 5.0
 """Where nobody has looked for a while, a page waits a moment for a newer snapshot than that."""
 WAIT_S = 0.3
 FIRST_WAIT_S = 2.0
+FRESH_S = 1.0
+"""How old a page of metrics may be that is sent again."""
 CALL_TIMEOUT_S = 10.0
 MENU = (
     ("/", "Disks"),
@@ -62,11 +64,13 @@ MENU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``. ``registry``: of schemas."""
+    """``data_dir`` has the token and the log of acts; none is needed with ``read_only``. ``metrics_only``: no pages.
+    ``registry``: of schemas."""
 
     bootstrap: tuple[str, ...]
     rules: AccessRules
     data_dir: Path | None
+    metrics_only: bool = False
     registry: SchemaRegistry | None = None
 
     @property
@@ -127,6 +131,22 @@ class ConsoleHost:
                     async with asyncio.timeout(left_s):
                         await self._renewed.wait()
         return self.poller.snapshot
+
+    async def scraped(self, patience_s: float) -> bytes | None:
+        """The page of metrics, compressed, of a look that begins now or began a moment ago; None: none in time."""
+        asked_s = time.monotonic()
+        fresh_s = asked_s - FRESH_S
+        limit_s = asked_s + patience_s
+        if self.poller.scraped is None or self.poller.scraped.made_s < fresh_s:
+            self.poller.scrape()
+        while (found := self.poller.scraped) is None or found.made_s < fresh_s:
+            left_s = limit_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._renewed.wait()
+        return found.packed
 
     def prepared(self, now: Snapshot) -> PreparedRows:
         """Rows of its tables: those that were made with it, if it is still the last one."""

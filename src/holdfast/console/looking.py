@@ -1,44 +1,45 @@
 """One look at a cluster: what is asked, and what becomes of brokers that do not answer.
 
-``look``: brokers, topics, directories, reassignments. ``look_on``: ends of logs, groups, what some of the groups have
-committed, min.insync.replicas of some topics; who was not asked for longest comes next, so that one look costs the same
-however many there are. The two are apart since a coordinator or a leader that does not answer must not hold up the news
-that a disk is dead. Everything is asked through an AdminClient whose timeout is short.
+``look``: brokers, topics, directories, reassignments. ``look_on``: ends of logs (and where they begin, for who
+scrapes), groups, what some of the groups have committed, min.insync.replicas of some topics; who was not asked for
+longest comes next, so that one look costs the same however many there are. The two are apart since a coordinator or a
+leader that does not answer must not hold up the news that a disk is dead. Everything is asked through an AdminClient
+whose timeout is short.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import min_insync_replicas
-from holdfast.client.disks import ask_disks, disks_of_kafka
-from holdfast.client.log_offsets import list_offsets_each
+from holdfast.client.disks import disks_of_kafka
+from holdfast.client.large_answers import LargeAnswers
+from holdfast.client.large_asks import whole_disks, whole_metadata, whole_offsets
+from holdfast.client.many_groups import committed_of_groups, members_of_groups
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.survey import members
 from holdfast.client.views import (
     ClusterView,
     DisksView,
     GroupListing,
-    OffsetAt,
     OffsetSpec,
     ReassignmentView,
 )
 from holdfast.console.snapshot import GroupPositions, Snapshot, ToldDisks
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
-from holdfast.protocol.operating import ManageLogDirsRequest
 
 DISKS_TIMEOUT_S = 1.5
 """A broker that does not tell of its directories for so long holds nobody else up."""
 KAFKA_FOR_MS = 600_000
-GROUPS_A_LOOK = 60
+GROUPS_A_LOOK = 500
+GROUPS_A_REQUEST = 100
 MOST_OFFSETS = 300_000
 """Of all groups that are kept; the lag of a group beyond that is on its own page only."""
-AT_ONCE = 8
+AT_ONCE = 4
 TOPICS_A_LOOK = 100
-ENDS_PATIENCE_S = 0.5
 EMPTY = DisksView(disks=(), moves=())
 
 
@@ -47,14 +48,17 @@ class Turns:
     """Who was asked when: groups and topics are asked in turn.
 
     ``kafkas``: until when a broker counts as one that has no words for directories but Kafka's. ``doubted``: a broker
-    that closed the connection when it was asked for more: once, and it may have died in that moment.
+    that closed the connection when it was asked for more: once, and it may have died in that moment. ``answers``: what
+    was told before, of which as much as possible is used again.
     """
 
     positions: dict[str, GroupPositions] = field(default_factory=dict)
+    groups_asked: dict[str, TimestampMs] = field(default_factory=dict)
     min_isr: dict[str, int] = field(default_factory=dict)
     topics_asked: dict[str, TimestampMs] = field(default_factory=dict)
     kafkas: dict[BrokerId, TimestampMs] = field(default_factory=dict)
     doubted: set[BrokerId] = field(default_factory=set)
+    answers: LargeAnswers = field(default_factory=LargeAnswers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +66,22 @@ class LookedOn:
     """What ``look_on`` found at ``asked_ms``; as in a Snapshot."""
 
     asked_ms: TimestampMs
-    ends: Mapping[TopicPartition, Offset]
+    ends: dict[TopicPartition, Offset]
+    starts: dict[TopicPartition, Offset]
     groups: tuple[GroupListing, ...]
     positions: Mapping[str, GroupPositions]
     min_isr: Mapping[str, int]
 
     def within(self, now: Snapshot) -> Snapshot:
         """A snapshot that has it besides; of partitions that are gone nothing is kept."""
-        ends = {tp: end for tp, end in {**now.ends, **self.ends}.items() if now.partition(tp) is not None}
-        return replace(now, ends=ends, groups=self.groups, positions=self.positions, min_isr=self.min_isr)
+        return replace(
+            now,
+            ends=_kept(now, now.ends, self.ends),
+            starts=_kept(now, now.starts, self.starts),
+            groups=self.groups,
+            positions=self.positions,
+            min_isr=self.min_isr,
+        )
 
 
 async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_ms: TimestampMs) -> Snapshot:
@@ -79,7 +90,7 @@ async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_m
     known = () if before is None else tuple(sorted(before.alive & client.brokers))
     asked = asyncio.gather(_all_disks(client, known, before, turns, now_ms), _reassignments(client, before))
     try:
-        found, view = await asyncio.gather(members(client), client.metadata())
+        found, view = await asyncio.gather(members(client), whole_metadata(client, turns.answers))
         alive = frozenset(found.brokers)
         disks, moving = await asked
     except BaseException:
@@ -99,20 +110,30 @@ async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_m
         reassignments=moving,
         min_isr={} if before is None else before.min_isr,
         ends={} if before is None else before.ends,
+        starts={} if before is None else before.starts,
         groups=() if before is None else before.groups,
         positions={} if before is None else before.positions,
     )
 
 
-async def look_on(client: AdminClient, snapshot: Snapshot, turns: Turns, now_ms: TimestampMs) -> LookedOn:
-    """What belongs to the snapshot besides. HoldfastError."""
-    ends = await ends_of(client, snapshot.view)
+async def look_on(
+    client: AdminClient, snapshot: Snapshot, turns: Turns, now_ms: TimestampMs, *, with_starts: bool = False
+) -> LookedOn:
+    """What belongs to the snapshot besides; ``with_starts``: where logs begin, too. HoldfastError."""
+    starts = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.EARLIEST) if with_starts else {}
     groups = await _groups(client, snapshot.groups)
-    await _ask_positions(client, [g.group_id for g in groups], turns, now_ms)
+    await _ask_positions(client, groups, turns, now_ms)
+    # Last: no group is beyond the end of a log.
+    ends = await whole_offsets(client, turns.answers, snapshot.view, OffsetSpec.LATEST)
     with suppress(HoldfastError):
         await _ask_min_isr(client, snapshot.view, turns, now_ms)
     return LookedOn(
-        asked_ms=now_ms, ends=ends, groups=groups, positions=dict(turns.positions), min_isr=dict(turns.min_isr)
+        asked_ms=now_ms,
+        ends=ends,
+        starts=starts,
+        groups=groups,
+        positions=dict(turns.positions),
+        min_isr=dict(turns.min_isr),
     )
 
 
@@ -148,7 +169,7 @@ async def _told(
     """``told_before``: it has answered as one of Holdfast's, and counts as one until it refuses twice."""
     if turns.kafkas.get(broker, 0) <= now_ms:
         try:
-            disks = await ask_disks(client, broker, ManageLogDirsRequest(), DISKS_TIMEOUT_S)
+            disks = await whole_disks(client, turns.answers, broker, DISKS_TIMEOUT_S)
             turns.doubted.discard(broker)
             return ToldDisks(disks=disks, told_ms=now_ms)
         except UnsupportedVersionError:
@@ -173,19 +194,11 @@ async def _reassignments(client: AdminClient, before: Snapshot | None) -> Mappin
 # -- what a full look asks besides ---------------------------------------------------------------------------------
 
 
-async def ends_of(client: AdminClient, view: ClusterView) -> dict[TopicPartition, Offset]:
-    """Of partitions that have a leader which answers at once."""
-    led = [
-        TopicPartition(name, p.partition)
-        for name, topic in view.topics.items()
-        for p in topic.partitions
-        if p.leader in view.brokers
-    ]
-    if not led:
-        return {}
-    client.learn(view.topics)
-    found = await list_offsets_each(client, dict.fromkeys(led, OffsetSpec.LATEST), patience_s=ENDS_PATIENCE_S)
-    return {tp: at.offset for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset is not None}
+def _kept(
+    snapshot: Snapshot, before: Mapping[TopicPartition, Offset], now: dict[TopicPartition, Offset]
+) -> dict[TopicPartition, Offset]:
+    """What is told now, and of partitions that are still there what was told before."""
+    return now | {tp: before[tp] for tp in before.keys() - now.keys() if snapshot.partition(tp) is not None}
 
 
 async def _groups(client: AdminClient, before: tuple[GroupListing, ...]) -> tuple[GroupListing, ...]:
@@ -195,22 +208,50 @@ async def _groups(client: AdminClient, before: tuple[GroupListing, ...]) -> tupl
     return before
 
 
-async def _ask_positions(client: AdminClient, groups: Iterable[str], turns: Turns, now_ms: TimestampMs) -> None:
-    known = set(groups)
-    for gone in turns.positions.keys() - known:
-        del turns.positions[gone]
-    asked = sorted(known, key=lambda g: (turns.positions[g].told_ms if g in turns.positions else 0, g))[:GROUPS_A_LOOK]
+async def _ask_positions(
+    client: AdminClient, groups: Sequence[GroupListing], turns: Turns, now_ms: TimestampMs
+) -> None:
+    known = {group.group_id: group.coordinator for group in groups}
+    for kept in (turns.positions, turns.groups_asked):
+        for gone in kept.keys() - known.keys():
+            del kept[gone]
+    asked = sorted(known, key=lambda group: (turns.groups_asked.get(group, 0), group))[:GROUPS_A_LOOK]
+    turns.groups_asked |= dict.fromkeys(asked, now_ms)
+    by_coordinator: dict[BrokerId, list[str]] = {}
+    for group in asked:
+        coordinator = known[group]
+        if coordinator is not None:
+            by_coordinator.setdefault(coordinator, []).append(group)
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(group: str) -> None:
+    async def ask(coordinator: BrokerId, some: Sequence[str]) -> None:
         async with gate:
             with suppress(HoldfastError):
-                offsets = await client.committed(group)
-                turns.positions.pop(group, None)
-                if len(offsets) + sum(len(each.offsets) for each in turns.positions.values()) <= MOST_OFFSETS:
-                    turns.positions[group] = GroupPositions(offsets=offsets, told_ms=now_ms)
+                offsets = await committed_of_groups(client, coordinator, some)
+                members = await members_of_groups(client, coordinator, some)
+                turns.positions |= {
+                    group: GroupPositions(offsets=at, told_ms=now_ms, members=members.get(group))
+                    for group, at in offsets.items()
+                }
 
-    await asyncio.gather(*map(ask, asked))
+    await asyncio.gather(
+        *(
+            ask(coordinator, names[at : at + GROUPS_A_REQUEST])
+            for coordinator, names in by_coordinator.items()
+            for at in range(0, len(names), GROUPS_A_REQUEST)
+        )
+    )
+    _limit(turns.positions, asked)
+
+
+def _limit(positions: dict[str, GroupPositions], asked: Sequence[str]) -> None:
+    """Of all groups no more than ``MOST_OFFSETS``: what was ``asked`` now goes first, the last of it foremost."""
+    too_many = sum(len(at.offsets) for at in positions.values()) - MOST_OFFSETS
+    for group in reversed(asked):
+        if too_many <= 0:
+            return
+        if group in positions:
+            too_many -= len(positions.pop(group).offsets)
 
 
 async def _ask_min_isr(client: AdminClient, view: ClusterView, turns: Turns, now_ms: TimestampMs) -> None:

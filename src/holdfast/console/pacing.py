@@ -5,7 +5,7 @@
     the last look failed    as with a page open; every look that fails in a row doubles it, up to ten seconds
 
 So a page hears of a dead disk within two seconds, also from brokers that are busy. Every look after five seconds with a
-page open is a full one, and so is every look while nobody looks.
+page open is a full one, after ten where those take long, and so is every look while nobody looks.
 """
 
 from typing import Final
@@ -31,4 +31,4 @@ def is_full(*, looked_at: bool, since_full_s: float | None, full_took_s: float) 
     """Whether the next look asks everything; ``since_full_s``: since the last that did, None if there was none."""
     if since_full_s is None or not looked_at:
         return True
-    return since_full_s >= max(FULL_EVERY_S, SHARE * full_took_s)
+    return since_full_s >= min(LONGEST_OPEN_S, max(FULL_EVERY_S, SHARE * full_took_s))

@@ -10,12 +10,22 @@ from holdfast.console.rows import PartitionRow, broker_rows, group_rows, partiti
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.windows import Row
 
+TIMELESS = frozenset(("topics", "partitions", "brokers", "health"))
+"""What no time of asking is in."""
+
 
 class PreparedRows:
     """Of one snapshot. Two threads that ask at once may both make the same."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
+
+    def renewed(self, snapshot: Snapshot) -> "PreparedRows":
+        """Of a later snapshot that says the same, times aside: what there is stays."""
+        made = PreparedRows(snapshot)
+        kept = {name: rows for name, rows in vars(self).items() if name in TIMELESS}
+        vars(made).update(kept)
+        return made
 
     def prepare(self) -> None:
         """All of it."""

@@ -108,24 +108,25 @@ async def search(
     seen = size = count = 0
     over = None
     for tp in sorted(at):
-        while at[tp] < ends[tp] and over is None:
-            answer = await _fetch(client, tp, at[tp])
-            scanned = await asyncio.to_thread(
-                scan, answer.records, answer.aborted, at[tp], needle=needle, most=most - count, end=ends[tp]
-            )
-            seen, size = seen + scanned.seen, size + len(answer.records)
-            count += len(scanned.records)
-            new += ((tp, record) for record in scanned.records)
-            at[tp] = max(scanned.following, at[tp])
-            if count < most:
-                # Markers and aborted records are not looked at, and are behind us all the same.
-                at[tp] = min(ends[tp], max(at[tp], answer.following))
-            now_s = time.monotonic()
-            over = _over(budget, seen, size, now_s - begun_s, enough=count >= most)
-            if over is None and now_s - told_s >= TELL_EVERY_S:
-                told_s = now_s
-                yield _progress(new, seen, size, now_s - begun_s, at, ends, None)
-                new = []
+        async with _FetchAhead(client, tp, at[tp], ends[tp]) as ahead:
+            while at[tp] < ends[tp] and over is None:
+                answer = await ahead.following()
+                scanned = await asyncio.to_thread(
+                    scan, answer.records, answer.aborted, at[tp], needle=needle, most=most - count, end=ends[tp]
+                )
+                seen, size = seen + scanned.seen, size + len(answer.records)
+                count += len(scanned.records)
+                new += ((tp, record) for record in scanned.records)
+                at[tp] = max(scanned.following, at[tp])
+                if count < most:
+                    # Markers and aborted records are not looked at, and are behind us all the same.
+                    at[tp] = min(ends[tp], max(at[tp], answer.following))
+                now_s = time.monotonic()
+                over = _over(budget, seen, size, now_s - begun_s, enough=count >= most)
+                if over is None and now_s - told_s >= TELL_EVERY_S:
+                    told_s = now_s
+                    yield _progress(new, seen, size, now_s - begun_s, at, ends, None)
+                    new = []
     yield _progress(new, seen, size, time.monotonic() - begun_s, at, ends, over or "the end is reached")
 
 
@@ -157,6 +158,34 @@ class _Answer:
     records: memoryview
     aborted: tuple[tuple[int, Offset], ...]
     following: Offset
+
+
+class _FetchAhead:
+    """Answers of one log one after the other; the next one is asked for while the last is looked through."""
+
+    def __init__(self, client: AdminClient, tp: TopicPartition, offset: Offset, end: Offset) -> None:
+        self._client, self._tp, self._offset, self._end = client, tp, offset, end
+        self._asked: asyncio.Task[_Answer] | None = None
+
+    async def __aenter__(self) -> "_FetchAhead":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+            await asyncio.gather(self._asked, return_exceptions=True)
+
+    async def following(self) -> _Answer:
+        """From where the last answer ended. HoldfastError."""
+        answer = await (self._asked or self._ask())
+        self._asked = None
+        self._offset = max(self._offset, answer.following)
+        if answer.records and self._offset < self._end:
+            self._asked = self._ask()
+        return answer
+
+    def _ask(self) -> "asyncio.Task[_Answer]":
+        return asyncio.create_task(_fetch(self._client, self._tp, self._offset))
 
 
 async def _fetch(client: AdminClient, tp: TopicPartition, offset: Offset) -> _Answer:

@@ -133,19 +133,20 @@ def _partition_rows(
     sizes: Mapping[tuple[TopicPartition, BrokerId], int],
     moving: set[TopicPartition],
 ) -> Iterator[PartitionRow]:
-    for p in sorted(topic.partitions, key=lambda p: p.partition):
-        tp = TopicPartition(topic.name, p.partition)
-        yield PartitionRow(
-            topic=topic.name,
-            partition=p.partition,
-            leader=p.leader,
-            replicas=p.replicas,
-            isr=p.isr,
-            bytes=None if p.leader is None else sizes.get((tp, p.leader)),
-            end=snapshot.ends.get(tp),
-            offline=p.leader is None,
-            under=is_under_replicated(snapshot, topic.name, p),
-            moving=tp in moving,
+    name, ends = topic.name, snapshot.ends
+    for p in topic.partitions:
+        tp = TopicPartition(name, p.partition)
+        yield PartitionRow(  # by place: there may be very many
+            name,
+            p.partition,
+            p.leader,
+            p.replicas,
+            p.isr,
+            None if p.leader is None else sizes.get((tp, p.leader)),
+            ends.get(tp),
+            p.leader is None,
+            is_under_replicated(snapshot, name, p),
+            tp in moving,
         )
 
 

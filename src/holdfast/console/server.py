@@ -1,12 +1,14 @@
 """The process of a console: its token, its socket, and the server, until it is told to stop."""
 
 import asyncio
+import gc
 import ipaddress
 import logging
 import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,10 @@ STOP_S: Final = 1
 KEPT_ALIVE_S: Final = 30
 REGISTRY_S: Final = 3.0
 """A page waits no longer for a schema registry."""
+YOUNG: Final = 10_000
+GENERATIONS: Final = 10
+NEVER: Final = 1_000_000_000
+SWITCH_S: Final = 0.001
 
 
 class ConsoleRefused(Exception):
@@ -38,14 +44,20 @@ class ConsoleRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleAsked:
-    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one; ``registry``: URLs, or none."""
+    """What the command line says. ``data_dir`` has the token; ``port`` 0 is a free one. With ``metrics_only`` there are
+    no pages, and so nothing that could be changed by it. ``registry``: URLs, or none."""
 
     bootstrap: tuple[str, ...]
     host: str
     port: int
     read_only: bool
     data_dir: Path
+    metrics_only: bool = False
     registry: str = ""
+
+    @property
+    def changes_nothing(self) -> bool:
+        return self.read_only or self.metrics_only
 
 
 def is_loopback(host: str) -> bool:
@@ -128,19 +140,21 @@ def _make_token(folder: Path, path: Path) -> None:
 
 def settings_of(asked: ConsoleAsked, listens: socket.socket) -> ConsoleSettings:
     """Of what was asked for, and the socket that was bound for it. ConsoleRefused, OSError."""
-    refuse_open_acts(asked.host, read_only=asked.read_only)
+    read_only = asked.changes_nothing
+    refuse_open_acts(asked.host, read_only=read_only)
     others = () if is_loopback(asked.host) else (socket.gethostname(), socket.getfqdn())
     rules = AccessRules(
         port=listens.getsockname()[1],
-        token="" if asked.read_only else token_in(asked.data_dir),
-        read_only=asked.read_only,
+        token="" if read_only else token_in(asked.data_dir),
+        read_only=read_only,
         names=names_of(asked.host, others),
         any_address=not is_loopback(asked.host),
     )
     return ConsoleSettings(
         bootstrap=asked.bootstrap,
         rules=rules,
-        data_dir=None if asked.read_only else asked.data_dir,
+        data_dir=None if read_only else asked.data_dir,
+        metrics_only=asked.metrics_only,
         registry=registry_of(asked.registry),
     )
 
@@ -172,8 +186,18 @@ class ConsoleServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def spare_pages_long_pauses() -> None:
+    """Python looks for unreachable cycles among all objects whenever there are many new ones: a third of a second with
+    39,000 partitions, in which no page is answered. Snapshots have no cycles; those of a page die young, and are found
+    among the young. The poller looks for the rest once in ten minutes, and gives way to a page sooner than a thread
+    does by itself."""
+    gc.set_threshold(YOUNG, GENERATIONS, NEVER)
+    sys.setswitchinterval(SWITCH_S)
+
+
 def serve(asked: ConsoleAsked, listens: socket.socket) -> int:
     """Until SIGTERM or SIGINT. The exit code; ConsoleRefused and OSError before anything is served."""
+    spare_pages_long_pauses()
     host = ConsoleHost(settings_of(asked, listens))
     config = uvicorn.Config(
         make_app(host),

@@ -34,10 +34,11 @@ class ToldDisks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPositions:
-    """What a group had committed at ``told_ms``."""
+    """What a group had committed at ``told_ms``, and how many members it had; None where nobody told."""
 
     offsets: Mapping[TopicPartition, CommittedOffset]
     told_ms: TimestampMs
+    members: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ class Snapshot:
     """One moment of a cluster.
 
     ``number`` counts the snapshots of this console. ``alive``: the brokers that the controller counts on. ``ends``: the
-    end of each log that has a leader. ``positions``: of groups, the newest that was asked for. ``trouble``: why what is
-    here is old; None where it is not.
+    end of each log that has a leader; ``starts``: where it begins, if that was ever asked for. ``positions``: of
+    groups, the newest that was asked for. ``trouble``: why what is here is old; None where it is not.
     """
 
     number: int
@@ -57,6 +58,7 @@ class Snapshot:
     reassignments: Mapping[TopicPartition, ReassignmentView] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, Offset] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, Offset] = field(default_factory=dict)
     groups: tuple[GroupListing, ...] = ()
     positions: Mapping[str, GroupPositions] = field(default_factory=dict)
     trouble: str | None = None

@@ -18,7 +18,7 @@ from functools import partial
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import KafkaStorageError, LogAppendError, OffsetOutOfRangeError
 from holdfast.model.types import Offset, TimestampMs, TopicId, TopicPartition
-from holdfast.storage import partition_metadata
+from holdfast.storage import leader_epochs, partition_metadata
 from holdfast.storage.cleaned_log import Planned
 from holdfast.storage.dir_scan import DELETE_SUFFIX, marked_name
 from holdfast.storage.files import Buffer
@@ -27,9 +27,16 @@ from holdfast.storage.log_dir import Guard, LogDir, Suspect
 from holdfast.storage.log_view import AppendInfo, FileSlice, LogView
 from holdfast.storage.producer_replay import drop_snapshots_after, rebuild_producers
 from holdfast.storage.recovery import forget_memory, load_parts, new_parts
+from holdfast.storage.recovery_point import (
+    RecoveryPointAhead,
+    drop_older_snapshots,
+    staged_snapshot,
+    sync_point,
+)
 from holdfast.storage.retention import ANY, below_start, too_many_bytes, too_old
 from holdfast.storage.segment import ColdRead, Segment
 from holdfast.storage.segment_list import is_old
+from holdfast.storage.segment_names import SNAPSHOT
 from holdfast.storage.txn_index import NO_ABORTS
 from holdfast.storage.validation import base_of_first, place_fetched
 
@@ -190,6 +197,43 @@ class Log(GrowingLog):
         with self.guard():
             safe = self._flush_rolled(synced)
         self.recovery_point = max(self.recovery_point, safe)
+
+    def begin_recovery_point(self) -> RecoveryPointAhead | None:
+        """What a recovery point within the active segment needs is written, not synced; None while a rolled segment
+        before it is not synced either, or there is nothing new."""
+        segment, offset = self._segments.active, self.view.end_offset
+        if self.has_rolled or not segment.unchecked or offset <= self.recovery_point:
+            return None
+        with self.guard():
+            segment.unchecked = 0
+            segment.write_indexes(preallocate=self.config.segment_index_bytes)
+            self.epochs.write_ahead()
+        self.producers.end_offset = offset
+        return RecoveryPointAhead(segment, offset, self.times_cut, self.producers.encode())
+
+    def sync_recovery_point(self, point: RecoveryPointAhead) -> bool:
+        """Bring it to the device: on any thread. It may take seconds, and appends need not wait for it."""
+        meter = self.dir.meter
+        began = 0 if meter is None else meter.ticks()
+        with self.guard():
+            is_synced = sync_point(self.dir.files, self.path, point, (f"{self.path}/{leader_epochs.FILE_NAME}",))
+        if meter is not None:
+            meter.flushed(began, is_long=True)
+        return is_synced
+
+    def take_recovery_point(self, point: RecoveryPointAhead) -> None:
+        """It is synced: it counts, unless the log was cut meanwhile."""
+        staged = staged_snapshot(self.path, point)
+        rolled = self.rolled()
+        with self.guard():
+            if point.cuts != self.times_cut or (rolled and rolled[0] is not point.segment):
+                self.dir.files.unlink(staged)
+                return
+            self._flush_rolled(())
+            self.dir.files.rename(staged, f"{self.path}/{point.offset:020d}{SNAPSHOT}")
+            drop_older_snapshots(self.dir.files, self.path, self._segments.all)
+        point.segment.flushed = True
+        self.recovery_point = max(self.recovery_point, point.offset)
 
     def note_cleaned(self, planned: Planned, end: Offset) -> None:
         """What a cleaning has written is on the device, and what that was made of needs no flush any more."""

@@ -160,6 +160,8 @@ class LogDir:
         self.is_awaited = False
         """It could not be loaded for want of space alone, or because it did not answer: it is loaded again, without
         anybody's doing, when it can be."""
+        self.is_offered = False
+        """It is looked at, and not one of the broker's yet: that it cannot be used is news for who offers it alone."""
         self._clock = clock
         self._no_room: KafkaStorageError | None = None
         """The error that told that there is no space left; None when there is. Also while it is silent."""
@@ -344,8 +346,11 @@ class LogDir:
             self.health = Health(state=state, reason=str(error), since_ms=self._clock())
             self.failure = error
         why = self.why(error)
-        fields = told(LogEvent.DIR_OFFLINE, dir=self.path, reason=why)
-        log.error("log dir %s is offline: %s", self.path, why, extra=fields)
+        if self.is_offered:
+            log.warning("log dir %s is not added: %s", self.path, why)
+        else:
+            fields = told(LogEvent.DIR_OFFLINE, dir=self.path, reason=why)
+            log.error("log dir %s is offline: %s", self.path, why, extra=fields)
         self._tell(self.on_offline, error)
 
     def probe(self) -> None:

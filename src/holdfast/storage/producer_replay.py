@@ -56,7 +56,7 @@ def load_producers(
 ) -> tuple[ProducerStates, Offset | None]:
     """The producers at ``end_offset``, and the offset of the snapshot if one says just that.
 
-    From ``first_base`` on all batches were ``seen``; segments from there on get their aborted transactions.
+    From ``first_base`` on all batches were ``seen``; what was aborted from there on is put into the segments.
     """
     snapshots = _snapshot_offsets(names)
     bases = {s.base_offset for s in segments}
@@ -81,13 +81,13 @@ def load_producers(
 
 
 def _noting(segments: Sequence[Segment], first_base: Offset) -> Callable[[AbortedTxn], None]:
-    """Puts aborted transactions into the segments from ``first_base`` on; they come in the order of their markers."""
-    left = [s for s in segments if s.base_offset >= first_base]
+    """Puts aborted transactions with markers from ``first_base`` on into their segments; they come in that order."""
+    left = list(segments)
 
     def note(txn: AbortedTxn) -> None:
         while len(left) > 1 and left[1].base_offset <= txn.last_offset:
             del left[0]
-        if left and txn.last_offset >= left[0].base_offset:
+        if txn.last_offset >= first_base:
             left[0].note_aborted(txn)
 
     return note

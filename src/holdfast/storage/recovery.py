@@ -2,9 +2,10 @@
 
 Owns what is believed of the files: which segments there are, where the data ends, and the leader epochs and
 producers that go with it. A clean stop is believed (only the part of the last segment that its index does not
-cover is read); after any other stop, every batch of every segment from the recovery point on is checked. The
-first one that is torn or wrong is where the log ends: it and all after it are cut off. Nothing that was written
-whole is lost, synced or not, unless the machine itself went down or its disk has failed.
+cover is read); after any other stop, every batch from the recovery point on is checked: of the whole segment in which
+it lies, unless a snapshot was left for going on within it (recovery_point.py). The first one that is torn or wrong is
+where the log ends: it and all after it are cut off. Nothing that was written whole is lost, synced or not, unless the
+machine itself went down or its disk has failed.
 
 What is checked is read from the device. An earlier process may have met a flush that failed, and could leave no word of
 it: the system calls what it could not write clean, shows it for as long as it is in memory, and calls the next flush a
@@ -27,6 +28,7 @@ from holdfast.storage.files import FileSystem
 from holdfast.storage.leader_epochs import LeaderEpochs
 from holdfast.storage.producer_replay import SeenBatches, load_producers, rebuild_aborts
 from holdfast.storage.producer_state import ProducerStates
+from holdfast.storage.recovery_point import drop_snapshots_within, resume
 from holdfast.storage.segment import Segment
 from holdfast.storage.segment_names import (
     DELETED,
@@ -44,7 +46,7 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 20
 _GARBAGE = (DELETED, ".tmp")
-_MADE_AGAIN = (*_GARBAGE, INDEX, TIME_INDEX, TXN_INDEX)
+_OF_SEGMENTS = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,8 +75,11 @@ def forget_memory(files: FileSystem, path: str, recovery_point: Offset) -> None:
     bases = sorted(found for name in names if (found := offset_of(name, LOG)) is not None)
     first = bases[max(0, bisect_right(bases, recovery_point) - 1)] if bases else 0
     for name in names:
-        base = offset_of(name, LOG)
-        if name.endswith(_MADE_AGAIN) or (base is not None and base < first) or files.is_dir(f"{path}/{name}"):
+        if name.endswith(_GARBAGE) or files.is_dir(f"{path}/{name}"):
+            continue
+        base = next((found for each in _OF_SEGMENTS if (found := offset_of(name, each)) is not None), None)
+        # The indexes of later segments are made again.
+        if base is not None and (base < first or (base > first and not name.endswith(LOG))):
             continue
         handle = files.open(f"{path}/{name}", readonly=True)
         handle.drop_cache()
@@ -119,14 +124,19 @@ def load_parts(
     if end_offset is None:
         if not clean:
             first_checked = _first_unsynced(segments, recovery_point)
-        first_base = segments[first_checked].base_offset
-        end_offset, is_short = _recover(files, path, segments, first_checked, config, now_ms, seen, cleaned_offset)
+        checked = segments[first_checked]
+        believed = None if clean else resume(files, names, checked, recovery_point)
+        if believed is None:
+            drop_snapshots_within(files, path, names, segments[first_checked:])
+        first_base = checked.base_offset if believed is None else believed[1]
+        end_offset, is_short = _recover(
+            files, path, segments, first_checked, config, now_ms, seen, cleaned_offset, believed
+        )
         names = set(files.listdir(path))
     else:
         first_base = end_offset
         recovery_point = end_offset
-    start_offset = max(log_start_offset or 0, segments[0].base_offset)
-    if start_offset > end_offset:
+    if (start_offset := max(log_start_offset or 0, segments[0].base_offset)) > end_offset:
         log.warning("%s ends at %d, before its start %d: it starts again there", path, end_offset, start_offset)
         for segment in segments:
             segment.unlink_files()
@@ -164,12 +174,15 @@ def load_parts(
 def _without_garbage(files: FileSystem, path: str) -> set[str]:
     """The names in the directory, after what a crash or a deletion left was removed."""
     names = complete_swaps(files, path)
+    was_cut = any(name.endswith(LOG + DELETED) for name in names)
     for name in sorted(names):
         stem, dot, suffix = name.rpartition(".")
         orphan = dot + suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem + LOG not in names
         if orphan or name.endswith(_GARBAGE):
             files.unlink(f"{path}/{name}")
             names.discard(name)
+    if was_cut:  # perhaps not on the device: a loss of power must not bring back what this start does not see
+        files.fsync_dir(path)
     return names
 
 
@@ -210,14 +223,16 @@ def _recover(
     now_ms: TimestampMs,
     seen: SeenBatches,
     cleaned_offset: Offset | None,
+    believed: tuple[int, Offset] | None,
 ) -> tuple[Offset, bool]:
-    """Check the segments from number ``first`` on; cut the log at the first bad batch. The end offset, and whether what
-    was cut off is more than one torn write."""
+    """Check the segments from number ``first`` on, and that from the position that ``believed`` has; cut the log at the
+    first bad batch. The end offset, and whether what was cut off is more than one torn write."""
     end_offset, is_short = segments[first].base_offset, False
     for i in range(first, len(segments)):
         segment = segments[i]
         size = segment.size
-        good, end_offset = _check_segment(segment, now_ms, config.index_interval_bytes, seen)
+        resumed = believed if i == first else None
+        good, end_offset = _check_segment(segment, now_ms, config.index_interval_bytes, seen, resumed)
         later = segments[i + 1 :]
         # A segment that lost its end, but not within a batch, shows only by the hole before the next one.
         following = later[0].base_offset if later else end_offset
@@ -253,18 +268,22 @@ def _is_torn_write(segment: Segment, position: int) -> bool:
         return False
 
 
-def _check_segment(segment: Segment, now_ms: TimestampMs, interval: int, seen: SeenBatches) -> tuple[int, Offset]:
-    """Check every batch of a segment and make its indexes again.
+def _check_segment(
+    segment: Segment, now_ms: TimestampMs, interval: int, seen: SeenBatches, resumed: tuple[int, Offset] | None
+) -> tuple[int, Offset]:
+    """Check every batch of a segment and make its indexes again; with ``resumed``, from that position and offset on.
 
     Stops at the first batch that is torn, fails its CRC or does not follow the one before, and goes on doing so when
     it is read again, from the device: what is cut off for one bit that a read got wrong is lost for good. The position
     and the offset up to which all is good; ``seen`` gets the headers of the good ones.
     """
     segment.created_ms = now_ms
-    segment.forget()
-    if segment.aborts is None:
-        segment.forget_aborts()  # what they are is found by the batches (producer_replay.py)
-    good, end_offset, doubted = 0, segment.base_offset, -1
+    if resumed is None:
+        segment.forget()
+        if segment.aborts is None:
+            segment.forget_aborts()  # what they are is found by the batches (producer_replay.py)
+    good, end_offset = (0, segment.base_offset) if resumed is None else resumed
+    doubted = -1
     while True:
         good, end_offset = _check_from(segment, good, end_offset, interval, seen)
         if good == segment.size or good == doubted:

@@ -58,7 +58,8 @@ class Segment:
     ``size``: bytes that hold batches. ``max_timestamp``: of all batches, None when not looked up yet (an older
     segment after a start). ``tail``: of the active segment once it was written to. ``changed``: the index files
     are not as ``become_inactive`` leaves them. ``flushed``: there is, or was, a recovery point within it.
-    ``aborts``: its aborted transactions, None when there is a file of them that was not looked at yet.
+    ``aborts``: its aborted transactions, None when there is a file of them that was not looked at yet. ``unchecked``:
+    batches that were appended since it was opened, or since the last recovery point within it was begun.
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class Segment:
         "size",
         "tail",
         "times",
+        "unchecked",
     )
 
     def __init__(self, files: FileSystem, directory: str, base_offset: Offset, *, created_ms: TimestampMs) -> None:
@@ -93,6 +95,7 @@ class Segment:
         self.bytes_since_index = 0
         self.changed = False
         self.flushed = False
+        self.unchecked = 0
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
         self.tail: Tail | None = None
@@ -249,6 +252,7 @@ class Segment:
             tail.last_offsets.append(last_offset)
             self.note(start, size, last_offset, max_timestamp, index_interval)
         self.size = position + len(data)
+        self.unchecked += len(batches)
         if len(tail.positions) >= TAIL_LIMIT:
             self.tail = tail.younger_half()
 

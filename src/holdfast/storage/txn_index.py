@@ -120,3 +120,17 @@ def read(files: FileSystem, path: str, base_offset: Offset, end_offset: Offset) 
     except FileNotFoundError:
         return NO_ABORTS
     return TxnIndex.decode(data, base_offset, end_offset) if data else NO_ABORTS
+
+
+def read_before(files: FileSystem, path: str, base_offset: Offset, end_offset: Offset) -> TxnIndex | None:
+    """As ``read``, of a file that may say more: the markers before ``end_offset``."""
+    try:
+        data = files.read_bytes(path)
+    except FileNotFoundError:
+        return NO_ABORTS
+    kept = len(data) - len(data) % _ENTRY.size
+    for at in range(0, kept, _ENTRY.size):
+        if _ENTRY.unpack_from(data, at)[3] >= end_offset:
+            kept = at
+            break
+    return TxnIndex.decode(data[:kept], base_offset, end_offset) if kept else NO_ABORTS

@@ -16,6 +16,7 @@ from holdfast.storage.deletions import Deletions
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
 from holdfast.storage.log_table import FutureLogs
+from holdfast.storage.recovery_point import RecoveryPointAhead
 from holdfast.storage.removal import Removals
 from holdfast.storage.retention_run import MarkOf, RetentionRun
 
@@ -26,6 +27,10 @@ _LOGS_PER_JOB = 100
 
 STATE_SEGMENT_BYTES: Final = 8 << 20
 """Of a coordinator's log: some 60,000 commits, of which each takes a microsecond to load."""
+
+
+UNCHECKED_BATCHES: Final = 4_000
+"""In the active segment, before its log's recovery point moves into it: some 30 ms of a later start."""
 
 
 class Kept(Protocol):
@@ -52,6 +57,9 @@ class Upkeep:
         self._logs = logs
         self._syncing: set[Log] = set()
         """Logs whose rolled segments are being synced aside."""
+        self._moving: set[Log] = set()
+        """Logs whose recovery point is under way."""
+        self.unchecked_most = UNCHECKED_BATCHES
         self._retaining: set[LogDir] = set()
 
     def retain(self, now_ms: TimestampMs, mark_of: MarkOf) -> None:
@@ -91,6 +99,31 @@ class Upkeep:
                 self._logs.submit_quietly(each.dir, partial(each.flush_rolled, segments))
 
         queue.submit(partial(each.sync_batches, segments), synced)
+
+    def move_recovery_points(self) -> None:
+        """Within active segments that had many batches since: what a start after kill -9 checks has a limit then."""
+        for each in self._logs.logs():
+            if (
+                each.view.segments[-1].unchecked >= self.unchecked_most
+                and each.failure is None
+                and each.dir.answers
+                and each not in self._moving
+            ):
+                self._moving.add(each)
+                each.dir.queue.submit(each.begin_recovery_point, partial(self._sync_point, each))
+
+    def _sync_point(self, each: Log, point: RecoveryPointAhead | None, error: HoldfastError | None) -> None:
+        queue = each.dir.sync_queue or each.dir.queue
+
+        def synced(is_synced: bool | None, error: HoldfastError | None) -> None:
+            self._moving.discard(each)
+            if is_synced and point is not None and self._logs.get(each.topic_partition) is each:
+                self._logs.submit_quietly(each.dir, partial(each.take_recovery_point, point))
+
+        if point is None or error is not None or self._logs.get(each.topic_partition) is not each:
+            self._moving.discard(each)
+        else:
+            queue.submit(partial(each.sync_recovery_point, point), synced)
 
     def roll_due(self, now_ms: TimestampMs, state_topics: Collection[str] = ()) -> None:
         """Begin new segments in logs whose active one is too old by the clock. ``state_topics``: their partitions are

@@ -106,15 +106,20 @@ def exchange(host: str, port: int, request: Any, answer_type: type[T], *, timeou
 
 def ask_only(host: str, port: int, request: Any, *, timeout_s: float = 5.0) -> socket.socket:
     """Send one request over a connection of its own, which is the caller's to read from and to close."""
+    connection = socket.create_connection((host, port), timeout=timeout_s)
+    connection.sendall(framed(request))
+    return connection
+
+
+def framed(request: Any) -> bytes:
+    """A request (an entity of kio) as it goes over a connection."""
     kind, client = type(request), b"holdfast-testing"
     body = io.BytesIO()
     body.write(struct.pack(">hhih", kind.__api_key__, kind.__version__, 1, len(client)) + client)
     body.write(b"\0" * kind.__flexible__)
     entity_writer(kind)(body, request)
     frame = body.getvalue()
-    connection = socket.create_connection((host, port), timeout=timeout_s)
-    connection.sendall(struct.pack(">i", len(frame)) + frame)
-    return connection
+    return struct.pack(">i", len(frame)) + frame
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -6,6 +6,7 @@ from tests.fuzz.readers import (
     decisions,
     disk,
     groups,
+    large_answers,
     memberships,
     metadata,
     records,
@@ -20,6 +21,7 @@ READERS: dict[str, Reader] = {
     reader.name: reader
     for module in (
         wire,
+        large_answers,
         records,
         columns,
         typed,

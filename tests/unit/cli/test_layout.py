@@ -5,6 +5,7 @@ import re
 import pytest
 
 from holdfast.cli.layout import LayoutError, Node, Options, plan, write
+from holdfast.cli.up_ports import other_port
 from holdfast.model.config import read_properties
 
 
@@ -221,6 +222,32 @@ def test_ports_of_metrics_follow_the_listener_unless_told(tmp_path: pathlib.Path
         ports(port=19000, metrics_port=19001)
     with pytest.raises(LayoutError, match="expected 0 to 65534"):
         ports(metrics_port=65_535)
+
+
+def test_ports_that_are_taken(tmp_path: pathlib.Path) -> None:
+    """What nobody has asked for is found elsewhere; what somebody has asked for is refused by name."""
+
+    def planned(*taken: int, **more: int) -> tuple[list[tuple[int, int, int]], list[str]]:
+        chosen = Options(brokers=2, log_dirs=1, settings={}, **{"port": None, **more})
+        nodes, said = plan(str(tmp_path), chosen, lambda _, port: port not in taken)
+        write(str(tmp_path), nodes)
+        return [(node.port, node.metrics_port, node.brokers_port) for node in nodes], said
+
+    assert planned(port=19000) == ([(19000, 19100, 19200), (19001, 19101, 19201)], [])
+    moved, said = planned(19101, 19201, port=19000)
+    assert moved == [(19000, 19500, 19300), (19001, 19501, 19301)]
+    assert said == ["port 19100 for metrics is taken: they are on 19500"]
+    assert planned(19500) == ([(19000, 19100, 19200), (19001, 19101, 19201)],
+                              ["port 19500 for metrics is taken: they are on 19100"])  # fmt: skip
+    with pytest.raises(LayoutError, match=r"^--metrics-port 19600 for 2 brokers: port 19601 is taken: expected free"):
+        planned(19601, metrics_port=19600)
+    assert planned(19601, metrics_port=0)[0][0][1] == 0
+    everything = range(19002, 65535)
+    nodes, said = planned(*everything, port=19000)
+    assert nodes[0] == (19000, 19100, 18800)
+    assert said == ["port 19100 for metrics is taken: there are none before it is free"]
+    assert other_port(9092, 3, "", lambda _, port: port not in (9392, 9793)) == 9992
+    assert other_port(9092, 3, "", lambda _, port: False) is None
 
 
 def test_B1_a_setting_that_no_broker_has_is_refused_with_the_nearest_name(tmp_path: pathlib.Path) -> None:

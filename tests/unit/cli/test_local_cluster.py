@@ -159,10 +159,11 @@ def test_brokers_do_not_outlive_a_parent_that_is_killed(start: Any) -> None:
 def test_a_taken_port_is_named(start: Any) -> None:
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        port = free_port(2)
+        port = free_port(2, beside=(300, 400, 500))
         taken.bind(("127.0.0.1", port + 1))
         taken.listen()
         up = start(port=port)
         assert up.process.wait(20) == 1
-        assert f"port {port + 1} for broker 2 is taken" in up.said()
+        said = f"port {port + 1} for broker 2 is taken: choose another --port ("
+        assert f"{said}{port + 300} is free), or stop what listens on 127.0.0.1:{port + 1}" in up.said()
         assert not (up.data_dir / "pids.json").exists()

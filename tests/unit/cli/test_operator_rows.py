@@ -1,4 +1,4 @@
-"""Rows of an operator's review of the commands that need no cluster: how they fail, and what they say then."""
+"""What operators have met with commands that need no cluster: how they fail, and what they say then."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from holdfast.cli.transaction_lines import document, hanging_document
 from holdfast.client.transactions import ProducerView, TransactionListing, TransactionView
 from holdfast.client.views import GroupListing, ReassignmentView
 from holdfast.model.types import TopicPartition
+from holdfast.testing import wait_for
 
 NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
@@ -95,6 +96,12 @@ def test_operator_C4_wrong_usage_of_every_command_is_one_line_and_2(path: tuple[
         (["metadata", "check", "--config", "/nope"], 1, "/nope: No such file or directory"),
         (["lake", "--topic", "t"], 2, "Missing option '--to'"),
         (["lake", "status", "--to", "/nope"], 1, "/nope: there is no table"),
+        (["audit", "--topic", "t", *NOBODY], 1, "no broker can be reached"),
+        (["audit", "--quick", *NOBODY], 1, "no broker can be reached"),
+        (["top", "--once", *NOBODY], 1, "no broker can be reached"),
+        (["cluster", "health", *NOBODY], 1, "no broker can be reached"),
+        (["configs", "describe", "--topic", "t", *NOBODY], 1, "no broker can be reached"),
+        (["perf", "produce", "--topic", "t", "--records", "1", *NOBODY], 1, "no broker can be reached"),
         (["broker", "/nope"], 2, "'/nope' does not exist"),
         (["capacity", "--data", "x"], 2, "'x': expected a size like 500G"),
     ],
@@ -212,6 +219,11 @@ entry.main(["ask"], prog_name="holdfast")
 """
 
 
+def state_of(process: int) -> str:
+    """S: it waits."""
+    return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [(b"y\n", 0, ""), (b"n\n", 1, "holdfast ask: nothing was done, as the answer was no"), (b"\x03", 130, "")],
@@ -237,6 +249,8 @@ def test_operator_C6_a_question_that_is_not_answered_by_yes(answer: bytes, code:
             byte = asking.stderr.read(1)
             assert byte, asked
             asked += byte
+        # Only one that reads is interrupted: before that the key waits with the next one.
+        wait_for(lambda: state_of(asking.pid) == "S", "it reads", timeout_s=20)
         os.write(ours, answer)
         out, err = asking.communicate(timeout=60)
     os.close(ours)
@@ -285,6 +299,32 @@ def test_operator_2_every_command_has_an_example_that_it_takes(path: tuple[str, 
             if path == ("broker",):
                 words = ["plan.json"]
             command_of(path).make_context(path[-1], words, resilient_parsing=False)
+
+
+@pytest.mark.parametrize("path", every_command(entry.main), ids=" ".join)
+def test_operator_2_help_has_a_short_form_and_no_colours(path: tuple[str, ...]) -> None:
+    code, out, err = holdfast(*path, "-h")
+    assert (code, err) == (0, "")
+    assert out == holdfast(*path, "--help")[1] and out.startswith(f"Usage: holdfast {' '.join(path)} ")
+    assert "\x1b" not in out
+
+
+def test_operator_2_an_option_means_the_same_wherever_it_is() -> None:
+    """One broker, several, names: as the table of the page has it."""
+    kinds: dict[str, set[str]] = {}
+    for path in every_command(entry.main):
+        for option in command_of(path).params:
+            if isinstance(option, click.Option):
+                for name in option.opts:
+                    kinds.setdefault(name, set()).add(f"{type(option.type).__name__}, flag {option.is_flag}")
+    one_kind = ("--json", "--broker-list", "--topic-list", "--bootstrap-server", "-b", "--group", "--yes", "--profile",
+                "--request-timeout", "--data-dir", "--config", "--execute", "--dry-run", "--throttle")  # fmt: skip
+    assert {name: sorted(kinds[name]) for name in one_kind if len(kinds[name]) != 1 and name != "--config"} == {}
+    assert all("Int" in kind for kind in kinds["--broker"]), kinds["--broker"]
+    assert kinds["--brokers"] == {"IntRange, flag False"}
+    page = (pathlib.Path(__file__).parents[3] / "docs/command-line.md").read_text()
+    table = page.split("## Names of options")[1].split("##")[0]
+    assert all(f"`{name}`" in table for name in ("--topic", "--broker ID", "--broker-list", "--brokers N"))
 
 
 def test_operator_2_help_shows_the_form_of_plans_and_where_keys_are() -> None:

@@ -29,6 +29,16 @@ def test_a_batch_is_the_beginning_of_the_block(codec: Codec, records: int) -> No
     assert len({r.value for r in found}) == records, "no codec finds the same value twice"
 
 
+def test_a_batch_has_its_producer_and_its_place_in_the_row() -> None:
+    source = BatchSource(100, 16384, Codec.LZ4)
+    batch = source.batch(7, 0, (4711, 3), 2**31 - 2)
+    header = parse_header(batch)
+    assert crc_ok(batch, 0, header)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4711, 3, 2**31 - 2)
+    bare = parse_header(source.batch(7, 0))
+    assert (bare.producer_id, bare.producer_epoch, bare.base_sequence) == (-1, -1, -1)
+
+
 @pytest.mark.parametrize(
     ("size", "batch_bytes", "most"),
     [(100, 16384, 150), (20_000, 16384, 1), (0, 16384, 2000), (0, 1 << 25, MAX_RECORDS)],
@@ -117,6 +127,18 @@ def test_what_is_unacknowledged_has_a_limit() -> None:
             "--throughput 0: expected records a second",
         ),
         (["produce", "--topic", "t", "--records", "1", "--acks", "2"], "Invalid value for '--acks'"),
+        (
+            ["produce", "--topic", "t", "--records", "1", "--acks", "1", "--idempotence"],
+            "--idempotence, --acks 1, --in-flight 5: expected acks all and 5 at most with it",
+        ),
+        (
+            ["produce", "--topic", "t", "--records", "1", "--producer-property", "retries=5"],
+            "--producer-property retries: expected one of acks, batch.size, buffer.memory, ",
+        ),
+        (
+            ["produce", "--topic", "t", "--records", "1", "--linger-ms", "1", "--producer-property", "linger.ms=1"],
+            "--linger-ms and linger.ms of --producer-property: expected one of them",
+        ),
         (["consume"], "Missing option '--topic'"),
         (["consume", "--topic", "t", "--bootstrap-server", "x:y"], "bootstrap server 'x:y': expected HOST:PORT"),
     ],
