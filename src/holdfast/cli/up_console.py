@@ -19,6 +19,8 @@ from holdfast.cli.child_processes import die_with_parent, status_of_first_thread
 from holdfast.cli.up_address import HOST
 
 LOG_NAME: Final = "console.log"
+REGISTRY: Final = "HOLDFAST_SCHEMA_REGISTRY"
+"""The variable that names a schema registry, as for ``holdfast console``."""
 SHORT_S: Final = 5.0
 MOST_SHORT: Final = 3
 """So many lives in a row that were shorter than ``SHORT_S``, and it is not started any more."""
@@ -146,13 +148,22 @@ class LocalConsole:
         from holdfast.cli.lean import lean_imports
 
         with lean_imports():
-            from holdfast.console.server import ConsoleAsked, serve
+            from holdfast.console.server import ConsoleAsked, ConsoleRefused, serve
         assert self._socket is not None
         port = self._socket.getsockname()[1]
         asked = ConsoleAsked(
-            bootstrap=self._bootstrap, host=HOST, port=port, read_only=False, data_dir=Path(self._data_dir)
+            bootstrap=self._bootstrap,
+            host=HOST,
+            port=port,
+            read_only=False,
+            data_dir=Path(self._data_dir),
+            registry=os.environ.get(REGISTRY, ""),
         )
-        return serve(asked, self._socket)
+        try:
+            return serve(asked, self._socket)
+        except ConsoleRefused as e:
+            logging.getLogger(__name__).error("%s", e)
+            return 1
 
     def _redirect(self) -> None:
         log = os.open(os.path.join(self._data_dir, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
