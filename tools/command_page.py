@@ -35,7 +35,7 @@ eval "$(_HOLDFAST_COMPLETE=bash_source holdfast)"    # or zsh_source, fish_sourc
 def page() -> str:
     """The whole page."""
     lines = [HEAD]
-    context = click.Context(holdfast, info_name="holdfast")
+    context = click.Context(holdfast, info_name="holdfast", **holdfast.context_settings)
     for name in holdfast.list_commands(context):
         lines += _command(context, name, 2)
     return "\n".join(lines).rstrip() + "\n"
