@@ -258,14 +258,16 @@ def test_offsets_of_a_group_are_reset_after_a_dry_run(cluster: Cluster, acting: 
 
 def test_replicas_are_moved_and_a_directory_is_cordoned(cluster: Cluster, acting: ConsolePages) -> None:
     one, two = (str(cluster.log_dir(1, n)) for n in (1, 2))
-    here = one if "orders-0" in acting.get("/disk", broker=1, path=one, q="orders-0").text else two
+    here = one if ">orders-0</a>" in acting.get("/disk", broker=1, path=one, q="orders-0").text else two
     there = two if here == one else one
     form = {"broker": 1, "source": here, "target": there, "replicas": "orders-0"}
     plan = acting.get("/act/move", plan=1, **form)
     assert f"holdfast log-dirs move --broker 1 --to {there} --bootstrap-server" in plan.text
     assert "orders-0: begun" in acting.do("move", **form).text
     wait_for(
-        lambda: "orders-0" in acting.get("/disk", broker=1, path=there, q="orders-0").text, "the move", timeout_s=20
+        lambda: ">orders-0</a>" not in acting.get("/disk", broker=1, path=here, q="orders-0").text,
+        "the move",
+        timeout_s=20,
     )
     assert "is in use" in acting.get("/act/online", plan=1, broker=1, path=there).text
     acting.do("cordon", broker=2, path=str(cluster.log_dir(2, 1)))

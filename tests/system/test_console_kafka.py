@@ -129,14 +129,17 @@ def test_records_groups_and_configurations(kafka: KafkaConsole) -> None:
 def test_a_replica_moves_between_kafkas_directories(kafka: KafkaConsole) -> None:
     pages = kafka.pages
     paths = re.findall(r'data-path="([^"]*)"', pages.get("/").text)
-    here, there = paths if "orders-0" in pages.get("/disk", broker=1, path=paths[0], q="orders-0").text else paths[::-1]
+    here, there = paths if holds(pages, paths[0]) else paths[::-1]
     assert "976.6 KiB/s" in pages.do("throttle", broker=1, rate=1_000_000).text
     form = {"broker": 1, "source": here, "target": there, "replicas": "orders-0"}
     assert "orders-0: begun" in pages.do("move", **form).text
-    wait_for(
-        lambda: "orders-0" in pages.get("/disk", broker=1, path=there, q="orders-0").text, "the move", timeout_s=20
-    )
+    wait_for(lambda: holds(pages, there) and not holds(pages, here), "the move", timeout_s=20)
     assert "broker 1 moves none of these" in pages.get("/act/cancel-move", plan=1, broker=1).text
+
+
+def holds(pages: ConsolePages, path: str) -> bool:
+    """Whether the page of a directory has the replica of orders-0, or its copy."""
+    return ">orders-0</a>" in pages.get("/disk", broker=1, path=path, q="orders-0").text
 
 
 def test_a_topic_and_a_group_are_clicked(kafka: KafkaConsole) -> None:

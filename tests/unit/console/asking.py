@@ -34,10 +34,13 @@ class RouteAnswer:
     headers: Mapping[str, str]
 
 
-def console(folder: Path | None = None, *, read_only: bool = False, now: Snapshot | None = None) -> ConsoleHost:
+def console(
+    folder: Path | None = None, *, read_only: bool = False, metrics_only: bool = False, now: Snapshot | None = None
+) -> ConsoleHost:
     """One that asks nobody; its pages show ``now``."""
     rules = AccessRules(port=PORT, token="" if read_only else "secret", read_only=read_only)
-    host = ConsoleHost(ConsoleSettings(bootstrap=("127.0.0.1:1",), rules=rules, data_dir=folder))
+    settings = ConsoleSettings(bootstrap=("127.0.0.1:1",), rules=rules, data_dir=folder, metrics_only=metrics_only)
+    host = ConsoleHost(settings)
     if now is not None:
         host.poller.snapshot = replace(now, taken_ms=now_ms())
         host.poller.prepared = PreparedRows(host.poller.snapshot)

@@ -31,13 +31,15 @@ NOW = snapshot(
 
 def routes(host: ConsoleHost) -> list[str]:
     found = sorted(set(paths_of(list(make_app(host).routes))))
-    assert {"/", "/unlock", "/act/create-topic", "/acts/1", "/events", "/static/console.css"} <= set(found)
+    pages = {"/", "/unlock", "/act/create-topic", "/acts/1", "/events", "/static/console.css"}
+    assert ({"/metrics", "/health"} if host.settings.metrics_only else pages | {"/metrics"}) <= set(found)
     assert not any("{" in path for path in found), "an address that this test cannot make: say here what it is"
     return found
 
 
-def test_with_read_only_every_route_refuses_what_is_not_reading() -> None:
-    host = console(read_only=True)
+@pytest.mark.parametrize("metrics_only", [False, True])
+def test_with_read_only_every_route_refuses_what_is_not_reading(metrics_only: bool) -> None:
+    host = console(read_only=True, metrics_only=metrics_only)
     cookie = f"{host.rules.cookie_name}={host.rules.cookie_value}"
     for path in (*routes(host), *(f"/act/{name}" for name in host.acts), "/nowhere"):
         for method in METHODS:
