@@ -7,7 +7,7 @@ on the machine does not matter. A client of one raw connection asks for the same
 * small: Produce of one record of 100 bytes with acks=1, eight sent at once;
 * single: the same, one at a time;
 * large: Produce of a batch of 256 kB, one at a time;
-* fetch: Fetch of the small batches, one at a time.
+* fetch: Fetch of one small batch, one at a time.
 
 What the broker does by itself meanwhile is taken off: instructions of a second without requests, times the seconds of
 the round. It prints the median of the pairs' ratios with an interval that has the true median 19 times out of 20; exit
@@ -78,7 +78,7 @@ KINDS = {
     "small": Kind(wire.produce_frame("t", 0, b"x" * 100, 1), AT_ONCE, 1),
     "single": Kind(wire.produce_frame("t", 0, b"x" * 100, 1), 1, 1),
     "large": Kind(wire.produce_frame("t", 0, b"x" * (256 << 10), 1), 1, 0.1),
-    "fetch": Kind(wire.fetch_frame("t", 0, 0), 1, 0.5),
+    "fetch": Kind(wire.fetch_frame("t", 0, 0, max_bytes=1), 1, 0.5),
 }
 
 
