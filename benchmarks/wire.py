@@ -77,9 +77,9 @@ def produce_result(answer: bytes) -> tuple[int, int]:
     return struct.unpack_from(">hq", answer, 10 + size + 8)
 
 
-def fetch_frame(topic: str, partition: int, offset: int, wait_ms: int = 5_000) -> bytes:
+def fetch_frame(topic: str, partition: int, offset: int, wait_ms: int = 5_000, *, max_bytes: int = 1 << 20) -> bytes:
     body = struct.pack(">iiiibiii", -1, wait_ms, 1, 1 << 20, 0, 0, -1, 1) + text(topic)
-    body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, 1 << 20)
+    body += struct.pack(">iiiqqi", 1, partition, -1, offset, -1, max_bytes)
     return frame(FETCH, FETCH_VERSION, body + struct.pack(">i", 0) + text(""))
 
 

@@ -316,10 +316,8 @@ class Connection:
         running, owed = self._running, self._owed
         turn: list[tuple[int, Exchange]] = []
         if owed is not None:
-            exchange.finished_s = self._loop.time()
-            if exchange.remote_s < 0:
-                exchange.remote_s += exchange.finished_s
-        sent = False
+            owed.answered(exchange, self._loop)
+        sent, weight = False, 0
         while running and running[0].answer is not None:
             first = running.popleft()
             self._running_bytes -= first.size
@@ -332,14 +330,16 @@ class Connection:
                     self._out_bytes += len(chunk)
             first.answer = ()  # whoever keeps this exchange keeps no file open
             if owed is not None:
+                weight += first.weight
                 turn.append((self._out_bytes - told, first))
             sent = True
         if not sent:
             return
+        due_s = 0.0 if not weight else exchange.finished_s if exchange.weight else self._loop.time()
         if not self._writing:
             self._flush()
-        if owed is not None:
-            owed.took(self._out_bytes, turn, exchange.finished_s, self._loop)
+        if owed is not None and (weight or self._out_bytes):
+            owed.took(self._out_bytes, turn, due_s, self._loop)
         if not self._reading and not self.closed:
             self._loop.call_soon(self._parse)
 

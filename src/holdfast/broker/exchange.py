@@ -97,6 +97,7 @@ class Exchange:
         "size",
         "started_s",
         "times",
+        "weight",
     )
 
     def __init__(self, connection: Answering, header: RequestHeader, body: memoryview, size: int) -> None:
@@ -116,6 +117,8 @@ class Exchange:
         """With finished_s by the loop's clock, where somebody counts: when all of it had come, and when its answer was
         there."""
         self.finished_s: float
+        self.weight = 0
+        """For so many requests it stands in what is told of times; 0: its own are not noted (request_times.py)."""
         self.queued_s = 0.0
         """How long it waited for its disk's thread, as far as it needed one."""
         self.remote_s = 0.0

@@ -82,6 +82,8 @@ class Meters:
     def remember(self) -> None:
         """Keep how it is, for what is told of the last minute; once in ten seconds, on the loop."""
         self.requests.remember()
+        for each in self.dirs.values():
+            each.periods += 1
         self._moments.append(self._now())
 
     def idle(self) -> tuple[float, float]:

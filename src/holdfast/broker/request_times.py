@@ -1,13 +1,17 @@
 """How long requests take, by API and by stage, and what was answered with an error.
 
 Owns the histograms and counters of one broker's requests. Everything here is called on the loop: one writer, no lock.
-A request is noted once, when the socket has taken the last byte of its answer:
+A request is counted when it is answered, and its times are noted once, when the socket has taken the last byte of its
+answer:
 
     started --(queue: for its disk's thread)--> --(local)--> --(remote: for others)--> finished
             --(response_queue: for answers before it)--> --(response_send)--> sent
 
 These are Kafka's stages where a broker has one loop and a thread for each disk. Only what took time is noted for the
 queue, the remote stage and the response's queue: who reads adds the zeros.
+
+Of an API that is asked often not every request is timed: the first EXACT in ten seconds are, and of the others one in
+EVERY, which stands for those before it (model/histogram.py).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from holdfast.model.histogram import BUCKET_OF, NOTHING, SHORT_US, Histogram, Observed
+from holdfast.model.histogram import EVERY, EXACT, NOTHING, Histogram, Observed
 from holdfast.protocol.apis import ApiKey, is_spoken
 from holdfast.protocol.framing import RequestHeader
 
@@ -35,6 +39,7 @@ class Timed(Protocol):
 
     header: RequestHeader
     is_follower: bool
+    weight: int
     started_s: float
     finished_s: float
     queued_s: float
@@ -44,10 +49,14 @@ class Timed(Protocol):
 class ApiTimes:
     """The stages of one API."""
 
-    __slots__ = ("local", "name", "queue", "remote", "response_queue", "response_send", "total")
+    __slots__ = ("exact", "local", "name", "queue", "remote", "response_queue", "response_send", "total", "untold")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.exact = EXACT
+        """So many more are timed, each of them."""
+        self.untold = 0
+        """Requests since the last one that was timed."""
         self.total, self.queue, self.local = Histogram(), Histogram(), Histogram()
         self.remote, self.response_queue, self.response_send = Histogram(), Histogram(), Histogram()
 
@@ -61,13 +70,15 @@ class ApiTimes:
         return tuple(found)
 
 
-class _Version:
-    """One version of an API: how often it was asked."""
+class ApiVersion:
+    """One version of an API: how often it was answered."""
 
-    __slots__ = ("api", "count", "follower_count", "of_followers", "version")
+    __slots__ = ("api", "api_key", "count", "follower_count", "of_followers", "version")
 
-    def __init__(self, version: int, api: ApiTimes, of_followers: ApiTimes) -> None:
+    def __init__(self, api_key: int, version: int, api: ApiTimes, of_followers: ApiTimes) -> None:
+        self.api_key = api_key
         self.version = version
+        """-1: one that nobody speaks."""
         self.api = api
         self.of_followers = of_followers
         self.count = self.follower_count = 0
@@ -93,61 +104,47 @@ class RequestTimes:
 
     def __init__(self) -> None:
         self._apis: dict[str, ApiTimes] = {}
-        self._versions: dict[int, _Version] = {}
+        self._versions: dict[int, ApiVersion] = {}
         self.errors: dict[tuple[str, int], int] = {}
         """API and Kafka's number of the error -> how often it was answered."""
         self._before: deque[Mapping[str, Stages]] = deque(maxlen=_KEPT)
 
     # -- on the path of requests -------------------------------------------------------------------------------
 
+    def version_of(self, header: RequestHeader) -> ApiVersion:
+        """Where requests with such a header are counted."""
+        return self._versions.get(header.api_key << 16 | header.api_version) or self._meet(header)
+
     def sent(self, request: Timed, now_s: float, due_s: float) -> None:
-        """The answer is with the socket; since ``due_s`` it was its turn."""
-        header = request.header
-        version = self._versions.get(header.api_key << 16 | header.api_version) or self._meet(header)
-        if request.is_follower:
-            version.follower_count += 1
-            api = version.of_followers
-        else:
-            version.count += 1
-            api = version.api
+        """The answer of one that is timed is with the socket; since ``due_s`` it was its turn."""
+        version, weight = self.version_of(request.header), request.weight
+        api = version.of_followers if request.is_follower else version.api
         finished_s = request.finished_s
         local = int((finished_s - request.started_s) * 1e6)
         send = int((now_s - due_s) * 1e6)
         total = local + send
         if due_s > finished_s:
             waited = int((due_s - finished_s) * 1e6)
-            api.response_queue.add(waited)
+            api.response_queue.add(waited, weight)
             total += waited
         if queued_s := request.queued_s:
             queued = int(queued_s * 1e6)
-            api.queue.add(queued)
+            api.queue.add(queued, weight)
             local -= queued
         if remote_s := request.remote_s:
             remote = int(remote_s * 1e6)
-            api.remote.add(remote)
+            api.remote.add(remote, weight)
             local -= remote
-        if local >= 0 and send >= 0 and total < SHORT_US:
-            # Histogram.add without a call: every request comes by here.
-            times = api.total
-            times.counts[BUCKET_OF[total]] += 1
-            times.sum_us += total
-            times = api.local
-            times.counts[BUCKET_OF[local]] += 1
-            times.sum_us += local
-            times = api.response_send
-            times.counts[BUCKET_OF[send]] += 1
-            times.sum_us += send
-        else:
-            api.total.add(total)
-            api.local.add(local)
-            api.response_send.add(send)
+        api.total.add(total, weight)
+        api.local.add(local, weight)
+        api.response_send.add(send, weight)
 
     def failed(self, api_key: int, code: int) -> None:
         """A request, or a partition of it, was answered with this error of Kafka's numbers."""
         key = (_name(api_key), code)
         self.errors[key] = self.errors.get(key, 0) + 1
 
-    def _meet(self, header: RequestHeader) -> _Version:
+    def _meet(self, header: RequestHeader) -> ApiVersion:
         """The first request of this version. What nobody speaks is counted as version -1: clients make numbers up."""
         api_key, number = header.api_key, header.api_version
         if not is_spoken(api_key, number):
@@ -158,7 +155,7 @@ class RequestTimes:
             name = _name(api_key)
             names = ("FetchConsumer", "FetchFollower") if api_key == _FETCH else (name, name)
             ours, theirs = (self._apis.setdefault(each, ApiTimes(each)) for each in names)
-            found = self._versions[key] = _Version(number, ours, theirs)
+            found = self._versions[key] = ApiVersion(api_key, number, ours, theirs)
         return found
 
     # -- now and then ------------------------------------------------------------------------------------------
@@ -168,6 +165,7 @@ class RequestTimes:
         latest = self._before[-1] if self._before else {}
         now = {}
         for name, api in self._apis.items():
+            api.exact = EXACT
             known = latest.get(name)
             now[name] = known if known is not None and known[0].sum_us == api.total.sum_us else api.now()
         self._before.append(now)
@@ -192,22 +190,47 @@ class RequestTimes:
 
 
 class Owed:
-    """The answers of a connection that its socket has not taken whole."""
+    """What is counted of one connection's requests, and its answers that the socket has not taken whole."""
 
-    __slots__ = ("_bytes", "_times", "answers")
+    __slots__ = ("_bytes", "_times", "_version", "answers")
 
     def __init__(self, times: RequestTimes) -> None:
         self._times = times
+        self._version: ApiVersion | None = None
+        """Of the last request."""
         self._bytes = 0
         """Of all answers so far."""
         self.answers: deque[tuple[int, Timed, float]] = deque()
         """Each with where in the stream of answers it ends, and since when it is its turn."""
 
+    def answered(self, request: Timed, loop: asyncio.AbstractEventLoop) -> None:
+        """Every request comes by here: it is counted, and timed where it is its API's turn."""
+        header, version = request.header, self._version
+        if version is None or version.version != header.api_version or version.api_key != header.api_key:
+            version = self._version = self._times.version_of(header)
+        if request.is_follower:
+            version.follower_count += 1
+            api = version.of_followers
+        else:
+            version.count += 1
+            api = version.api
+        api.untold += 1
+        if api.exact:
+            api.exact -= 1
+        elif api.untold < EVERY:
+            return
+        request.weight, api.untold = api.untold, 0
+        request.finished_s = loop.time()
+        if request.remote_s < 0:
+            request.remote_s += request.finished_s
+
     def add(self, size: int, request: Timed, now_s: float) -> None:
         """It is the turn of an answer of ``size`` bytes. What has none waits for no answer before it: a client that
-        takes none could have any number of those."""
+        takes none could have any number of those. Of one that is not timed the bytes count."""
+        self._bytes += size
+        if not request.weight:
+            return
         if size:
-            self._bytes += size
             self.answers.append((self._bytes, request, now_s))
         else:
             self._times.sent(request, now_s, now_s)
@@ -222,7 +245,8 @@ class Owed:
             return
         now_s = loop.time()
         for _, request in turn:
-            self._times.sent(request, now_s, due_s)
+            if request.weight:
+                self._times.sent(request, now_s, due_s)
 
     def sent(self, unsent: int, loop: asyncio.AbstractEventLoop) -> None:
         """The socket has taken all but so many bytes of what there was."""

@@ -15,6 +15,11 @@ _LONGEST: Final = (1 << _BITS) - 1
 BUCKETS: Final = 4 * (_BITS - 1)
 EXPORTED: Final = tuple(range(7, 25))
 """Exponents of the bounds that Prometheus is told: 128 microseconds to 17 seconds, each twice the one before."""
+EXACT: Final = 500
+"""What happens more often than so many times in ten seconds is not timed each time: a twentieth of what a small request
+costs would go into that."""
+EVERY: Final = 16
+"""Then one in so many is, and stands for those before it."""
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
@@ -41,15 +46,15 @@ class Histogram:
         """By bucket: 0, 1, 2 and 3 microseconds, then four for each further power of two."""
         self.sum_us = 0
 
-    def add(self, us: int) -> None:
-        """One more, of so many microseconds; below 0 is 0."""
+    def add(self, us: int, weight: int = 1) -> None:
+        """One more, or ``weight`` of them, of so many microseconds; below 0 is 0."""
         if 0 <= us < SHORT_US:
-            self.counts[BUCKET_OF[us]] += 1
-            self.sum_us += us
+            self.counts[BUCKET_OF[us]] += weight
+            self.sum_us += us * weight
         else:
             us = min(max(us, 0), _LONGEST)
-            self.counts[bucket_of(us)] += 1
-            self.sum_us += us
+            self.counts[bucket_of(us)] += weight
+            self.sum_us += us * weight
 
     def now(self) -> Observed:
         """What was observed up to now."""

@@ -8,19 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model.histogram import Histogram, Observed
+from holdfast.model.histogram import EXACT, Histogram, Observed
 
 
 class DirMeter:
     """See the module's docstring. ``ticks``: nanoseconds that only grow."""
 
-    __slots__ = ("append_times", "appended_bytes", "errors", "flush_times", "long_flush_times", "ticks")
+    __slots__ = (
+        "_seen",
+        "append_times",
+        "appended_bytes",
+        "errors",
+        "exact",
+        "flush_times",
+        "long_flush_times",
+        "periods",
+        "ticks",
+        "untold",
+    )
 
     def __init__(self, ticks: Callable[[], int]) -> None:
         self.ticks = ticks
         self.append_times = Histogram()
         """Writing checked batches of one partition, as leader or as follower."""
         self.appended_bytes = 0
+        self.exact = EXACT
+        """Of the foreground: so many more writes are timed, each of them."""
+        self.untold = 0
+        """Of the foreground: writes since the last one that was timed."""
+        self.periods = self._seen = 0
+        """Of the loop: ten more seconds are over."""
         self.flush_times = Histogram()
         """Fsyncs of the foreground."""
         self.long_flush_times = Histogram()
@@ -28,10 +45,14 @@ class DirMeter:
         self.errors = 0
         """Of the system, that were not the process's own fault."""
 
-    def appended(self, size: int, began: int) -> None:
-        """The foreground has written so many bytes since tick ``began``."""
-        self.appended_bytes += size
-        self.append_times.add((self.ticks() - began) // 1000)
+    def appended(self, began: int) -> None:
+        """The foreground has written since tick ``began``, and this write is timed: it stands for ``untold``."""
+        weight, self.untold = self.untold, 0
+        if self.exact:
+            self.exact -= 1
+        if self._seen != self.periods:
+            self._seen, self.exact = self.periods, EXACT
+        self.append_times.add((self.ticks() - began) // 1000, weight)
 
     def flushed(self, began: int, *, is_long: bool = False) -> None:
         """A flush that began then has succeeded; ``is_long``: on the thread for those."""

@@ -9,6 +9,7 @@ from functools import partial
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import InvalidRecordError, LogAppendError
+from holdfast.model.histogram import EVERY
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage import partition_metadata
@@ -135,11 +136,16 @@ class GrowingLog(CleanedLog):
         wrote: Callable[[Offset], None],
     ) -> None:
         """To the segments, counted."""
-        meter = self.dir.meter
-        began = 0 if meter is None else meter.ticks()
+        meter, began = self.dir.meter, 0
+        if meter is not None:
+            meter.untold += 1
+            if meter.exact or meter.untold >= EVERY:
+                began = meter.ticks()
         self._segments.write(data, placed, end_offset, max_timestamp, now_ms, self.config, rolled, wrote)
         if meter is not None:
-            meter.appended(len(data), began)
+            meter.appended_bytes += len(data)
+            if began:
+                meter.appended(began)
 
     def assign_epoch(self, epoch: LeaderEpoch) -> None:
         """A leadership begins here: what comes next is of ``epoch``. Touches no file."""

@@ -17,7 +17,9 @@ from holdfast.broker import connection as connection_module
 from holdfast.broker.connection import MAX_UNSENT_BYTES, Connection
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
+from holdfast.broker.request_times import RequestTimes
 from holdfast.model.errors import KafkaStorageError
+from holdfast.model.histogram import EVERY, EXACT
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.storage.files import OsFile, OsFiles
@@ -85,7 +87,7 @@ class Peer:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Peer]:
+async def connected(times: RequestTimes | None = None) -> AsyncIterator[Peer]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
@@ -99,6 +101,7 @@ async def connected() -> AsyncIterator[Peer]:
         lambda _: peer.closed.set(),
         MAX_FRAME,
         EVERYTHING,
+        times,
     )
     try:
         yield peer
@@ -453,3 +456,45 @@ async def test_K112_06_a_disk_that_gets_something_done_is_waited_for_longer(
         assert 0 < disk.thread.completed < 400 and disk.directory.answers, "it is slow, no more"
     works.release(400)
     disk.end()
+
+
+@on_a_loop
+async def test_every_request_is_counted_and_of_many_some_are_timed_for_all() -> None:
+    times, asked = RequestTimes(), EXACT + 10 * EVERY + 5
+    async with connected(times) as peer:
+        peer.on_request = lambda exchange: exchange.finish([answer(exchange.header.correlation_id)])
+
+        async def ask(count: int) -> None:
+            for number in range(count):
+                await peer.send(frame(ApiKey.PRODUCE, number))
+                await peer.receive(8)
+
+        await ask(EXACT)
+        assert times.read()[0].ever[0].observations == EXACT, "each of the first ones"
+        await ask(asked - EXACT)
+        assert times.requests() == {("Produce", 3): asked}
+        assert times.read()[0].ever[0].observations == asked - 5, "those since the last that was timed"
+        assert sum(exchange.weight > 0 for exchange in peer.requests) == EXACT + 10
+        times.remember()
+        await ask(1)
+        assert times.read()[0].ever[0].observations == asked + 1, "it stands for those before it"
+
+
+@on_a_loop
+async def test_answers_in_one_turn_are_timed_though_the_last_of_them_is_not() -> None:
+    times = RequestTimes()
+    async with connected(times) as peer:
+        peer.on_request = lambda exchange: exchange.finish([answer(exchange.header.correlation_id)])
+        for number in range(EXACT - 1):
+            await peer.send(frame(ApiKey.PRODUCE, number))
+            await peer.receive(8)
+        peer.on_request = None
+        await peer.send(frame(ApiKey.PRODUCE, 1) + frame(ApiKey.PRODUCE, 2))
+        await peer.until(lambda: len(peer.requests) == EXACT + 1)
+        first, second = peer.requests[-2:]
+        second.finish([answer(2)])
+        first.finish([answer(1)])
+        assert await peer.receive(16) == answer(1) + answer(2)
+        assert (first.weight, second.weight) == (0, 1)
+        await peer.until(lambda: times.read()[0].ever[0].observations == EXACT)
+        assert times.requests() == {("Produce", 3): EXACT + 1}

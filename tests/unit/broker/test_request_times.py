@@ -19,6 +19,7 @@ class Request:
     finished_s: float = 10.0
     queued_s: float = 0.0
     remote_s: float = 0.0
+    weight: int = 1
 
 
 def request(api: int = ApiKey.PRODUCE, version: int = 9, **times: float) -> Request:
@@ -54,6 +55,9 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
     for is_follower in (True, False, False):
         fetch = request(ApiKey.FETCH, 16)
         fetch.is_follower = is_follower
+        version = times.version_of(fetch.header)
+        version.count += not is_follower
+        version.follower_count += is_follower
         times.sent(fetch, 10.001, 10.0)
     assert times.requests() == {("FetchConsumer", 16): 2, ("FetchFollower", 16): 1, ("Fetch", 16): 3}
     consumer, follower = times.read()
@@ -64,8 +68,18 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
 def test_versions_that_nobody_speaks_are_one() -> None:
     times = RequestTimes()
     for version in (300, 301, -7, 32_000):
-        times.sent(request(ApiKey.API_VERSIONS, version), 10.0, 10.0)
+        times.version_of(request(ApiKey.API_VERSIONS, version).header).count += 1
     assert times.requests() == {("ApiVersions", -1): 4}
+
+
+def test_a_request_stands_for_those_that_were_not_timed() -> None:
+    times = RequestTimes()
+    times.sent(request(weight=16, queued_s=0.002, finished_s=10.010), 10.010, 10.010)
+    times.sent(request(weight=1, finished_s=10.001), 10.001, 10.001)
+    [produce] = times.read()
+    assert [each.observations for each in produce.ever] == [17] * len(STAGES)
+    assert round(produce.ever[0].sum_us / 1000) == 161
+    assert produce.ever[STAGES.index("request_queue")].counts[0] == 1
 
 
 def test_errors_are_counted_by_api() -> None:
@@ -102,9 +116,9 @@ def test_an_answer_counts_when_its_last_byte_is_taken() -> None:
     owed.add(100, request(finished_s=10.1), 10.1)
     owed.add(50, request(finished_s=10.1), 10.2)
     owed.sent(120, loop)  # type: ignore[arg-type]
-    assert (times.requests(), len(owed.answers)) == ({}, 2)
+    assert (times.read(), len(owed.answers)) == ([], 2)
     owed.sent(50, loop)  # type: ignore[arg-type]
-    assert times.requests() == {("Produce", 9): 1}
+    assert times.read()[0].ever[0].observations == 1
     loop.now_s = 11.0
     owed.sent(0, loop)  # type: ignore[arg-type]
     [produce] = times.read()
@@ -119,4 +133,14 @@ def test_a_request_without_an_answer_is_not_kept() -> None:
     for _ in range(1000):
         owed.add(0, request(), 10.0)
     assert len(owed.answers) == 1
-    assert times.requests() == {("Produce", 9): 1000}
+    assert times.read()[0].ever[0].observations == 1000
+
+
+def test_bytes_of_answers_that_are_not_timed_count_all_the_same() -> None:
+    times, loop = RequestTimes(), Loop(10.5)
+    owed = Owed(times)
+    owed.took(150, [(100, request()), (50, request(weight=0))], 10.1, loop)  # type: ignore[arg-type]
+    owed.sent(50, loop)  # type: ignore[arg-type]
+    assert times.read()[0].ever[0].observations == 1
+    owed.took(0, [(50, request(weight=0)), (50, request(weight=3))], 10.2, loop)  # type: ignore[arg-type]
+    assert times.read()[0].ever[0].observations == 4

@@ -206,8 +206,11 @@ class _PendingProduce:
         places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
         if self.began_ns:
-            exchange.queued_s = max(0.0, self.began_ns / 1e9 - exchange.started_s)
-            exchange.remote_s = self.waited_ns / 1e9
+            queued_s = self.began_ns / 1e9 - exchange.started_s
+            if queued_s > 0:
+                exchange.queued_s = queued_s
+            if self.waited_ns:
+                exchange.remote_s = self.waited_ns / 1e9
         if self.abandoned:  # left open it would hold its bytes until the client goes
             exchange.finish(())
             exchange.connection.close("a Produce without records: expected batches for every partition")
