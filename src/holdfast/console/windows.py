@@ -78,7 +78,9 @@ def window(
     """
     everything = rows if isinstance(rows, list) else list(rows)
     words = asked.search.casefold().split()
-    found = [row for row in everything if _matches(text(row), words)] if words else everything
+    found = everything
+    for word in words:
+        found = [row for row in found if word in text(row).casefold()]
     name = asked.sort.removeprefix("-")
     sort = asked.sort if name in sorts else default
     if not is_sorted or sort != default:
@@ -92,11 +94,6 @@ def window(
         matching=len(found),
         pages=pages,
     )
-
-
-def _matches(text: str, words: Sequence[str]) -> bool:
-    folded = text.casefold()
-    return all(word in folded for word in words)
 
 
 def text_of(*columns: str) -> Callable[[Row], str]:
