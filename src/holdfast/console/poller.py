@@ -192,6 +192,7 @@ class ClusterPoller:
         else:
             after, different = replace(self.snapshot, trouble=found), True
         self._show(after, different)
+        before = None  # of a large cluster it would be in memory with the page of metrics
         if scrape:
             self._make_metrics(after, time.monotonic() - begun_s)
         self._seen(after, different)
