@@ -1,7 +1,7 @@
 """How long to wait between two looks at a cluster. Pure.
 
     nobody looks            a minute: an idle console costs next to nothing
-    a page is open          a second, or longer: a look may take a tenth of the time at most
+    a page is open          a second, or longer: a look may take a tenth of the time, but one begins every ten seconds
     the last look failed    as with a page open; every look that fails in a row doubles it, up to ten seconds
 
 Every look after five seconds with a page open is a full one, after ten where those take long, and so is every look
@@ -24,7 +24,7 @@ def pause_s(*, looked_at: bool, took_s: float, failures: int) -> float:
         return min(FAILED_LONGEST_S, OPEN_S * 2 ** min(failures - 1, 8)) if looked_at else FAILED_LONGEST_S
     if not looked_at:
         return IDLE_S
-    return min(LONGEST_OPEN_S, max(OPEN_S, SHARE * took_s))
+    return max(OPEN_S, min(SHARE * took_s, max(LONGEST_OPEN_S - took_s, took_s)))
 
 
 def is_full(*, looked_at: bool, since_full_s: float | None, full_took_s: float) -> bool:
