@@ -40,6 +40,7 @@ from benchmarks.console_under_test import (
     machine_is_quiet,
     page_times,
     pages_of,
+    seen,
     stream_open,
     watched,
 )
@@ -247,7 +248,7 @@ def tabs(options: argparse.Namespace) -> Iterator[Figure]:
                 opened = [context.new_page() for _ in range(count)]
                 for page in opened:
                     page.goto("/topics?q=news")
-                    page.wait_for_function("window.htmx !== undefined")
+                    seen(page, "window.htmx")
                 time.sleep(3)
                 began_s, before, cpu = time.monotonic(), requests(cluster), cpu_ns(list(cluster.pids().values()))
                 time.sleep(20)
@@ -273,7 +274,7 @@ def changes_seen(cluster: Cluster, opened: list[Any]) -> Iterator[Figure]:
         began_ms = time.time() * 1000
         cluster.create_topic(name)
         for page in opened:
-            page.wait_for_function(f"window.sawIt['{name}']", timeout=20_000)
+            seen(page, f"window.sawIt['{name}']")
         slowest.append(max(page.evaluate(f"window.sawIt['{name}']") for page in opened) - began_ms)
     slowest.sort()
     what = f"a topic is made: until the last of {TABS} tabs shows it"

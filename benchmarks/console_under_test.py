@@ -231,8 +231,14 @@ def stream_open(console: ConsoleProcess) -> Iterator[list[dict[str, Any]]]:
 def loaded(page: Page, path: str) -> Loaded:
     """One load of a page in a browser."""
     page.goto(path)
-    page.wait_for_function("window.madeUsable > 0 && performance.getEntriesByName('first-contentful-paint').length")
-    return Loaded(page.evaluate(PAINT), page.evaluate("window.madeUsable"))
+    seen(page, "window.madeUsable > 0 && performance.getEntriesByName('first-contentful-paint').length")
+    paint = page.evaluate(PAINT)
+    return Loaded(paint, max(paint, page.evaluate("window.madeUsable")))
+
+
+def seen(page: Page, what: str) -> None:
+    """Until an expression is true in a page, which does not evaluate strings by itself."""
+    wait_for(lambda: page.evaluate(f"Boolean({what})"), what, timeout_s=60, interval_s=0.02)
 
 
 def watched(context: BrowserContext, text: str) -> None:

@@ -146,7 +146,7 @@ class LocalConsole:
         from holdfast.cli.lean import lean_imports
 
         with lean_imports():
-            from holdfast.console.server import ConsoleAsked, serve
+            from holdfast.console.server import ConsoleAsked, ConsoleRefused, serve
         assert self._socket is not None
         port = self._socket.getsockname()[1]
         asked = ConsoleAsked(
@@ -157,7 +157,11 @@ class LocalConsole:
             data_dir=Path(self._data_dir),
             registry=os.environ.get(REGISTRY_VARIABLE, ""),
         )
-        return serve(asked, self._socket)
+        try:
+            return serve(asked, self._socket)
+        except ConsoleRefused as e:
+            logging.getLogger(__name__).error("%s", e)
+            return 1
 
     def _redirect(self) -> None:
         log = os.open(os.path.join(self._data_dir, LOG_NAME), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

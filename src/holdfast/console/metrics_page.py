@@ -7,7 +7,7 @@ counted. The page is compressed while it is made, since it may be long.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -127,17 +127,17 @@ class _Room:
 
 def _chosen_lines(snapshot: Snapshot, lag_of: LagOf, most: int) -> Iterator[str]:
     room = _Room(most)
-    groups = {name: _positions(snapshot, at, lag_of) for name, at in sorted(snapshot.positions.items())}
-    known = {group.group_id for group in snapshot.groups}
-    named = room.choose(
-        "groups",
-        (name for name in groups if name in known),
-        lambda name: (snapshot.positions[name].members is not None) + len(_GROUP_SUMS) * len(groups[name]),
-    )
+    known = sorted({group.group_id for group in snapshot.groups} & snapshot.positions.keys())
+    counts = {name: _counts(snapshot, snapshot.positions[name]) for name in known}
+
+    def of_sums(name: str) -> int:
+        return (snapshot.positions[name].members is not None) + len(_GROUP_SUMS) * counts[name][0]
+
+    named = room.choose("groups", known, of_sums)
     topics = room.choose("topics", (topic for _, topic in sorted(snapshot.view.topics.items())), lambda topic: 1)
 
     def of_group(name: str) -> int:
-        return len(_GROUP_FAMILIES) * sum(map(len, groups[name].values()))
+        return len(_GROUP_FAMILIES) * counts[name][1]
 
     def of_topic(topic: TopicView) -> int:
         return len(_PARTITION_FAMILIES) * len(topic.partitions)
@@ -146,7 +146,7 @@ def _chosen_lines(snapshot: Snapshot, lag_of: LagOf, most: int) -> Iterator[str]
     detailed_groups = room.choose("groups", named, of_group, max(room.left // 2, room.left - wanted_by_topics))
     detailed_topics = room.choose("topics", topics, of_topic)
     yield from _topic_lines(snapshot, topics, detailed_topics)
-    yield from _group_lines(snapshot, {name: groups[name] for name in named}, detailed_groups)
+    yield from _group_lines(snapshot, named, detailed_groups, lag_of)
     yield from _family(
         "holdfast_console_series_left_out",
         f"Series that would have been more than {most}, of whole groups and topics.",
@@ -208,8 +208,6 @@ def _topic_lines(snapshot: Snapshot, topics: list[TopicView], detailed: list[Top
 
 # -- groups --------------------------------------------------------------------------------------------------------
 
-ByTopic = Mapping[str, list[Position]]
-
 _GROUP_FAMILIES: Final[tuple[tuple[str, str, OfPosition], ...]] = (
     ("kafka_consumergroup_current_offset", "What a group has committed in a partition.", lambda at: at.offset),
     ("kafka_consumergroup_lag", "Records from there to the end of the log.", lambda at: at.lag),
@@ -260,30 +258,38 @@ def _positions(snapshot: Snapshot, at: GroupPositions, lag_of: LagOf) -> dict[st
     return found
 
 
-def _group_lines(snapshot: Snapshot, groups: Mapping[str, ByTopic], detailed: list[str]) -> Iterator[str]:
+def _counts(snapshot: Snapshot, at: GroupPositions) -> tuple[int, int]:
+    """Topics and partitions of a group that there still are."""
+    there = [tp.topic for tp in at.offsets if snapshot.partition(tp) is not None]
+    return len(set(there)), len(there)
+
+
+def _group_lines(snapshot: Snapshot, named: list[str], detailed: list[str], lag_of: LagOf) -> Iterator[str]:
+    """Positions are made of a few groups at a time: there may be very many."""
     yield from _family(
         "kafka_consumergroup_members",
         "Members of a group.",
         (
             f'{{consumergroup="{escaped(name)}"}} {members}'
-            for name in groups
+            for name in named
             if (members := snapshot.positions[name].members) is not None
         ),
     )
     sums = [
-        (f'{{consumergroup="{escaped(name)}",topic="{escaped(topic)}"}}', positions)
-        for name, by_topic in groups.items()
-        for topic, positions in by_topic.items()
+        (f'{{consumergroup="{escaped(name)}",topic="{escaped(topic)}"}}', [of(all_) for _, _, of in _GROUP_SUMS])
+        for name in named
+        for topic, all_ in _positions(snapshot, snapshot.positions[name], lag_of).items()
     ]
-    for family, meaning, of_all in _GROUP_SUMS:
+    for n, (family, meaning, _) in enumerate(_GROUP_SUMS):
         yield from _family(
-            family, meaning, (f"{label} {_number(value)}" for label, at in sums if (value := of_all(at)) is not None)
+            family, meaning, (f"{label} {_number(value)}" for label, of in sums if (value := of[n]) is not None)
         )
+    del sums
     rows = [
         (f'{{consumergroup="{group}",partition="{at.tp.partition}",topic="{topic}"}}', at)
         for name in detailed
         for group in [escaped(name)]
-        for topic_name, positions in groups[name].items()
+        for topic_name, positions in _positions(snapshot, snapshot.positions[name], lag_of).items()
         for topic in [escaped(topic_name)]
         for at in positions
     ]

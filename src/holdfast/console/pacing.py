@@ -1,7 +1,8 @@
 """How long to wait between two looks at a cluster. Pure.
 
     nobody looks            a minute: an idle console costs next to nothing
-    a page is open          half a second, or longer: a look may cost a tenth of a core, and take half of the time
+    a page is open          half a second, or longer: a look may cost a tenth of a core, and take half of the time; one
+                            begins every ten seconds if it can
     the last look failed    as with a page open; every look that fails in a row doubles it, up to ten seconds
 
 So a page hears of a dead disk within two seconds, also from brokers that are busy. Every look after five seconds with a
@@ -24,7 +25,7 @@ def pause_s(*, looked_at: bool, took_s: float, cpu_s: float, failures: int) -> f
         return min(FAILED_LONGEST_S, OPEN_S * 2 ** min(failures - 1, 8)) if looked_at else FAILED_LONGEST_S
     if not looked_at:
         return IDLE_S
-    return min(LONGEST_OPEN_S, max(OPEN_S, took_s, SHARE * cpu_s))
+    return max(OPEN_S, took_s, min(SHARE * cpu_s, LONGEST_OPEN_S - took_s))
 
 
 def is_full(*, looked_at: bool, since_full_s: float | None, full_took_s: float) -> bool:

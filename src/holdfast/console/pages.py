@@ -1,5 +1,6 @@
 """Pages of the cluster as the last snapshot has it: disks, brokers, topics, partitions, groups, what is under way."""
 
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -17,10 +18,10 @@ from holdfast.console.rows import (
     disk_row,
     move_rows,
     only_rows,
-    partition_rows,
     partition_text,
     reassignment_rows,
     replica_rows,
+    replica_text,
 )
 from holdfast.console.snapshot import topics_of_groups
 from holdfast.console.windows import text_of, window
@@ -54,13 +55,8 @@ class OverviewPages:
         if disk is None:
             return await self._host.trouble(request, f"broker {broker!r} has no directory {path!r}", status=404)
         told = now.disks[int(broker)]
-        found = window(
-            replica_rows(now, int(broker), disk),
-            asked_of(request),
-            text=text_of("tp"),
-            sorts=REPLICA_SORTS,
-            default="name",
-        )
+        found = window(disk.replicas, asked_of(request), text=replica_text, sorts=REPLICA_SORTS, default="name")
+        found = replace(found, rows=replica_rows(now, int(broker), found.rows))
         return await self._host.page(
             request, "disk.html", window=found, broker=int(broker), told=told, tile=disk_row(told, disk),
             keep={"broker": broker, "path": path},
@@ -87,7 +83,7 @@ class OverviewPages:
         if topic is None:
             return await self._host.trouble(request, f"topic {name!r} does not exist", status=404)
         found = window(
-            partition_rows(now, topic=name),
+            [row for row in self._host.prepared(now).partitions if row.topic == name],
             asked_of(request),
             text=partition_text,
             sorts=PARTITION_SORTS,

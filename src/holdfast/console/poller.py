@@ -242,6 +242,7 @@ class ClusterPoller:
             after = found.within(before)
             self._count(after, found.asked_ms)
             self._found(before, after)
+            del before, after, found  # of a large cluster they would be in memory with the page of metrics
         if scrape:
             self._make_metrics(self.snapshot, time.monotonic() - asked_s)
 

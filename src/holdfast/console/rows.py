@@ -1,9 +1,9 @@
 """The rows of tables, made of a snapshot. Pure: a page shows a window of them (windows.py)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.client.views import DiskView, PartitionView, TopicView
+from holdfast.client.views import DiskView, PartitionView, ReplicaOnDisk, TopicView
 from holdfast.console.snapshot import Snapshot, ToldDisks, lag_of
 from holdfast.console.windows import Row
 from holdfast.model.types import BrokerId, TopicPartition
@@ -243,15 +243,24 @@ def used_share(disk: DiskView) -> float | None:
     return min(1.0, max(0.0, 1 - disk.usable_bytes / disk.total_bytes))
 
 
-REPLICA_SORTS: Sorts = {"name": by("topic", "partition"), "bytes": by("bytes", "topic", "partition"), "lag": by("lag")}
+REPLICA_SORTS: Mapping[str, Callable[[ReplicaOnDisk], Any]] = {
+    "name": lambda replica: replica.tp,
+    "bytes": lambda replica: (replica.size_bytes, replica.tp),
+    "lag": lambda replica: (replica.offset_lag, replica.tp),
+}
 
 
-def replica_rows(snapshot: Snapshot, broker: BrokerId, disk: DiskView) -> list[Row]:
-    """What is in a directory; of an offline one what was there, and how its partitions do without it."""
+def replica_text(replica: ReplicaOnDisk) -> str:
+    """What a search of replicas looks at."""
+    return str(replica.tp)
+
+
+def replica_rows(snapshot: Snapshot, broker: BrokerId, replicas: Iterable[ReplicaOnDisk]) -> list[Row]:
+    """Of a directory of a broker; of an offline one what was there, and how its partitions do without it."""
     told = snapshot.disks.get(broker)
     moves = {} if told is None else {m.tp: m for m in told.disks.moves}
     rows: list[Row] = []
-    for replica in disk.replicas:
+    for replica in replicas:
         p = snapshot.partition(replica.tp)
         move = moves.get(replica.tp)
         others = () if p is None else tuple(b for b in p.isr if b != broker)
@@ -304,6 +313,8 @@ def move_rows(snapshot: Snapshot) -> list[Row]:
     """Replicas on their way between directories: how much of each is copied, and how long it takes yet."""
     rows: list[Row] = []
     for broker, told in snapshot.disks.items():
+        if not told.disks.moves:
+            continue
         sizes = {(r.tp, r.future): r.size_bytes for d in told.disks.disks for r in d.replicas}
         for move in told.disks.moves:
             whole, copied = sizes.get((move.tp, False), 0), sizes.get((move.tp, True), 0)
@@ -329,7 +340,7 @@ def move_rows(snapshot: Snapshot) -> list[Row]:
 
 def reassignment_rows(snapshot: Snapshot) -> list[Row]:
     """Partitions that change brokers: bytes that the new replicas have, of what the leader has."""
-    sizes = bytes_of_leaders(snapshot)
+    sizes = bytes_of_leaders(snapshot) if snapshot.reassignments else {}
     rows: list[Row] = []
     for tp, each in snapshot.reassignments.items():
         p = snapshot.partition(tp)

@@ -6,10 +6,12 @@ has more rows than a window, so that a page of 39,000 partitions is as long as o
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest, nsmallest
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 ROWS = 200
+FEW = 8
 LONGEST_SEARCH = 200
 
 Row: TypeAlias = Mapping[str, Any]
@@ -78,25 +80,30 @@ def window(
     """
     everything = rows if isinstance(rows, list) else list(rows)
     words = asked.search.casefold().split()
-    found = [row for row in everything if _matches(text(row), words)] if words else everything
+    found = everything
+    for word in words:
+        found = [row for row in found if word in text(row).casefold()]
     name = asked.sort.removeprefix("-")
     sort = asked.sort if name in sorts else default
-    if not is_sorted or sort != default:
-        found = sorted(found, key=sorts[sort.removeprefix("-")], reverse=sort.startswith("-"))
     pages = max(1, -(-len(found) // ROWS))
     page = min(asked.page, pages)
+    matching = len(found)
+    if not is_sorted or sort != default:
+        found = _first(found, page * ROWS, sorts[sort.removeprefix("-")], backwards=sort.startswith("-"))
     return RowWindow(
         rows=found[(page - 1) * ROWS : page * ROWS],
         asked=WindowAsked(search=asked.search, sort=sort, page=page, only=asked.only),
         total=len(everything),
-        matching=len(found),
+        matching=matching,
         pages=pages,
     )
 
 
-def _matches(text: str, words: Sequence[str]) -> bool:
-    folded = text.casefold()
-    return all(word in folded for word in words)
+def _first(rows: list[AnyRow], count: int, key: Callable[[AnyRow], Any], *, backwards: bool) -> list[AnyRow]:
+    """The first of sorted rows; of very many they are found without sorting the rest."""
+    if count * FEW > len(rows):
+        return sorted(rows, key=key, reverse=backwards)
+    return nlargest(count, rows, key) if backwards else nsmallest(count, rows, key)
 
 
 def text_of(*columns: str) -> Callable[[Row], str]:

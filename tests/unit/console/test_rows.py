@@ -86,7 +86,7 @@ def test_a_tile_says_why_and_what_is_on_its_way() -> None:
 
 
 def test_what_is_in_a_directory_says_which_copy_is_the_last() -> None:
-    rows = {row["tp"]: row for row in replica_rows(NOW, 1, NOW.disks[1].disks.disks[0])}
+    rows = {row["tp"]: row for row in replica_rows(NOW, 1, NOW.disks[1].disks.disks[0].replicas)}
     assert {tp: row["last_copy"] for tp, row in rows.items()} == {"t-0": False, "u-0": True}
     assert rows["t-0"]["target"] == B
 
