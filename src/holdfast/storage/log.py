@@ -200,9 +200,10 @@ class Log(GrowingLog):
 
     def begin_recovery_point(self) -> RecoveryPointAhead | None:
         """What a recovery point within the active segment needs is written, not synced; None while a rolled segment
-        before it is not synced either, or there is nothing new."""
+        before it is not synced either, or there is nothing new. What is flushed already needs one, too: by it alone a
+        start knows where to go on."""
         segment, offset = self._segments.active, self.view.end_offset
-        if self.has_rolled or not segment.unchecked or offset <= self.recovery_point:
+        if self.has_rolled or not segment.unchecked:
             return None
         with self.guard():
             segment.unchecked = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -108,33 +109,42 @@ def machine() -> OneLog:
     return made
 
 
-def test_a_start_after_a_kill_checks_what_came_after_the_point(
-    machine: OneLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked = 0
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many batches recovery has checked since it was asked last."""
+    count = 0
 
     def counted(data: Buffer, at: int, header: BatchHeader) -> bool:
-        nonlocal checked
-        checked += 1
+        nonlocal count
+        count += 1
         return crc_ok(data, at, header)
 
+    def since() -> int:
+        nonlocal count
+        found, count = count, 0
+        return found
+
     monkeypatch.setattr(recovery, "crc_ok", counted)
+    return since
+
+
+def test_a_start_after_a_kill_checks_what_came_after_the_point(machine: OneLog, checked: Callable[[], int]) -> None:
     machine.move()
     assert machine.log.recovery_point == MARKER + 1
     machine.append(5, producer=3)
     before = machine.state()
     machine.kill()
     assert machine.state() == before
-    assert checked == 5
+    assert checked() == 5
     machine.kill(power=True)
     assert machine.log.view.end_offset >= MARKER + 1, "what the point stands for is on the device"
-    checked = 0
+    checked()
     machine.log.recovery_point = 0
     machine.manager.checkpoints.write_all({})
     before = machine.state()
     machine.kill()
     assert machine.state() == before, "a whole check finds the same"
-    assert checked > BATCHES
+    assert checked() > BATCHES
 
 
 def test_a_whole_check_takes_away_what_it_did_not_believe(machine: OneLog) -> None:
@@ -178,8 +188,8 @@ def test_a_cut_behind_a_point_leaves_it(machine: OneLog) -> None:
     assert machine.snapshots() == [MARKER + 1]
 
 
-def test_nothing_is_begun_for_what_is_synced_or_before_what_is_not(machine: OneLog) -> None:
-    machine.log.flush()
+def test_nothing_is_begun_where_nothing_is_new_or_before_what_is_not_synced(machine: OneLog) -> None:
+    machine.move()
     assert machine.log.begin_recovery_point() is None
     machine.append(1, producer=3)
     machine.log.roll_if_due(NOW_MS, 1)
@@ -187,6 +197,14 @@ def test_nothing_is_begun_for_what_is_synced_or_before_what_is_not(machine: OneL
     assert machine.log.begin_recovery_point() is None, "the segment before is not synced yet"
     machine.log.flush_rolled()
     assert machine.log.begin_recovery_point() is not None
+
+
+def test_what_is_flushed_with_each_append_gets_a_point_too(machine: OneLog, checked: Callable[[], int]) -> None:
+    machine.log.flush()
+    machine.move()
+    machine.append(3, producer=3)
+    machine.kill()
+    assert checked() == 3
 
 
 def test_a_deleted_log_has_no_point(machine: OneLog) -> None:
