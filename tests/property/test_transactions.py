@@ -212,4 +212,4 @@ def committed(log: Log, stable: int, max_bytes: int) -> list[int]:
 
 
 TestTransactions = TransactionsMachine.TestCase
-TestTransactions.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestTransactions.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

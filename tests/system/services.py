@@ -26,7 +26,9 @@ def start(folder: Path, broker: int) -> None:
             [sys.executable, "-m", "holdfast.cli.main", "broker", str(folder / f"{broker}.properties")],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    (folder / f"{broker}.pid").write_text(str(process.pid))
+    started = folder / f"{broker}.pid.new"  # whoever looks meanwhile finds the one before
+    started.write_text(str(process.pid))
+    started.replace(folder / f"{broker}.pid")
 
 
 def stop(folder: Path, broker: int) -> None:
