@@ -70,8 +70,7 @@ def main() -> int:
     if options.write is not None:
         bootstrap, topic, path = options.write
         return write(bootstrap, topic, path, options.mbps)
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}\n")
+    print(f"{machine.headline()}\n")
     good = True
     if options.only != "deletion":
         good = coordinator(options.commits, options.mbps, options.seconds) and good

@@ -48,8 +48,7 @@ def main() -> int:
     records = 1_000_000 if options.quick else options.records
     sizes = options.size or (["100 B"] if options.quick else list(SIZES))
     codecs = options.codec or (["none"] if options.quick else ["none", "lz4"])
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}\n")
+    print(f"{machine.headline()}\n")
     print(
         "system | record | codec | MB read | MB left | s | MB/s | records/s | CPU s | p99 before, during (ms) | "
         "longest turn before, during (ms)"

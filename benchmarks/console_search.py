@@ -63,8 +63,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.console_search", description=__doc__.split("\n")[0])
     parser.add_argument("--records", type=int, default=10_000_000, help="so many of 1 KiB (10,000,000)")
     options = parser.parse_args()
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
+    print(machine.headline())
     with Cluster(brokers=1, log_dirs=1, console=True) as cluster:
         asyncio.run(fill(cluster.bootstrap, options.records))
         return 0 if report(cluster, measure(cluster)) else 1
@@ -143,7 +142,7 @@ def search_all(cluster: Cluster, console_pid: int, total: int) -> Found:
         now_s = time.monotonic()
         first_s = first_s or now_s - searching.began_s
         longest_s, told_s = max(longest_s, now_s - told_s), now_s
-        most = max(most, rss_mib(console_pid))
+        most = max(most, machine.resident_mib([console_pid])[0])
         if "found in" in progress["text"] and not progress["text"].startswith("0 found"):
             raise RuntimeError(f"it found something: {progress['text']}")
     return Found(first_s, longest_s, total, time.monotonic() - searching.began_s, most)
@@ -168,12 +167,6 @@ def cancelled(cluster: Cluster, console_pid: int) -> float:
         if time.monotonic() - busy_s > 1.5:
             break
     return busy_s - left_s
-
-
-def rss_mib(pid: int) -> float:
-    """Resident memory of a process."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * machine.PAGE_BYTES / (1 << 20)
 
 
 # -- others meanwhile ----------------------------------------------------------------------------------------------
@@ -223,7 +216,7 @@ def measure(cluster: Cluster) -> dict[str, tuple[str, bool]]:
             break
     pages.leave()
     total = asyncio.run(count(cluster.bootstrap))
-    before = rss_mib(console_pid)
+    before = machine.resident_mib([console_pid])[0]
     idle = search_all(cluster, console_pid, total)
     gone_s = cancelled(cluster, console_pid)
     with SmallWrites(cluster.bootstrap) as alone:

@@ -86,6 +86,12 @@ def describe() -> dict[str, object]:
     }
 
 
+def headline() -> str:
+    """Commit and machine in a line, which begins what a benchmark prints."""
+    about = describe()
+    return f"commit {commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}"
+
+
 def commit() -> str:
     """Short hash of the checkout, with ``+`` when files differ from it; ``unknown`` outside a checkout."""
     here = Path(__file__).parent

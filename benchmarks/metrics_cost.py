@@ -73,8 +73,7 @@ def main() -> int:
     parser.add_argument("--scrape", action="store_true", help="scrape the one with metrics once a second meanwhile")
     parser.add_argument("--seed", type=int, default=1, help="of the order within rounds and of the resampling (1)")
     options = parser.parse_args()
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
+    print(machine.headline())
     rng = random.Random(options.seed)
     with ExitStack() as stack:
         on = Side(stack.enter_context(Cluster(brokers=1, log_dirs=1, up=UP)))

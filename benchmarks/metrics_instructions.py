@@ -192,8 +192,7 @@ def main() -> int:
                 file=sys.stderr,
             )
             return 2
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
+    print(machine.headline())
     print("instructions of a broker by valgrind's callgrind", flush=True)
     rng, good = random.Random(options.seed), True
     with ExitStack() as stack:

@@ -33,8 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.recovery_points", description=__doc__.split("\n")[0])
     parser.add_argument("--batches", type=int, default=300_000, help="in the segment (300,000)")
     options = parser.parse_args()
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
+    print(machine.headline())
     with tempfile.TemporaryDirectory() as folder:
         directory = LogDir(folder, OsFiles(), InlineQueue())
         log = opened(directory, 0)

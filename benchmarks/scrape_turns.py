@@ -44,8 +44,7 @@ def main() -> int:
     parser.add_argument("--per-topic", type=int, default=PER_TOPIC, help="partitions of a topic (10)")
     parser.add_argument("--level", default="partition", choices=("broker", "topic", "partition"), help="metrics.level")
     options = parser.parse_args()
-    about = machine.describe()
-    print(f"commit {machine.commit()}; {about['cpu']}, {about['cores']} cores, Linux {about['kernel']}")
+    print(machine.headline())
     print(f"{options.partitions} partitions, {options.per_topic} a topic, metrics.level={options.level}", flush=True)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as scratch:
         turns = Path(scratch) / "turns"

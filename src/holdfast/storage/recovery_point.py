@@ -71,26 +71,27 @@ def staged_snapshot(path: str, point: RecoveryPointAhead) -> str:
     return f"{path}/{point.offset:020d}.point.tmp"
 
 
-def drop_older_snapshots(files: FileSystem, path: str, segments: Iterable[Segment]) -> None:
+def drop_older_snapshots(files: FileSystem, path: str, segments: Sequence[Segment]) -> None:
     """Of the snapshots within segments the last ones stay."""
-    bases = {each.base_offset for each in segments}
-    within = sorted(
-        found for name in files.listdir(path) if (found := offset_of(name, SNAPSHOT)) is not None and found not in bases
-    )
-    for offset in within[:-KEPT_SNAPSHOTS]:
+    for offset in _within(files.listdir(path), segments)[:-KEPT_SNAPSHOTS]:
         files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
 
 
 def drop_snapshots_within(files: FileSystem, path: str, names: Iterable[str], segments: Sequence[Segment]) -> None:
     """Before ``segments`` are checked from the beginning of the first on: their index files are made again, so that no
     later start may believe what these speak of."""
-    bases = {each.base_offset for each in segments}
-    found = (offset_of(name, SNAPSHOT) for name in names)
-    within = [o for o in found if o is not None and o > segments[0].base_offset and o not in bases]
+    within = _within(names, segments)
     for offset in within:
         files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
     if within:
         files.fsync_dir(path)
+
+
+def _within(names: Iterable[str], segments: Sequence[Segment]) -> list[Offset]:
+    """Offsets of the snapshots after the first of these segments which begin none of them, in order."""
+    bases = {each.base_offset for each in segments}
+    found = {offset_of(name, SNAPSHOT) for name in names} - bases
+    return sorted(offset for offset in found if offset is not None and offset > segments[0].base_offset)
 
 
 def resume(
@@ -98,11 +99,9 @@ def resume(
 ) -> tuple[int, Offset] | None:
     """Position and offset up to which a segment needs no check; what is known of the batches before is in it then.
     None: it has to be checked from its beginning, and nothing was changed."""
-    found = (offset_of(name, SNAPSHOT) for name in names)
-    within = [o for o in found if o is not None and segment.base_offset < o <= recovery_point]
-    if not within:
+    offset = max((each for each in _within(names, [segment]) if each <= recovery_point), default=None)
+    if offset is None:
         return None
-    offset = max(within)
     offsets = read_offsets(files, segment.path(INDEX), segment.base_offset, segment.size)
     times = read_times(files, segment.path(TIME_INDEX), segment.base_offset, segment.size)
     aborts = read_before(files, segment.path(TXN_INDEX), segment.base_offset, offset)
