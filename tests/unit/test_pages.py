@@ -74,7 +74,8 @@ def told(page: str) -> list[str]:
 def test_commands_in_pages_are_commands_that_there_are(page: str) -> None:
     """With arguments that they take; none is run."""
     for words in told(page):
-        context, arguments = click.Context(holdfast, info_name="holdfast"), shlex.split(words, comments=True)
+        context = click.Context(holdfast, info_name="holdfast", **holdfast.context_settings)
+        arguments = shlex.split(words, comments=True)
         while isinstance(context.command, click.Group):
             assert arguments, words
             if context.command.invoke_without_command and arguments[0].startswith("-"):

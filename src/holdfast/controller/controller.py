@@ -75,11 +75,13 @@ class Controller:
                 state.unsettled.add(broker.id)
                 if broker.epoch != own_epoch:
                     state.unheard.add(broker.id)
+        # A member that shuts down is as good as away: the reign before may have waited for news of the others.
+        may_lead = {broker.id for broker in state.image.brokers.values() if broker.may_lead}
         state.awaiting.update(
             (topic.topic_id, number)
             for topic in state.image.sorted_topics()
             for number, partition in topic.numbered()
-            if not all(member in state.unsettled for member in partition.isr)
+            if not may_lead.issuperset(partition.isr)
         )
         if state.settings.auto_rebalance:
             state.next_rebalance_ms = now_ms + state.settings.rebalance_interval_ms
