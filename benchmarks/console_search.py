@@ -189,7 +189,9 @@ class SmallWrites:
         self._thread.join()
 
     async def _run(self, bootstrap: str) -> None:
-        small = bytes(encode_batch([Record(offset=0, timestamp=0, key=None, value=b"x" * 100, headers=())]))
+        small = bytes(
+            encode_batch([Record(offset=0, timestamp=int(time.time() * 1000), key=None, value=b"x" * 100, headers=())])
+        )
         async with AdminClient(bootstrap) as client:
             await client.produce("small", 0, small)
             due_s = time.perf_counter()

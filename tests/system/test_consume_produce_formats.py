@@ -26,6 +26,8 @@ pytestmark = pytest.mark.system
 HOLDFAST = [sys.executable, "-m", "holdfast.cli.main"]
 T0 = 1767225600000
 """2026-01-01T00:00:00 UTC."""
+SETTINGS = {"default.replication.factor": "1", "log.retention.ms": "-1"}
+"""Records of T0 are old enough for retention, which looks for the first time after half a minute."""
 STRANGE: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
     (b"k", b"v", []),
     (None, None, []),
@@ -37,7 +39,7 @@ STRANGE: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=1, log_dirs=1, settings={"default.replication.factor": "1"}) as cluster:
+    with Cluster(brokers=1, log_dirs=1, settings=SETTINGS) as cluster:
         yield cluster
 
 

@@ -24,7 +24,9 @@ Producer = tuple[int, int]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three brokers, one partition of ``__transaction_state``."""
-    with Cluster(brokers=3, settings={"transaction.state.log.num.partitions": "1"}) as running:
+    with Cluster(
+        brokers=3, settings={"transaction.state.log.num.partitions": "1", "log.retention.ms": "-1"}
+    ) as running:
         yield running
 
 
