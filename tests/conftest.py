@@ -41,11 +41,12 @@ _stderr: list[int] = []
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py", "simulation/test_ensemble",
+    "unit/storage/test_cleaning_crash.py",
     *(
         f"property/test_{name}.py"
         for name in (
             "controller", "cut_commits", "ensemble_model", "fuzz_readers", "groups", "metadata_copies", "migration",
-            "protocol_codecs", "protocol_robustness", "records", "znodes",
+            "protocol_codecs", "protocol_robustness", "records", "transactions", "znodes",
         )
     ),
 )  # fmt: skip

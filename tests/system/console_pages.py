@@ -17,9 +17,9 @@ from urllib.parse import urlencode, urlsplit
 
 import click
 
-from holdfast.cli.main import main
 from holdfast.testing import Cluster
 from holdfast.testing.processes import children
+from tests.commands import command_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +117,15 @@ def assert_is_a_command(line: str) -> None:
     assert name == "holdfast", line
     if "<<<" in words:  # the file that it reads is the shell's matter
         words = [*words[: words.index("<<<")], "--help"]
-    command: click.Command = main
-    while isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), words[0])
-        assert found is not None, line
-        command, words = found, words[1:]
+    path: list[str] = []
+    while isinstance(command_at(path)[0], click.Group):
+        path.append(words.pop(0))
+    command, parent = command_at(path)
     if words[-1] == "--help":
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words[:-1] if word.startswith("--")} <= known, line
     else:
-        command.make_context(name, words)
+        command.make_context(path[-1], words, parent=parent)
 
 
 def news(text: str) -> dict[str, object]:

@@ -12,14 +12,15 @@ from click.testing import CliRunner
 from holdfast.cli import main as entry
 from holdfast.cli.kafka_errors import KafkaErrorsCommand, KafkaErrorsGroup
 from holdfast.cli.profiles import FILE_VARIABLE, KEYS, parse_profiles
-from tests.unit.cli.test_operator_rows import command_of, every_command
+from tests.commands import command_at
+from tests.unit.cli.test_operator_rows import every_command
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/command-line.md").read_text()
 
 
 def options() -> list[click.Option]:
-    commands = [command_of(path) for path in every_command(entry.main)]
+    commands = [command_at(path)[0] for path in every_command(entry.main)]
     return [each for command in commands for each in command.params if isinstance(each, click.Option)]
 
 
@@ -46,7 +47,7 @@ def test_the_commands_with_kafkas_words_are_named() -> None:
     paths = {path[0] for path in every_command(entry.main)}
     kinds = (KafkaErrorsCommand, KafkaErrorsGroup)
     told = PAGE.split("**Kafka's words.** ")[1].split(" do what a tool")[0]
-    assert set(re.findall(r"`([\w-]+)`", told)) == {name for name in paths if isinstance(command_of((name,)), kinds)}
+    assert set(re.findall(r"`([\w-]+)`", told)) == {name for name in paths if isinstance(command_at((name,))[0], kinds)}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from holdfast.cli import main as entry
 from holdfast.cli.completing import LIMIT_S
 from holdfast.cli.profiles import KEYS, Profile, ProfileError, config_path, load_profile, parse_profiles
+from tests.commands import command_at
 from tests.unit.cli.test_operator_rows import every_command
 
 FILE = """
@@ -74,13 +75,7 @@ def test_operator_2_every_command_that_asks_brokers_has_the_short_form_and_shows
     """Also the commands to come: wherever an option has a variable, --help says so."""
     asks = 0
     for path in every_command(entry.main):
-        command: click.Command = entry.main
-        for name in path:
-            assert isinstance(command, click.Group)
-            found = command.get_command(click.Context(command), name)
-            assert found is not None
-            command = found
-        for option in command.params:
+        for option in command_at(path)[0].params:
             if not isinstance(option, click.Option):
                 continue
             if "--bootstrap-server" in option.opts:
