@@ -24,6 +24,8 @@ MEMBERS = 3
 WORST, LOOK_S = 15, 0.5
 END_S = 90.0
 """After the last fault, until every input must be out."""
+BACK_S = 120.0
+"""For a killed broker to listen again. How long it is away is a gap, and judged; who gives up has none to judge."""
 
 
 @dataclass(kw_only=True)
@@ -118,15 +120,18 @@ class Run:
         self._members = Members(bootstrap, self._cluster.data_dir / "members.log", self._clients)
         feed.start()
         watch.start()
+        given_up: list[str] = []
         try:
             self._strike_until(time.monotonic() + self._seconds, watch)
             feed.end()
             self._wait(feed, watch)
+        except TimeoutError as e:  # what was seen by then is told all the same
+            given_up.append(f"given up early: {e}")
         finally:
             self._members.end()
             watch.close()
         outcome = Outcome(inputs=len(feed.acked) + len(feed.somewhere), restarts=self._members.ended)
-        outcome.wrong = wrongs(feed.acked, feed.maybe, watch.seen, feed.somewhere) + watch.errors
+        outcome.wrong = wrongs(feed.acked, feed.maybe, watch.seen, feed.somewhere) + watch.errors + given_up
         outcome.gaps = longest_after(self.blows, watch.gaps, PARTITIONS)
         outcome.worst = worst(self.blows, watch.gaps, WORST)
         outcome.blows = Counter(blow.kind for blow in self.blows)
@@ -182,7 +187,7 @@ class Run:
         elif kind == "broker":
             what = f"kill -9 of broker {broker}"
             self._cluster.kill(broker)
-            self._undo.append((now_s + lasts_s, self._cluster.revive))
+            self._undo.append((now_s + lasts_s, self._revive))
         else:
             place, disk = self._random.choice(sorted(self._cluster.disks.items()))
             what = f"disk {place[1]} of broker {place[0]}"
@@ -193,10 +198,13 @@ class Run:
                 self.blows.append(Blow(kind="disk", at_s=time.monotonic(), what=f"{what} is mended"))
                 self._cluster.kill(place[0])
                 disk.heal()
-                self._cluster.revive()
+                self._revive()
 
             self._undo.append((now_s + 2 * lasts_s, mend))
         self.blows.append(Blow(kind=kind, at_s=now_s, what=what))
+
+    def _revive(self) -> None:
+        self._cluster.revive(timeout_s=BACK_S)
 
     def _wait(self, feed: Feed, watch: Watch) -> None:
         def all_out() -> bool:
