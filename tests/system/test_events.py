@@ -173,15 +173,18 @@ def test_a_broker_is_killed_and_comes_back(three: Cluster) -> None:
     boss = controller(three)
     victim, other = (broker for broker in ALL if broker != boss)
     create(three, "many", [[victim, other]] * 30)
+    three.wait_in_sync(["many"])
+    led = sum(p.leader == victim for p in three.describe(["many"]).partitions.values())
+    assert led > 15, "a disk of it was so slow that others lead; more than are told one by one have to move"
     heard = Heard(three)
     three.kill(victim)
     wait_for(lambda: (boss, "isr.shrunk") in heard.names(), "the decision", timeout_s=TIMEOUT_S)
     assert {name for who, name in heard.names() if who == boss} >= {"broker.fenced", "leader.elected", "isr.shrunk"}
     assert not [name for who, name in heard.names() if who == victim], "it had no time to say anything"
     (fenced,) = heard.fields(boss, "broker.fenced")
-    assert (fenced["broker"], fenced["leaders_moved"] >= 30, fenced["isr_left"] >= 30) == (victim, True, True)
+    assert (fenced["broker"], fenced["leaders_moved"] >= led, fenced["isr_left"] >= 30) == (victim, True, True)
     elected = heard.fields(boss, "leader.elected")
-    assert len(elected) < 30 <= sum(each.get("partitions", 1) for each in elected), "the rest is counted"
+    assert len(elected) < led <= sum(each.get("partitions", 1) for each in elected), "the rest is counted"
     after = Heard(three)
     three.revive()
     three.wait_in_sync(["many"])
