@@ -41,7 +41,7 @@ _stderr: list[int] = []
 UNTRACED = (
     "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py", "simulation/test_ensemble",
-    "unit/storage/test_cleaning_crash.py",
+    "unit/storage/test_cleaning_crash.py", "unit/broker/test_coordinator_loading_cleaned.py", "unit/test_",
     *(
         f"property/test_{name}.py"
         for name in (

@@ -443,6 +443,7 @@ def names_in_the_code() -> set[str]:
     return names | {beginning + ending for beginning in beginnings for ending in endings} & KEYS.keys()
 
 
+@pytest.mark.no_cover  # it parses all sources, and is four times as long when it is traced
 def test_B1_every_key_is_read_somewhere_or_says_that_it_has_no_effect() -> None:
     read = names_in_the_code()
     topic = {name for name, item in TOPIC_KEYS.items() if name in read}
