@@ -72,26 +72,26 @@ def staged_snapshot(path: str, point: RecoveryPointAhead) -> str:
 
 
 def drop_older_snapshots(files: FileSystem, path: str, segments: Sequence[Segment]) -> None:
-    """Of the snapshots within segments the last ones stay."""
-    for offset in _within(files.listdir(path), segments)[:-KEPT_SNAPSHOTS]:
+    """Of the snapshots within segments the last ones stay; those within segments that are deleted count with them."""
+    for offset in _within(files.listdir(path), segments, -1)[:-KEPT_SNAPSHOTS]:
         files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
 
 
 def drop_snapshots_within(files: FileSystem, path: str, names: Iterable[str], segments: Sequence[Segment]) -> None:
     """Before ``segments`` are checked from the beginning of the first on: their index files are made again, so that no
     later start may believe what these speak of."""
-    within = _within(names, segments)
+    within = _within(names, segments, segments[0].base_offset)
     for offset in within:
         files.unlink(f"{path}/{offset:020d}{SNAPSHOT}")
     if within:
         files.fsync_dir(path)
 
 
-def _within(names: Iterable[str], segments: Sequence[Segment]) -> list[Offset]:
-    """Offsets of the snapshots after the first of these segments which begin none of them, in order."""
+def _within(names: Iterable[str], segments: Sequence[Segment], after: Offset) -> list[Offset]:
+    """Offsets above ``after`` of the snapshots which begin none of these segments, in order."""
     bases = {each.base_offset for each in segments}
     found = {offset_of(name, SNAPSHOT) for name in names} - bases
-    return sorted(offset for offset in found if offset is not None and offset > segments[0].base_offset)
+    return sorted(offset for offset in found if offset is not None and offset > after)
 
 
 def resume(
@@ -99,7 +99,9 @@ def resume(
 ) -> tuple[int, Offset] | None:
     """Position and offset up to which a segment needs no check; what is known of the batches before is in it then.
     None: it has to be checked from its beginning, and nothing was changed."""
-    offset = max((each for each in _within(names, [segment]) if each <= recovery_point), default=None)
+    offset = max(
+        (each for each in _within(names, [segment], segment.base_offset) if each <= recovery_point), default=None
+    )
     if offset is None:
         return None
     offsets = read_offsets(files, segment.path(INDEX), segment.base_offset, segment.size)

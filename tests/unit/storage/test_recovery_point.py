@@ -164,6 +164,21 @@ def test_snapshots_within_a_segment_do_not_pile_up(machine: OneLog) -> None:
     assert machine.snapshots()[-1] == machine.log.recovery_point == machine.log.view.end_offset
 
 
+def test_those_of_a_segment_that_was_deleted_go_as_well(machine: OneLog) -> None:
+    machine.append(2, producer=3)
+    machine.move()
+    [within] = machine.snapshots()
+    machine.append(2, producer=3)
+    assert machine.log.roll_if_due(NOW_MS + CONFIG.segment_ms + CONFIG.segment_jitter_ms + 1)
+    end = machine.log.delete_records_before(machine.log.view.end_offset)
+    assert machine.log.delete_old_segments(NOW_MS, end) == 1 and machine.log.view.segments[0].base_offset == end
+    for _ in range(KEPT_SNAPSHOTS):
+        machine.append(2, producer=3)
+        machine.move()
+    found = machine.snapshots()
+    assert within not in found and len([offset for offset in found if offset > end]) == KEPT_SNAPSHOTS
+
+
 def test_a_cut_in_between_has_the_point_dropped(machine: OneLog) -> None:
     point = machine.log.begin_recovery_point()
     assert point is not None
