@@ -11,7 +11,7 @@ from pathlib import Path
 
 FLOORS = (
     "model", "protocol", "records", "metadata", "controller", "replication", "groups", "transactions", "coordinators",
-    "storage",
+    "security", "storage",
 )  # fmt: skip
 LIMIT_PERCENT = 90.0
 

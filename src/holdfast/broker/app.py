@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.absent_dirs import AbsentDirs
+from holdfast.broker.access import Access
 from holdfast.broker.admission import Admission
 from holdfast.broker.cleaner import LogCleaner
 from holdfast.broker.controller_loop import ControllerLoop
@@ -228,6 +229,7 @@ class Broker:
 
     def _wire(self) -> None:
         config = self.config
+        self.access = Access()
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
@@ -397,11 +399,8 @@ class Broker:
         return self.platform.rng.getrandbits(32)
 
     def _connection_closed(self, connection: Any) -> None:
-        session = connection.session
-        for parked in ("parked_fetch", "follower"):
-            if parked in session:
-                session[parked].close()
-        registered = session.get("broker")
+        connection.session.close()
+        registered = connection.session.broker
         if registered is not None and self.controller is not None:
             self.controller.connection_closed(*registered)
 

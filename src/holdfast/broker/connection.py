@@ -20,10 +20,11 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
 from holdfast.broker.request_times import Owed, RequestTimes
+from holdfast.broker.session import Session
 from holdfast.model.errors import HoldfastError, LogReadError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import parse_request_header
@@ -117,8 +118,8 @@ class Connection:
         self.idle_since = loop.time()
         self.is_lasting = False
         """Not closed for being idle: its end would be taken for the death of this broker."""
-        self.session: dict[str, Any] = {}
-        """What handlers remember of this connection (client software, broker identity, parked fetch)."""
+        self.session = Session()
+        """Who speaks, and what handlers remember of this connection."""
         self._loop = loop
         self._max_frame = max_frame_bytes
         self._buffer = bytearray(4096)  # grows to SMALL_BUFFER on first need: most connections stay small

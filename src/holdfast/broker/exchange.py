@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.broker.request_times import RequestTimes
+    from holdfast.broker.session import Session
     from holdfast.model.listeners import ListenerUse
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
@@ -73,7 +74,7 @@ class Answering(Protocol):
     listener: ListenerUse
     peer: tuple[Any, ...]
     pool: BufferPool
-    session: dict[str, Any]
+    session: Session
 
     def answered(self, exchange: Exchange) -> None: ...
 

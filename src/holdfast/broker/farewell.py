@@ -51,7 +51,7 @@ async def clients_gone(broker: FarewellHost) -> None:
 
 def _is_client(connection: Connection) -> bool:
     """Not the controller's line, nor a follower's, nor one over which a broker heartbeats to us."""
-    return not connection.is_lasting and not connection.session.keys() & {"broker", "follower"}
+    return not connection.is_lasting and not connection.session.is_brokers
 
 
 def _leads(broker: FarewellHost) -> bool:

@@ -98,7 +98,7 @@ def test_brokers_connections_do_not_hold_it(whose: str) -> None:
         if whose == "is_lasting":
             connection.is_lasting = True
         else:
-            connection.session[whose] = object()
+            setattr(connection.session, whose, object())
         assert broker.leaves_at_once()
         broker.close()
 

@@ -28,7 +28,7 @@ async def handle_api_versions(ctx: RequestContext, request: Any) -> Any:
         for value in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(value):
                 return respond(ctx, error_code=InvalidRequestError())
-        ctx.connection.session["software"] = (request.client_software_name, request.client_software_version)
+        ctx.connection.session.software = (request.client_software_name, request.client_software_version)
     keys = [{"api_key": int(key), "min_version": low, "max_version": high} for key, low, high in advertised()]
     if ctx.version < _WITH_FEATURES:
         return respond(ctx, api_keys=keys)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError, NotControllerError
 from holdfast.protocol.apis import response_type
+from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
+    from holdfast.broker.access import Access
     from holdfast.broker.controller_loop import ControllerLoop
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.disks import Disks
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerId
     from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.security.principal import Principal
     from holdfast.storage.log_manager import LogManager
     from holdfast.transactions.coordinator import TransactionCoordinator
 
@@ -42,6 +45,7 @@ T = TypeVar("T")
 class HandlersHost(Protocol):
     """The parts of the broker that handlers work with."""
 
+    access: Access
     broker_id: BrokerId
     cluster_id: str
     config: BrokerConfig
@@ -93,6 +97,20 @@ class RequestContext:
     def now_ms(self) -> int:
         """Wall clock, milliseconds."""
         return self.broker.now_ms()
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.connection.session.principal
+
+    def allowed(self, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> frozenset[str]:
+        """Those of ``names`` on which who asks may do this."""
+        host = str(self.connection.peer[0])
+        return self.broker.access.allowed(self.principal, host, operation, kind, names)
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
+        """Whether who asks may do this; without a name: to the cluster."""
+        return self.broker.access.may(self.principal, str(self.connection.peer[0]), operation, kind, name)
 
     async def submit(self, event: Any) -> Any:
         """An event to the controller that this broker is; NotControllerError when it is not."""

@@ -67,7 +67,7 @@ async def handle_broker_registration(ctx: RequestContext, request: Any) -> Any:
             host=(request.host or None) if ctx.broker.kept_ids is None else None,
         )
     )
-    ctx.connection.session["broker"] = (request.broker_id, reply.broker_epoch)
+    ctx.connection.session.broker = (request.broker_id, reply.broker_epoch)
     return respond(ctx, broker_epoch=reply.broker_epoch)
 
 
@@ -112,7 +112,7 @@ async def handle_broker_heartbeat(ctx: RequestContext, request: Any) -> Any:
             current_metadata_offset=request.current_metadata_offset,
         )
     )
-    ctx.connection.session["broker"] = (request.broker_id, request.broker_epoch)
+    ctx.connection.session.broker = (request.broker_id, request.broker_epoch)
     if reply.should_shut_down and ctx.broker.controller is not None:
         # Those who lead now must know it before the broker stops serving.
         await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)

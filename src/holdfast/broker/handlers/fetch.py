@@ -96,7 +96,7 @@ class FetchHandler:
         asked = _distinct(_queries(self._broker, request))
         queries = [query for name_or_id, query in asked if _is_known(name_or_id, query)]
         query = _limits(request, queries, is_patient=len(queries) == len(asked))
-        pending = _PendingFetch(self._broker, exchange, asked, request)
+        pending = PendingFetch(self._broker, exchange, asked, request)
         self._park(exchange, pending, self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done))
 
     def _incremental(self, exchange: Exchange, request: FetchData) -> None:
@@ -112,7 +112,7 @@ class FetchHandler:
         if error is not None:
             self._refuse(exchange, error)
             return
-        pending = _PendingFetch(broker, exchange, [], request)
+        pending = PendingFetch(broker, exchange, [], request)
         if session.entries:
             done = partial(pending.changed, session.id)
             self._park(exchange, pending, session.fetch(_limits(request, (), is_patient=True), now_ms, done))
@@ -120,19 +120,20 @@ class FetchHandler:
             pending.changed(0, [])
 
     @staticmethod
-    def _park(exchange: Exchange, pending: _PendingFetch, wait: FetchWait | SingleFetch | None) -> None:
+    def _park(exchange: Exchange, pending: PendingFetch, wait: FetchWait | SingleFetch | None) -> None:
         if wait is not None and not pending.finished:
             pending.wait = wait
-            exchange.connection.session["parked_fetch"] = pending
+            exchange.connection.session.parked_fetch = pending
 
     def _follower(self, exchange: Exchange, request: FetchData) -> None:
         broker, session = self._broker, exchange.connection.session
-        follower: FollowerFetches | None = session.get("follower")
+        follower = session.follower
+        assert follower is None or isinstance(follower, FollowerFetches)
         if request.session_epoch == 0:
             if follower is not None:
                 follower.close()
             follower = FollowerFetches(broker.replicas.open_session((request.replica_id, request.replica_epoch)))
-            session["follower"] = follower
+            session.follower = follower
         elif (
             follower is None
             or follower.session.id != request.session_id
@@ -260,7 +261,7 @@ class FollowerFetches:
         self.session.close()
 
 
-class _PendingFetch:
+class PendingFetch:
     """One Fetch request of a consumer under way."""
 
     __slots__ = ("_aborted", "_asked", "_broker", "_exchange", "_wants_session", "finished", "wait")

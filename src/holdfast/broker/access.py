@@ -1,0 +1,39 @@
+"""What the one who speaks on a connection may do: the authorizer's answers, for handlers.
+
+``authorizer`` None: the configuration names none (``authorizer.class.name``), and everybody may do everything, as in
+Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from holdfast.security.principal import Principal
+from holdfast.security.resources import Operation, ResourceKind
+
+
+class Deciding(Protocol):
+    """An authorizer: whether one principal, at one address, may do one thing."""
+
+    def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
+
+
+class Access:
+    """Of one broker."""
+
+    def __init__(self, authorizer: Deciding | None = None) -> None:
+        self.authorizer = authorizer
+
+    def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        """``host``: the peer's address, without the slash that Kafka prints before it."""
+        return self.authorizer is None or self.authorizer.may(principal, host, operation, kind, name)
+
+    def allowed(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, names: Iterable[str]
+    ) -> frozenset[str]:
+        """Those of ``names`` on which it is allowed."""
+        if self.authorizer is None:
+            return frozenset(names)
+        may = self.authorizer.may
+        return frozenset(name for name in names if may(principal, host, operation, kind, name))

@@ -1,0 +1,43 @@
+"""What a broker knows of who is at the other end of a connection, and what handlers remember of it.
+
+A typed value; the gate and the handlers write it, nobody closes or reads the connection here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.security.principal import ANONYMOUS, Principal
+
+
+class Closing(Protocol):
+    """What ends with the connection."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Session:
+    """Of one connection. ``principal`` is ANONYMOUS until somebody has proved another one."""
+
+    principal: Principal = ANONYMOUS
+    software: tuple[str, str] | None = None
+    """Name and version of the client, as its ApiVersions says."""
+    broker: tuple[int, int] | None = None
+    """Id and epoch of the broker that registered, or heartbeats, by it."""
+    parked_fetch: Closing | None = None
+    """A consumer's Fetch that waits."""
+    follower: Closing | None = None
+    """The fetch session of a follower (handlers/fetch.py)."""
+
+    @property
+    def is_brokers(self) -> bool:
+        """Whether another broker fetches or heartbeats by it."""
+        return self.broker is not None or self.follower is not None
+
+    def close(self) -> None:
+        """The connection is gone: nobody waits any more."""
+        for each in (self.parked_fetch, self.follower):
+            if each is not None:
+                each.close()
