@@ -30,6 +30,8 @@ from holdfast.testing.cluster import STORE
 from tests.zookeeper.cluster_nodes import ClusterNodes
 from tests.zookeeper.server import ZooKeeperServer
 
+pytest_plugins = ["tests.second_run"]
+
 # An example that takes long on a busy machine is no finding.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
@@ -156,6 +158,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(UNTRACED):
             item.add_marker("no_cover")
+        if item.path.relative_to(here).as_posix().startswith(WAITING):
+            item.add_marker(pytest.mark.flaky(reruns=1))  # tests/second_run.py
 
 
 def mixed(items: list[pytest.Item], here: Path) -> list[pytest.Item]:
