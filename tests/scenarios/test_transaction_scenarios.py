@@ -122,8 +122,8 @@ class Scenario:
         """The transaction version that the cluster has finalized."""
         self.version = int(version)
 
-    def do_elected(self, epoch: str) -> None:
-        """Another broker coordinates, and reads what is durable."""
+    def do_elected(self, epoch: str, before_the_last: str = "0") -> None:
+        """Another broker coordinates, and reads what is durable; so many milliseconds pass before the last piece."""
         if hasattr(self, "coordinator"):
             self.do_resigned()
         self.epoch = int(epoch)
@@ -137,7 +137,12 @@ class Scenario:
         replay.take({key: varint(len(value)) + value for key, value in pairs.items()}, {})
         while replay.unfold(1):
             pass
+        pieces = []
         while (piece := replay.pieces(1)) is not None:
+            pieces.append(piece)
+        for piece in pieces:
+            if piece is pieces[-1]:
+                self.do_after(before_the_last)
             self.coordinator.add(0, self.epoch, piece, self.now_ms)
         self.coordinator.serve(0, self.epoch, self.now_ms)
 

@@ -50,7 +50,8 @@ class TransactionShard:
     """See the module's docstring. One leadership has one; the next leadership has another."""
 
     __slots__ = (
-        "_around", "_changing", "_endings", "_journal", "_leader_epoch", "_partition", "_waiting", "transactions",
+        "_around", "_changing", "_endings", "_journal", "_leader_epoch", "_overdue", "_partition", "_waiting",
+        "transactions",
     )  # fmt: skip
 
     def __init__(self, partition: int, leader_epoch: LeaderEpoch, around: Surroundings) -> None:
@@ -69,6 +70,8 @@ class TransactionShard:
         self._changing: dict[TransactionalId, TransactionState] = {}
         """The state that is being written, or waits for markers to be."""
         self._endings: dict[TransactionalId, Ending] = {}
+        self._overdue: list[TransactionalId] | None = []
+        """Whose time was up while others were still read; None: all were read."""
         self._waiting: dict[TransactionalId, list[Callable[[], None]]] = {}
         """Who wants to know when nothing of the id is under way."""
 
@@ -87,6 +90,9 @@ class TransactionShard:
         """All was read. What was decided is carried out, markers that are there already are written once more."""
         for waiting in list(self._endings.values()):
             self._send_markers(waiting)
+        overdue, self._overdue = self._overdue or [], None
+        for name in overdue:
+            self._time_is_up(name, now_ms)
         self._expire_later(now_ms)
 
     def close(self, now_ms: TimestampMs) -> None:
@@ -270,6 +276,9 @@ class TransactionShard:
         deadlines.set(("timeout", name), due_ms, lambda now_ms: self._time_is_up(name, now_ms))
 
     def _time_is_up(self, name: TransactionalId, now_ms: TimestampMs) -> None:
+        if self._overdue is not None:  # what is begun before all was read would be begun once more then
+            self._overdue.append(name)
+            return
         before = self.transactions[name]
         if name in self._changing or before.state is not TransactionState.ONGOING:
             return  # whatever is being written sets its own time
