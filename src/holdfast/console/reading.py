@@ -20,8 +20,8 @@ from holdfast.records.batch import iter_headers
 from holdfast.records.record import Record
 
 FETCH_BYTES = 1 << 20
-"""So little that whoever writes meanwhile waits for one short answer: four megabytes doubled the p99 of small writes, and
-were no faster."""
+"""So little that whoever writes meanwhile waits for one short answer: four megabytes doubled the p99 of small writes,
+and were no faster."""
 TELL_EVERY_S = 0.3
 SEARCH_WAIT_MS = 100
 TAIL_WAIT_MS = 500
