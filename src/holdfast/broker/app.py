@@ -265,7 +265,7 @@ class Broker:
             dispatch=self.admission.admit,
             on_close=self._connection_closed,
             max_frame_bytes=config.int("socket.request.max.bytes"),
-            max_connections=config.int("max.connections"),
+            limits=dynamic_config.connection_limits(config),
             max_idle_ms=config.int("connections.max.idle.ms"),
             listen=self.platform.listen,
             times=None if self.meters is None else self.meters.requests,

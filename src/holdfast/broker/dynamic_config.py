@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import ConfigError
 from holdfast.replication.throttle import Side, throttled_partitions
+from holdfast.security.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
     from holdfast.broker.cleaner import LogCleaner
@@ -68,8 +69,13 @@ def apply(broker: ConfiguredHost) -> None:
     broker.moves.configured()
     broker.cordons.apply()
     broker.cleaner.wake()
-    broker.server.max_connections = config.int("max.connections")
+    broker.server.limit(connection_limits(config))
     limit_replication(broker)
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """Of all the listeners that the broker has."""
+    return ConnectionLimits.of(config, [endpoint.name for endpoint in config.listeners])
 
 
 def limit_replication(broker: ConfiguredHost) -> None:

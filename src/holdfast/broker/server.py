@@ -1,6 +1,7 @@
 """The listening sockets: accept connections, limit them, close idle ones.
 
-Kafka's SocketServer; here one loop does what its acceptor and processors do.
+Kafka's SocketServer; here one loop does what its acceptor and processors do. What the limits make of a connection is
+decided by security/connection_limits.py; here it waits, is closed, or is let in. One timer looks after all connections.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.broker.bounded_lines import BoundedLines
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.listening import listen
+from holdfast.model.config_connection_keys import plain_address
+from holdfast.security.connection_limits import ConnectionCounts, ConnectionLimits, no_rate_of
 
 if TYPE_CHECKING:
     from holdfast.broker.request_times import RequestTimes
@@ -22,17 +27,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ACCEPT_BATCH = 64
+ACCEPT_BATCH = 16
+"""Connections accepted in one turn of the loop, so that many new ones do not hold up those that are there."""
+SWEEP_S = 0.5
 IDLE_CHECK_S = 30.0
 ACCEPT_RETRY_S = 0.5
 """Pause after a failed accept: the waiting connection stays readable, and asking again at once would burn a core."""
+MOST_HELD = 1024
+"""Connections of addresses over their rate that wait to be closed; beyond it they are closed at once."""
 
 
 class Server:
     """All listeners of a broker. A connection knows by which it came.
 
     ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends;
-    ``times`` is told how long each request took.
+    ``times`` is told how long each request took. ``ip_rate`` says how many connections a second an address may make by
+    the cluster's quotas; None: any.
     """
 
     def __init__(
@@ -41,30 +51,39 @@ class Server:
         dispatch: Callable[[Exchange], None],
         on_close: Callable[[Connection], None],
         max_frame_bytes: int,
-        max_connections: int,
+        limits: ConnectionLimits,
         max_idle_ms: int,
         listen: Callable[[str, int], socket.socket] = listen,
         times: RequestTimes | None = None,
+        ip_rate: Callable[[str], float | None] = no_rate_of,
     ) -> None:
         self._dispatch = dispatch
         self._on_close = on_close
         self._max_frame_bytes = max_frame_bytes
-        self.max_connections = max_connections
-        """May change while it runs."""
+        self._counts = ConnectionCounts(limits, ip_rate)
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
         self._times = times
         self._pool = BufferPool()
         self._listeners: list[_Listener] = []
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._held: deque[tuple[float, socket.socket]] = deque()
+        """Of addresses over their rate, with when each is closed."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle_check_s = 0.0
+        self._refused = BoundedLines(log, "connections were refused")
         self.connections: dict[Connection, None] = {}
         self.accepted: dict[str, int] = {}
         """By listener: connections since the start."""
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """Other limits from now on; what is beyond them goes at the next look."""
+        self._counts.limits = limits
+
     def bind(self, host: str, port: int, listener: ListenerUse) -> int:
         """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
         sock = self._listen(host, port)
-        self._listeners.append(_Listener(sock, listener, self._accept))
+        self._listeners.append(_Listener(sock, listener, self._arrived, self._admit))
+        self._counts.add_listener(listener.name, for_brokers=listener.for_brokers)
         self.accepted[listener.name] = 0
         return int(sock.getsockname()[1])
 
@@ -73,45 +92,87 @@ class Server:
         assert self._listeners, "bind first"
         for listener in self._listeners:
             listener.start()
-        self._idle_timer = asyncio.get_running_loop().call_later(IDLE_CHECK_S, self._close_idle)
+        loop = asyncio.get_running_loop()
+        self._idle_check_s = loop.time() + IDLE_CHECK_S
+        self._timer = loop.call_later(SWEEP_S, self._sweep)
 
-    def _accept(self, sock: socket.socket, peer: tuple[Any, ...], listener: ListenerUse) -> None:
-        if len(self.connections) >= self.max_connections and not self._makes_room(listener):
-            log.warning("refused %s: max.connections=%d reached", peer, self.max_connections)
+    # -- who comes ---------------------------------------------------------------------------------------------
+
+    def _arrived(self, listener: ListenerUse) -> float:
+        """A connection was accepted: how long it waits, and all that come by this listener behind it."""
+        return self._counts.delay_ms(listener.name, _now_ms()) / 1000
+
+    def _admit(self, sock: socket.socket, peer: tuple[Any, ...], listener: ListenerUse) -> None:
+        host, counts = plain_address(peer[0]), self._counts
+        delay_ms = counts.ip_delay_ms(listener.name, host, _now_ms())
+        if delay_ms:
+            self._hold(sock, host, delay_ms)
+            return
+        refusal = counts.refusal(listener.name, host)
+        if refusal is not None:
+            self._refused.warning("refused %s:%s: %s reached", host, peer[1], counts.told(refusal, listener.name, host))
             sock.close()
             return
-        self.accepted[listener.name] = self.accepted.get(listener.name, 0) + 1
+        self.accepted[listener.name] += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(
-            sock, peer[:2], asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
+            sock, (host, peer[1]), asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
             self._max_frame_bytes, listener, self._times,
         )  # fmt: skip
         self.connections[connection] = None
+        counts.opened(listener.name, host)
+        self._make_room()
 
-    def _makes_room(self, listener: ListenerUse) -> bool:
-        """Clients keep no broker out: the one that has been idle the longest goes for it (KIP-612)."""
-        if not listener.for_brokers:
-            return False
-        clients = [c for c in self.connections if not c.listener.for_brokers]
-        idle = [c for c in clients if c.is_idle] or clients
-        if not idle:
-            return False
-        oldest = min(idle, key=lambda connection: connection.idle_since)
-        oldest.close(f"max.connections={self.max_connections} reached, and a broker connects")
-        return True
+    def _hold(self, sock: socket.socket, host: str, delay_ms: int) -> None:
+        """Keep it for so long and close it then, so that who comes again at once comes less often."""
+        self._refused.warning("refused %s: connection_creation_rate of the address, closed in %d ms", host, delay_ms)
+        if len(self._held) >= MOST_HELD:
+            sock.close()
+        else:
+            self._held.append((asyncio.get_running_loop().time() + delay_ms / 1000, sock))
+
+    def _make_room(self) -> None:
+        """Clients keep no broker out: where there are too many connections, those of clients that have been idle the
+        longest go (KIP-612)."""
+        excess = self._counts.excess
+        if not excess:
+            return
+        clients = [c for c in self.connections if not self._counts.is_protected(c.listener.name)]
+        clients.sort(key=lambda connection: (not connection.is_idle, connection.idle_since))
+        for connection in clients[:excess]:
+            connection.close(None)
+            self._refused.warning(
+                "closed the connection of %s:%s: max.connections=%d reached, and it was idle the longest",
+                *connection.peer, self._counts.limits.connections,
+            )  # fmt: skip
 
     def _closed(self, connection: Connection) -> None:
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self._counts.closed(connection.listener.name, connection.peer[0])
         self._on_close(connection)
 
-    def _close_idle(self) -> None:
+    # -- who is there ------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        now_s = loop.time()
+        self._timer = loop.call_later(SWEEP_S, self._sweep)
+        while self._held and self._held[0][0] <= now_s:
+            self._held.popleft()[1].close()
+        self._make_room()
+        self._counts.forget_idle(_now_ms())
+        self._refused.turn()
+        if now_s >= self._idle_check_s:
+            self._idle_check_s = now_s + IDLE_CHECK_S
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             if connection.is_idle and now - connection.idle_since > self._max_idle_s:
                 connection.close(None)
-        self._idle_timer = loop.call_later(IDLE_CHECK_S, self._close_idle)
 
     def let_go(self, directory: LogDir) -> None:
         """Close the connections whose clients have not taken what they asked for of that directory: it failed or is
@@ -129,33 +190,39 @@ class Server:
     def close(self) -> None:
         """Stop accepting and close every connection."""
         self.stop_accepting()
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._held:
+            self._held.popleft()[1].close()
         for connection in list(self.connections):
             connection.close(None)
 
 
 class _Listener:
-    """One listening socket; ``accepted`` gets each connection with its peer and what the listener takes."""
+    """One listening socket. ``arrived`` says how long each connection waits, and the others behind it; ``admit`` gets
+    it with its peer and what the listener takes."""
 
     def __init__(
         self,
         sock: socket.socket,
         use: ListenerUse,
-        accepted: Callable[[socket.socket, tuple[Any, ...], ListenerUse], None],
+        arrived: Callable[[ListenerUse], float],
+        admit: Callable[[socket.socket, tuple[Any, ...], ListenerUse], None],
     ) -> None:
         self.sock = sock
         self.use = use
-        self._accepted = accepted
+        self._arrived = arrived
+        self._admit = admit
         self._closed = False
+        self._waiting: tuple[socket.socket, tuple[Any, ...]] | None = None
+        """Accepted, and over the rate."""
         self.timer: asyncio.TimerHandle | None = None
-        """Set after a failed accept."""
+        """Set after a failed accept, and while one waits."""
 
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self.sock.fileno(), self._accept)
 
     def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
         for _ in range(ACCEPT_BATCH):
             try:
                 sock, peer = self.sock.accept()
@@ -163,19 +230,38 @@ class _Listener:
                 return
             except OSError as e:  # out of file descriptors: the pending connection waits, we live on
                 log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
-                loop.remove_reader(self.sock.fileno())
-                self.timer = loop.call_later(ACCEPT_RETRY_S, self.again)
+                self._pause(ACCEPT_RETRY_S)
                 return
-            self._accepted(sock, peer, self.use)
+            wait_s = self._arrived(self.use)
+            if wait_s:
+                self._waiting = sock, peer
+                self._pause(wait_s)
+                return
+            self._admit(sock, peer, self.use)
+
+    def _pause(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self.sock.fileno())
+        self.timer = loop.call_later(seconds, self.again)
 
     def again(self) -> None:
-        """Accept again after a failure."""
-        if not self._closed:
-            self.start()
+        """Accept again after a pause."""
+        if self._closed:
+            return
+        if self._waiting is not None:
+            (sock, peer), self._waiting = self._waiting, None
+            self._admit(sock, peer, self.use)
+        self.start()
 
     def close(self) -> None:
         self._closed = True
         if self.timer is not None:
             self.timer.cancel()
+        if self._waiting is not None:
+            self._waiting[0].close()
         asyncio.get_running_loop().remove_reader(self.sock.fileno())
         self.sock.close()
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

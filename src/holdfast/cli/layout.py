@@ -30,7 +30,7 @@ from holdfast.cli.relocation import (
 from holdfast.cli.up_address import Address
 from holdfast.cli.up_ports import MAX_PORT, IsFree, PortError, all_free, brokers_port, metrics_port
 from holdfast.cli.up_store import Store, StoreError, store_of
-from holdfast.model.config import KEYS, BrokerConfig, read_properties
+from holdfast.model.config import BrokerConfig, key_of, read_properties
 from holdfast.model.config_notes import nearest_key
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import (
@@ -131,7 +131,7 @@ def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[l
     for key in options.settings:
         if key in OWNED_KEYS:
             raise LayoutError(f"--set {key}: expected a key that none of the options of `holdfast up` sets")
-        if key not in KEYS:
+        if key_of(key) is None:
             raise LayoutError(f"--set {key}: expected a key of docs/configuration.md{nearest_key(key)}")
     found, warnings = _taken_over(data_dir, _existing(data_dir))
     warnings += _lost(data_dir, found, force=options.force)

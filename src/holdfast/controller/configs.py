@@ -23,10 +23,10 @@ from holdfast.metadata.records import (
     ResourceType,
 )
 from holdfast.model.config import (
-    KEYS,
     BrokerConfig,
     UpdateMode,
     check_topic_configs,
+    key_of,
     parse_value,
     validate_topic_config,
 )
@@ -106,7 +106,7 @@ def _is_broker_id(name: str) -> bool:
 
 
 def _check_broker_key(key: str, value: str | None) -> None:
-    known = KEYS.get(key)
+    known = key_of(key)
     if known is None and value is None:
         return
     if known is None:

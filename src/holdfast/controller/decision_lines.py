@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.metadata.image import BrokerImage, ClusterDelta, ClusterImage, ConfigResource, PartitionImage, TopicImage
 from holdfast.metadata.records import RecoveryState, ResourceType
-from holdfast.model.config_keys import KEYS
+from holdfast.model.config_keys import key_of
 from holdfast.model.log_events import EventLine, FieldValue, LogEvent
 from holdfast.model.types import BrokerId, TimestampMs
 
@@ -288,7 +288,8 @@ def _changes(resource: ConfigResource, before: ClusterImage, after: ClusterImage
     found = []
     for key in sorted({*old, *new}):
         if old.get(key) != new.get(key):
-            hidden = key in KEYS and KEYS[key].sensitive
+            known = key_of(key)
+            hidden = known is not None and known.sensitive
             value = _HIDDEN if hidden else " ".join(new.get(key, "").splitlines())[:_MAX_VALUE]
             found.append(f"{key}={value}" if key in new else f"{key} is not set any more")
     return tuple(found)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.model import listeners
+from holdfast.model.config_connection_keys import OVERRIDES, PER_IP, check_connection_limits
 from holdfast.model.config_id_keys import HOST_KEY, KEY_LISTENER
 from holdfast.model.config_key import ConfigKey, ConfigType, UpdateMode
-from holdfast.model.config_keys import KEYS
+from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, key_of
 from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value, parse_value
@@ -36,6 +37,7 @@ __all__ = [
     "absolute_path",
     "check_topic_configs",
     "cordoned_entries",
+    "key_of",
     "parse_value",
     "property_lines",
     "read_properties",
@@ -61,6 +63,11 @@ def _default(key: ConfigKey) -> Value | None:
 _DEFAULTS: Final[Mapping[str, Value | None]] = {name: _default(key) for name, key in KEYS.items()}
 
 
+def _may_change(name: str) -> bool:
+    key = key_of(name)
+    return key is not None and key.update is not UpdateMode.READ_ONLY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """One broker's configuration. Later layers win: default, ``static``, ``dynamic_default``, ``dynamic``.
@@ -77,29 +84,36 @@ class BrokerConfig:
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> "BrokerConfig":
         """The configuration that ``properties`` describe; ConfigError names what cannot be used."""
-        static = {name: text for name, text in properties.items() if name in KEYS}
-        unknown = {name: text for name, text in properties.items() if name not in KEYS}
+        static = {name: text for name, text in properties.items() if key_of(name) is not None}
+        unknown = {name: text for name, text in properties.items() if name not in static}
         config = cls(static=static, unknown=unknown)._resolved()
         _check_cordoned(config)
         return config
 
     def with_dynamic(self, *, default: Mapping[str, str], broker: Mapping[str, str]) -> "BrokerConfig":
         """This configuration with the dynamic layers replaced. Keys that may not change are left out."""
-        changeable = {name for name, key in KEYS.items() if key.update is not UpdateMode.READ_ONLY}
         return replace(
             self,
-            dynamic_default={k: v for k, v in default.items() if k in changeable},
-            dynamic={k: v for k, v in broker.items() if k in changeable},
+            dynamic_default={name: text for name, text in default.items() if _may_change(name)},
+            dynamic={name: text for name, text in broker.items() if _may_change(name)},
         )._resolved()
 
     def _resolved(self) -> "BrokerConfig":
         values = dict(_DEFAULTS)
         for layer in (self.static, self.dynamic_default, self.dynamic):
             for name, text in layer.items():
-                values[name] = parse_value(KEYS[name], text)
+                key = key_of(name)
+                assert key is not None, name
+                values[name] = parse_value(key, text)
         config = replace(self, values=values)
         _check_together(config)
         return config
+
+    def on_listener(self, name: builtins.str) -> "BrokerConfig":
+        """This configuration as a listener goes by it: ``listener.name.NAME.KEY`` in the place of KEY."""
+        prefix = f"{LISTENER_PREFIX}{name.lower()}."
+        own = {key.removeprefix(prefix): value for key, value in self.values.items() if key.startswith(prefix)}
+        return replace(self, values={**self.values, **own}) if own else self
 
     # The accessors are named by type. A wrong key or a value that is absent is a mistake in the code, not
     # of the person who wrote the file: KeyError and TypeError.
@@ -248,6 +262,7 @@ def _check_together(config: BrokerConfig) -> None:
             f"Invalid value {','.join(shared)!r} of metadata.log.dirs: expected one directory or more, each once"
         )
     _ = config.listening  # which checks them
+    check_connection_limits(config.int(PER_IP), config.str(OVERRIDES))
     if config.str("metadata.store") != STORE_EMBEDDED and config.optional_str("zookeeper.connect") is None:
         raise ConfigError(
             f"metadata.store={config.str('metadata.store')} without zookeeper.connect: expected "

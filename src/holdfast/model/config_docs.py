@@ -17,7 +17,8 @@ Made from `src/holdfast/model/config_keys.py` by `python -m holdfast.model.confi
 A broker reads a properties file with Kafka's keys. Names, types, defaults and ranges are those of Apache Kafka
 4.3 (3.9 where 4.3 dropped the key); *ours* marks a key that Kafka does not have. A key that is not listed is not
 supported and changes nothing: the log of the broker says so at the start, with the nearest key that there is;
-`holdfast up --set` refuses it.
+`holdfast up --set` refuses it. *Per listener*: a listener may have a value of its own,
+`listener.name.NAME.KEY=VALUE`, its name in small letters.
 """
 
 
@@ -58,7 +59,7 @@ def _table(last: str, rows: Iterable[tuple[ConfigKey, str]]) -> str:
     lines = [f"| key | type | default | allowed | {last} | meaning |", "|---|---|---|---|---|---|"]
     for key, extra in rows:
         default = "" if key.default is None else f"`{key.default}`" if key.default else "empty"
-        name = f"`{key.name}`" + (" (ours)" if key.ours else "")
+        name = f"`{key.name}`" + (" (ours)" if key.ours else "") + (" (per listener)" if key.per_listener else "")
         lines.append(f"| {name} | {key.type.value} | {default} | {key.range} | {extra} | {key.doc} |")
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.model.config import BrokerConfig, topic_value
 from holdfast.model.config_key import ConfigKey, UpdateMode
-from holdfast.model.config_keys import KEYS
+from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, key_of
 from holdfast.model.config_topic_keys import TOPIC_KEYS, TopicKey
 from holdfast.model.config_value import Value
 from holdfast.model.errors import ConfigError
@@ -43,8 +43,11 @@ class ConfigEntry:
 
 
 def describe_broker(config: BrokerConfig) -> list[ConfigEntry]:
-    """Every broker key with its value and the layers that give it, as DescribeConfigs tells a broker's."""
-    return [_broker_entry(config, key) for key in KEYS.values()]
+    """Every broker key with its value and the layers that give it, as DescribeConfigs tells a broker's; those of single
+    listeners where they are set."""
+    given = {name for layer in (config.static, config.dynamic_default, config.dynamic) for name in layer}
+    own = [key for name in sorted(given) if name.startswith(LISTENER_PREFIX) and (key := key_of(name)) is not None]
+    return [_broker_entry(config, key) for key in (*KEYS.values(), *own)]
 
 
 def _broker_layers(config: BrokerConfig, name: str) -> list[Synonym]:
@@ -54,6 +57,8 @@ def _broker_layers(config: BrokerConfig, name: str) -> list[Synonym]:
         (config.static, ConfigSource.STATIC_BROKER),
     ]
     found = [Synonym(name, layer[name], source) for layer, source in layers if name in layer]
+    if name.startswith(LISTENER_PREFIX):
+        return found + _broker_layers(config, name.removeprefix(LISTENER_PREFIX).partition(".")[2])
     default = KEYS[name].default
     if default is not None:
         found.append(Synonym(name, default, ConfigSource.DEFAULT))

@@ -95,14 +95,6 @@ _MACHINE = (
     _inert(PREALLOCATE, "log.preallocate", _B, "false", refuse_others=True),
     _inert(_NO_PLUGINS, "config.providers", _LIST, "", refuse_others=True),
     _inert(_NO_PLUGINS, "metric.reporters", _LIST, "org.apache.kafka.common.metrics.JmxReporter", refuse_others=True),
-    *(
-        _inert("connections are limited by max.connections alone", *row, refuse_others=True)
-        for row in (
-            ("max.connection.creation.rate", _I, 2**31 - 1, 0),
-            ("max.connections.per.ip", _I, 2**31 - 1, 0),
-            ("max.connections.per.ip.overrides", _S, ""),
-        )
-    ),
 )
 
 _SECURITY = (

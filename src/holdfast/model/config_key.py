@@ -48,7 +48,8 @@ class ConfigKey:
 
     ``low`` and ``high`` bound a number, ``choices`` a string or each entry of a list, ``form`` the text as a whole.
     ``inert`` says why nothing here goes by the key; with ``only_default`` another value would ask for what is not
-    there, and is refused.
+    there, and is refused. With ``per_listener`` a listener may have a value of its own: ``listener.name.NAME.KEY``,
+    the name in small letters.
     """
 
     name: str
@@ -64,6 +65,7 @@ class ConfigKey:
     ours: bool = False
     inert: str | None = None
     only_default: bool = False
+    per_listener: bool = False
 
     @property
     def sensitive(self) -> bool:
@@ -103,6 +105,7 @@ def make_key(
     ours: bool = False,
     inert: str | None = None,
     only_default: bool = False,
+    per_listener: bool = False,
 ) -> ConfigKey:
     """One row; defaults as numbers where they are numbers."""
     text = None if default is None else str(default)
@@ -120,4 +123,5 @@ def make_key(
         ours=ours,
         inert=inert,
         only_default=only_default,
+        per_listener=per_listener,
     )

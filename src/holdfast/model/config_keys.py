@@ -7,9 +7,11 @@ model/config.py.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from holdfast.model.config_cleaner_keys import CLEANER_KEYS, COMPRESSION_KEYS
+from holdfast.model.config_connection_keys import CONNECTION_KEYS
 from holdfast.model.config_id_keys import ID_KEYS
 from holdfast.model.config_inert import INERT_KEYS
 from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, UpdateMode, make_key
@@ -30,7 +32,17 @@ from holdfast.model.listeners import (
     SecurityProtocol,
 )
 
-__all__ = ["INT_MAX", "KEYS", "LONG_MAX", "ConfigKey", "ConfigType", "UpdateMode", "make_key"]
+__all__ = [
+    "INT_MAX",
+    "KEYS",
+    "LISTENER_PREFIX",
+    "LONG_MAX",
+    "ConfigKey",
+    "ConfigType",
+    "UpdateMode",
+    "key_of",
+    "make_key",
+]
 
 _B, _S, _I, _L, _LIST = (
     ConfigType.BOOLEAN,
@@ -337,8 +349,6 @@ _GROUPS = (
 
 _NETWORK = (
     make_key("socket.request.max.bytes", _I, 104_857_600, "The largest request.", 1),
-    make_key("connections.max.idle.ms", _L, 600_000, "A connection without a request is closed after this."),
-    make_key("max.connections", _I, INT_MAX, "The most connections at a time.", 0, update=_ALL),
     make_key("fetch.max.bytes", _I, 57_671_680, "The most bytes of a fetch answer.", 1024),
     make_key(
         "max.incremental.fetch.session.cache.slots",
@@ -382,6 +392,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _CLUSTER,
         _GROUPS,
         TRANSACTION_KEYS,
+        CONNECTION_KEYS,
         _NETWORK,
         LOGGING_KEYS,
         ZOOKEEPER_KEYS,
@@ -390,3 +401,17 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
     for key in group
 }
 """Every key of a broker."""
+
+LISTENER_PREFIX: Final = "listener.name."
+
+
+def key_of(name: str) -> ConfigKey | None:
+    """The key of this name, also as one listener has it: ``listener.name.clients.max.connections``. None: there is
+    none."""
+    if not name.startswith(LISTENER_PREFIX):
+        return KEYS.get(name)
+    listener, _, plain = name.removeprefix(LISTENER_PREFIX).partition(".")
+    key = KEYS.get(plain)
+    if key is None or not key.per_listener or not listener or listener != listener.lower():
+        return None
+    return replace(key, name=name)

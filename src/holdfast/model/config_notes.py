@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
-from holdfast.model.config_keys import KEYS
+from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, ConfigKey, key_of
 from holdfast.model.config_protocol import PROTOCOL_VERSION
 
 
@@ -18,7 +18,7 @@ def nearest_key(name: str) -> str:
 def ineffective(config: BrokerConfig) -> list[str]:
     """What a person should hear when a broker starts: given keys without effect, one line each."""
     lines = [f"{name} is not a key of a broker, it has no effect{nearest_key(name)}" for name in sorted(config.unknown)]
-    given = [(KEYS[name], "[hidden]" if KEYS[name].sensitive else text) for name, text in sorted(config.static.items())]
+    given = list(_given(config))
     store = config.str("metadata.store")
     others = ("zookeeper.",) if store == STORE_EMBEDDED else ("metadata.log.dir", "metadata.witness.dirs")
     lines += [
@@ -29,10 +29,27 @@ def ineffective(config: BrokerConfig) -> list[str]:
     if not config.protocol_is_newest and config.optional_str(HOST_KEY) is not None:
         lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
     lines += _about_ids(config)
+    lines += _of_no_listener(config)
     lines += [
         f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
     ]
     return lines
+
+
+def _given(config: BrokerConfig) -> Iterator[tuple[ConfigKey, str]]:
+    for name, text in sorted(config.static.items()):
+        key = key_of(name)
+        assert key is not None, name
+        yield key, "[hidden]" if key.sensitive else text
+
+
+def _of_no_listener(config: BrokerConfig) -> Iterator[str]:
+    """Keys of a listener that the broker does not have."""
+    names = [endpoint.name for endpoint in config.listeners]
+    for key in sorted(config.static):
+        listener = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+        if key.startswith(LISTENER_PREFIX) and listener.upper() not in names:
+            yield f"{key} has no effect: listener {listener.upper()} is none of {', '.join(names)}"
 
 
 def _about_ids(config: BrokerConfig) -> Iterator[str]:

@@ -11,6 +11,7 @@ from holdfast.broker.server import Server
 from holdfast.model.listeners import ListenerUse
 from holdfast.protocol.apis import ApiKey, response_type
 from holdfast.protocol.framing import decode_request, encode_response
+from holdfast.security.connection_limits import ConnectionLimits
 
 DEADLINE_S = 10
 EVERYTHING = ListenerUse(name="PLAINTEXT", for_brokers=True, for_operators=True)
@@ -35,8 +36,8 @@ class Listener:
         self.reply: Callable[[Any], Values | None] = lambda request: {}
         self.ended: list[Connection] = []
         self.server = Server(
-            dispatch=self._dispatch, on_close=self.ended.append, max_frame_bytes=1 << 24, max_connections=100,
-            max_idle_ms=60_000,
+            dispatch=self._dispatch, on_close=self.ended.append, max_frame_bytes=1 << 24,
+            limits=ConnectionLimits(connections=100), max_idle_ms=60_000,
         )  # fmt: skip
         self.port = self.server.bind("127.0.0.1", port, EVERYTHING)
         self.server.start()

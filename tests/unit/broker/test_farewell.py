@@ -14,6 +14,7 @@ from holdfast.broker.exchange import Exchange
 from holdfast.broker.listening import listen
 from holdfast.broker.server import Server
 from holdfast.replication.types import Role
+from holdfast.security.connection_limits import ConnectionLimits
 from tests.unit.broker.conftest import EVERYTHING
 
 REQUEST = bytes.fromhex("0000000b0003000c00000001ffff00")
@@ -30,8 +31,8 @@ class Leaver:
         self.heard: asyncio.Queue[Exchange] = asyncio.Queue()
         self._answers = answers
         self.server = Server(
-            dispatch=self._dispatch, on_close=lambda _: None, max_frame_bytes=1000, max_connections=10,
-            max_idle_ms=60_000, listen=listen,
+            dispatch=self._dispatch, on_close=lambda _: None, max_frame_bytes=1000,
+            limits=ConnectionLimits(connections=10), max_idle_ms=60_000, listen=listen,
         )  # fmt: skip
         self.port = self.server.bind("127.0.0.1", 0, EVERYTHING)
         self.server.start()

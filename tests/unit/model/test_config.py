@@ -19,6 +19,7 @@ from holdfast.model.config import (
     read_properties,
     validate_topic_config,
 )
+from holdfast.model.config_connection_keys import OVERRIDES, overrides_per_ip, plain_address
 from holdfast.model.config_docs import configuration_markdown
 from holdfast.model.config_entries import ConfigSource, describe_broker, describe_topic
 from holdfast.model.config_keys import ConfigKey
@@ -254,6 +255,73 @@ def test_K1066_15_what_was_set_at_run_time_wins_and_may_name_what_is_gone() -> N
     assert again.is_cordoned("/a")
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("10.0.0.7:100", {"10.0.0.7": 100}),
+        ("10.0.0.7:1, 10.0.0.8:0", {"10.0.0.7": 1, "10.0.0.8": 0}),
+        ("::1:5,[fe80::1]:6", {"::1": 5, "fe80::1": 6}),
+        ("::ffff:10.0.0.7:3", {"10.0.0.7": 3}),
+    ],
+)
+def test_limits_of_single_addresses(text: str, found: dict[str, int]) -> None:
+    assert overrides_per_ip(BrokerConfig.parse({"max.connections.per.ip.overrides": text}).str(OVERRIDES)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["host:1", "10.0.0.7", "10.0.0.7:", "10.0.0.7:x", "10.0.0.7:1,", "10.0.0:1", "10.0.0.7:1,10.0.0.7:2",
+             "10.0.0.7:-1", "10.0.0.7:9999999999", "::ffff:10.0.0.7:3,10.0.0.7:2"]
+)  # fmt: skip
+def test_what_is_no_list_of_addresses_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides"):
+        BrokerConfig.parse({"max.connections.per.ip.overrides": text})
+
+
+def test_none_per_address_is_for_those_alone_that_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.parse({"max.connections.per.ip": "0"})
+    assert str(caught.value) == (
+        "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides property is set."
+    )
+    BrokerConfig.parse({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.0.0.7:1"})
+
+
+def test_an_address_is_compared_in_one_form() -> None:
+    same = ("10.0.0.7", "::ffff:10.0.0.7", "::FFFF:a00:7", " 10.0.0.7 ")
+    assert {plain_address(each) for each in same} == {"10.0.0.7"}
+    assert plain_address("fe80::1%eth0") == plain_address("[FE80:0::1]") == "fe80::1"
+    assert plain_address("not one") == "not one"
+
+
+def test_a_listener_has_values_of_its_own() -> None:
+    config = BrokerConfig.parse({
+        "listeners": "CLIENTS://:9092,BROKERS://localhost:9093", "inter.broker.listener.name": "BROKERS",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT", "advertised.listeners":
+        "CLIENTS://a:9092,BROKERS://localhost:9093", "max.connections": "10",
+        "listener.name.clients.max.connections": "7", "listener.name.others.max.connections": "3",
+        "listener.name.CLIENTS.max.connections": "8", "listener.name.clients.num.partitions": "4",
+    })  # fmt: skip
+    assert [config.on_listener(n).int("max.connections") for n in ("CLIENTS", "BROKERS")] == [7, 10]
+    assert config.unknown.keys() == {"listener.name.CLIENTS.max.connections", "listener.name.clients.num.partitions"}
+    assert "listener.name.others.max.connections has no effect: listener OTHERS is none of CLIENTS, BROKERS" in (
+        ineffective(config)
+    )
+    later = config.with_dynamic(default={"listener.name.brokers.max.connections": "5", "max.connections": "9"},
+                                broker={"listener.name.clients.max.connections": "6"})  # fmt: skip
+    assert [later.on_listener(n).int("max.connections") for n in ("CLIENTS", "BROKERS")] == [6, 5]
+    told = {entry.key.name: entry for entry in describe_broker(later)}
+    assert [(s.name, s.value, s.source) for s in told["listener.name.clients.max.connections"].synonyms] == [
+        ("listener.name.clients.max.connections", "6", ConfigSource.DYNAMIC_BROKER),
+        ("listener.name.clients.max.connections", "7", ConfigSource.STATIC_BROKER),
+        ("max.connections", "9", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("max.connections", "10", ConfigSource.STATIC_BROKER),
+        ("max.connections", "2147483647", ConfigSource.DEFAULT),
+    ]
+    with pytest.raises(ConfigError, match=r"listener\.name\.clients\.max\.connections"):
+        BrokerConfig.parse({"listener.name.clients.max.connections": "-1"})
+
+
 def test_a_follower_waits_less_than_its_lag() -> None:
     with pytest.raises(ConfigError, match=r"replica\.fetch\.wait\.max\.ms"):
         BrokerConfig.parse({"replica.fetch.wait.max.ms": "40000"})
@@ -467,8 +535,7 @@ def test_C_7_what_has_no_effect_is_listed_with_its_reason() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("log.preallocate", "true"), ("ssl.keystore.location", "/k"), ("max.connections.per.ip", "3"),
-     ("zookeeper.ssl.crl.enable", "true"),
+    [("log.preallocate", "true"), ("ssl.keystore.location", "/k"), ("zookeeper.ssl.crl.enable", "true"),
      ("metric.reporters", "com.example.Reporter")],
 )  # fmt: skip
 def test_C_7_a_value_that_asks_for_what_is_not_there_is_refused(name: str, value: str) -> None:

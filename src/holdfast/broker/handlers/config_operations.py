@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from holdfast.model.config import KEYS, TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigType
+from holdfast.model.config import TOPIC_KEYS, BrokerConfig, ConfigKey, ConfigType, key_of
 from holdfast.model.config_entries import describe_broker, describe_topic
 from holdfast.model.errors import ConfigError, InvalidRequestError
 from holdfast.model.types import BrokerId
@@ -73,7 +73,7 @@ def given(config: Any) -> str:
 def _key(kind: int, name: str) -> ConfigKey | None:
     if kind == _TOPIC:
         return TOPIC_KEYS[name].key if name in TOPIC_KEYS else None
-    return KEYS.get(name) if kind == _BROKER else None
+    return key_of(name) if kind == _BROKER else None
 
 
 def _present(broker: ConfiguredBroker, kind: int, name: str, key: ConfigKey) -> str | None:
@@ -91,4 +91,4 @@ def _present(broker: ConfiguredBroker, kind: int, name: str, key: ConfigKey) -> 
         )
         layers.append(metadata.broker_configs.get(None, {}))
         return next((layer[key.name] for layer in layers if key.name in layer), key.default)
-    return next((e.value for e in entries if e.key is key), None)
+    return next((e.value for e in entries if e.key.name == key.name), None)

@@ -18,7 +18,7 @@ from holdfast.broker.handlers.cordon_changes import cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
-from holdfast.model.config import KEYS, ConfigType, UpdateMode
+from holdfast.model.config import ConfigType, UpdateMode, key_of
 from holdfast.model.config_entries import ConfigEntry, ConfigSource, describe_broker, describe_topic
 from holdfast.model.errors import (
     HoldfastError,
@@ -201,7 +201,8 @@ def _check_resource(kind: int, name: str, values: _Values) -> None:
     if kind == TOPIC and not name:
         raise InvalidRequestError("Default topic resources are not allowed.")
     if kind == BROKER and not name:
-        own = [k for k, v in values if k in KEYS and KEYS[k].update is UpdateMode.PER_BROKER and v is not None]
+        keys = [key for k, v in values if v is not None and (key := key_of(k)) is not None]
+        own = [key.name for key in keys if key.update is UpdateMode.PER_BROKER]
         if own:
             raise InvalidRequestError(
                 f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
