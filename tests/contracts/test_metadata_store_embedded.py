@@ -28,6 +28,7 @@ from holdfast.model.errors import (
     FencedControllerError,
     KafkaStorageError,
 )
+from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.records.record import Record, encode_batch
 from holdfast.storage.files import OsFiles, file_system_of
 from tests.simulation.disk import CrashNow, SimDisk
@@ -213,6 +214,16 @@ def test_snapshots_that_cannot_be_read_are_not_an_empty_cluster(directory: str, 
     (folder / "00000000000000000009-0000000001.checkpoint").write_bytes(b"torn")
     with pytest.raises(KafkaStorageError, match="no snapshot can be read"):
         store.claim(ONE)
+
+
+def test_where_the_controller_is_says_what_is_spoken_there(directory: str, store: EmbeddedStore) -> None:
+    where = Endpoint(name="WITHIN", host="h", port=9094, security_protocol=SecurityProtocol.SASL_SSL)
+    store.claim(Candidate.at(1, where))
+    found = EmbeddedStore(directory).active()
+    assert found is not None and found.endpoint == where
+    path = Path(directory) / "controller.json"
+    path.write_text(path.read_text().replace("SASL_SSL", "SMOKE"))
+    assert EmbeddedStore(directory).active() is None
 
 
 def test_a_torn_location_is_no_controller(directory: str, store: EmbeddedStore) -> None:

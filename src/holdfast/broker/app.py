@@ -48,6 +48,7 @@ from holdfast.broker.topic_notes import TopicNotes
 from holdfast.broker.transaction_shell import TransactionShell
 from holdfast.broker.transactional_appends import TransactionalAppends
 from holdfast.broker.txn_verification import TxnVerification
+from holdfast.client.outgoing import Outgoing
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
@@ -116,6 +117,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
+        self.outgoing = Outgoing.of(config)
         port = config.int("metrics.port")
         self.meters = Meters() if port else None
         self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
@@ -149,6 +151,7 @@ class Broker:
         listening.refuse()
         if warning := listening.warning():
             log.warning("%s", warning)
+        self.outgoing.check(listening.told_to_brokers, listening.told_to_controller)
         if self.metrics is not None:
             self.metrics.start()
         self.store = open_store(config, self.platform)
@@ -171,8 +174,7 @@ class Broker:
         )
         self.disks.serve()
         self.server.start()
-        host, port = endpoints.for_controller.address
-        self._spawn(self.reigns.run(Candidate(broker_id=self.broker_id, host=host, port=port)))
+        self._spawn(self.reigns.run(Candidate.at(self.broker_id, endpoints.for_controller)))
         self.membership.start()
         self._tick_timer = self.loop.call_later(self.platform.tick_s, self._tick)
         self.housekeeping.start()
@@ -293,6 +295,7 @@ class Broker:
             turns=self.disks.news.turns,
             on_told=self.disks.news.told,
             directories=self.cordons,
+            outgoing=self.outgoing,
             offline_dirs=lambda: tuple(
                 d.directory_id for d in self.logs.dirs if not d.is_online and d.directory_id is not None
             ),

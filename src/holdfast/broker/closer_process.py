@@ -14,8 +14,10 @@ back at once. A file of a log directory is closed last: closing one that was del
 Clients in the window. librdkafka, its only connection lost with nothing under way, has nobody to ask who leads now:
 it connects to another broker, and asks it nothing. But when its second try at the dead broker is accepted and ends
 later, when it has another connection, it asks there. So the port accepts, keeps what comes for HOLD_S, and ends it.
-The controller asks the port whether its broker lives (ApiVersions): it is answered BROKER_NOT_AVAILABLE at once, which
-no living broker says. Whoever asks anything else, other brokers above all, is not kept waiting.
+The controller asks the port whether its broker lives (ApiVersions, or SaslHandshake where it has to log in): it is
+answered BROKER_NOT_AVAILABLE at once, which no living broker says. Whoever asks anything else, other brokers above all,
+is not kept waiting. Where TLS is spoken the first message says the same of who it is, and the answer is an alert. That
+anybody between the two could say so, too, gives him nothing that he has not: he can refuse connections as well.
 """
 
 from __future__ import annotations
@@ -44,9 +46,15 @@ MAX_HELD = 512
 SLOT_BYTES = 1 << 20
 """Of the notes, each of two."""
 BROKER_NOT_AVAILABLE = 8
-API_VERSIONS = 18
+API_VERSIONS, SASL_HANDSHAKE = 18, 17
 CONTROLLER_PREFIX = b"controller-"
 """How the client ids of a controller's connections begin."""
+TLS_HANDSHAKE = 0x16
+"""The first byte that is said on TLS."""
+FROM_CONTROLLER, FROM_BROKER = b"holdfast-controller", b"holdfast-broker"
+"""What our brokers name for a protocol there (client/security.py); it is not encrypted."""
+KILLED_ALERT = bytes((0x15, 3, 3, 0, 2, 2, 111))
+"""A fatal alert that no server of TLS says: certificate_unobtainable, of an extension that nobody asks for."""
 ELECTION_LOCK = "/lock"
 """How the paths of the files end whose locks elect the controller (coordination/). Who claims next makes the late
 writes of this process harmless."""
@@ -256,16 +264,22 @@ class _Window:
 
 def answer_to(received: bytes) -> bytes | None:
     """What the first bytes of a connection in the window are answered: b"" ends it, None keeps it for HOLD_S."""
+    if received[:1] == bytes((TLS_HANDSHAKE,)):
+        if FROM_CONTROLLER in received:
+            return KILLED_ALERT
+        return b"" if FROM_BROKER in received else None
     try:  # by hand: the process that does this has not loaded the protocol
         _, api_key, version, correlation_id, length = _REQUEST.unpack_from(received)
     except struct.error:
         return b""
-    if api_key != API_VERSIONS:
+    if api_key not in (API_VERSIONS, SASL_HANDSHAKE):
         return b""
     client_id = received[_REQUEST.size : _REQUEST.size + max(0, length)]
-    if version == 0 and client_id.startswith(CONTROLLER_PREFIX):
+    is_asking = (api_key, version) in ((API_VERSIONS, 0), (SASL_HANDSHAKE, 1))
+    if is_asking and client_id.startswith(CONTROLLER_PREFIX):
+        # Both answers begin so: an error, and a list with nothing in it.
         return struct.pack(">iihi", 10, correlation_id, BROKER_NOT_AVAILABLE, 0)
-    return None
+    return None if api_key == API_VERSIONS else b""
 
 
 def _end(sock: socket.socket) -> None:

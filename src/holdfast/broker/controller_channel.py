@@ -12,10 +12,9 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.listening import nobody_is_there
-from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
 from holdfast.model.errors import HoldfastError
 from holdfast.model.fates import LogEnd
@@ -23,6 +22,9 @@ from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response
 from holdfast.protocol.orders_codec import encode_order
+
+if TYPE_CHECKING:
+    from holdfast.client.connection import BrokerConnection
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +59,15 @@ def told_ends(request: Any, response: Any) -> Iterator[tuple[TopicPartition, Lea
 
 
 class ControllerChannel:
-    """See the module's docstring. ``full_state`` builds the requests of the full state when it is called."""
+    """See the module's docstring. ``full_state`` builds the requests of the full state when it is called;
+    ``connection`` makes one to this broker by client id and what is called when it ends."""
 
     def __init__(
         self,
         broker_id: int,
         broker_epoch: int,
-        host: str,
-        port: int,
         *,
+        connection: Callable[[str, Callable[[Exception | None], None]], BrokerConnection],
         full_state: Callable[[], list[Any]],
         on_answer: Callable[[int, Any, Any], None],
         on_refused: Callable[[int, int], None],
@@ -73,8 +75,7 @@ class ControllerChannel:
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-        self._host = host
-        self._port = port
+        self._make = connection
         self._full_state = full_state
         self._on_answer = on_answer
         self._on_refused = on_refused
@@ -165,9 +166,7 @@ class ControllerChannel:
         self._lost.clear()
         self._needs_full_state = True
         self._asked += 1
-        connection = BrokerConnection(
-            self._host, self._port, f"controller-to-broker-{self.broker_id}", on_close=self._on_close
-        )
+        connection = self._make(f"controller-to-broker-{self.broker_id}", self._on_close)
         try:
             await connection.open(CONNECT_TIMEOUT_S)
         except BrokerUnreachable as e:

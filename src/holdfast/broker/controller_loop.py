@@ -56,6 +56,7 @@ from holdfast.protocol.error_codes import code_of
 if TYPE_CHECKING:
     from holdfast.broker.meters import Meters
     from holdfast.broker.platform import Platform, WorkThread
+    from holdfast.client.outgoing import Outgoing
     from holdfast.controller.settings import ControllerSettings
     from holdfast.metadata.image import ClusterDelta
     from holdfast.metadata.store import Asked, Claim, Loaded, MetadataStore
@@ -79,6 +80,7 @@ class Host(Protocol):
     platform: Platform
     config: BrokerConfig
     meters: Meters | None
+    outgoing: Outgoing
 
     @property
     def broker_epoch(self) -> BrokerEpoch: ...
@@ -338,7 +340,9 @@ class ControllerLoop:
         self._channels[broker_id] = ControllerChannel(
             broker_id,
             registered.epoch,
-            *registered.endpoints.for_controller.address,
+            connection=lambda client_id, on_close: self._broker.outgoing.connection(
+                registered.endpoints.for_controller, client_id, on_close=on_close
+            ),
             full_state=lambda: self._full_state(broker_id),
             on_answer=self._answered,
             on_refused=self._refused,
@@ -440,7 +444,7 @@ class ControllerLoop:
 
     async def _probe(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether the port of a registered broker is served; one that refuses is news."""
-        found = await lives(*self.image.brokers[broker_id].endpoints.for_controller.address)
+        found = await lives(self._broker.outgoing, self.image.brokers[broker_id].endpoints.for_controller)
         if found is False:
             self._refused(broker_id, broker_epoch)
         return found is True

@@ -24,10 +24,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
+from holdfast.broker.controller_lane import Lane
 from holdfast.broker.entity import build
 from holdfast.broker.signs_of_life import is_dead
-from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable
+from holdfast.client.errors import AuthenticationError, BrokerUnreachable
 from holdfast.model.errors import (
     BrokerIdNotRegisteredError,
     DuplicateBrokerRegistrationError,
@@ -49,6 +49,8 @@ from holdfast.protocol.interbroker import listener_choice
 
 if TYPE_CHECKING:
     from holdfast.broker.exchange import Answering
+    from holdfast.client.connection import BrokerConnection
+    from holdfast.client.outgoing import Outgoing
     from holdfast.metadata.store import ControllerLocation
     from holdfast.model.listeners import Endpoints
     from holdfast.storage.incarnation import Past
@@ -59,6 +61,8 @@ LOCATE_INTERVAL_S = 0.02
 CONNECT_TIMEOUT_S = 1.0
 FORWARD_RETRY_S = 0.02
 UNEXPECTED_RETRY_S = 1.0
+UNBELIEVED_RETRY_S = 0.5
+"""After a login that failed. A user that the controller has yet to hear of may be known by then."""
 SAID_AGAIN_S = 10.0
 """Why a link ended is logged once in this time for each reason: who is taken by nobody tries fifty times a second."""
 MAX_REASONS = 100
@@ -113,6 +117,7 @@ class Membership:
         turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
         directories: Directories,
+        outgoing: Outgoing,
     ) -> None:
         """``locate``: where the controller is, by the metadata store; ``on_refused``: nothing listens there; ``turns``:
         what the controller is to hear of replicas, asked for when a heartbeat is made; ``on_told``: it has recorded
@@ -138,6 +143,7 @@ class Membership:
         self._heartbeats = 0
         self._on_told = on_told
         self._directories = directories
+        self._outgoing = outgoing
         self._hearing: list[tuple[int, asyncio.Future[None]]] = []
         self._is_registered = False
         self._quiet_until_s: dict[str, float] = {}
@@ -150,7 +156,7 @@ class Membership:
         self._controller: ControllerLocation | None = None
         self._ended: ControllerLocation | None = None
         """A controller whose connection ended by itself."""
-        self._asks, self._forwards = _Lane("asks"), _Lane(_FORWARDS)
+        self._asks, self._forwards = Lane("asks"), Lane(_FORWARDS)
         self._task: asyncio.Task[None] | None = None
         self._beat_now = asyncio.Event()
         self._want_shutdown = False
@@ -181,6 +187,9 @@ class Membership:
             try:
                 await self._connect()
                 await self._stay()
+            except AuthenticationError as e:  # trying again does not help before somebody has done something
+                self._say(f"controller link: {type(e).__name__}: {e}")
+                await asyncio.sleep(UNBELIEVED_RETRY_S)
             except (HoldfastError, OSError) as e:
                 self._say(f"controller link: {type(e).__name__}: {e}")
             except Exception:
@@ -210,13 +219,13 @@ class Membership:
     async def _connect(self) -> None:
         while True:
             location = await self._locate()
-            if location is not None and location == self._ended and await is_dead(location.host, location.port):
+            if location is not None and location == self._ended and await is_dead(self._outgoing, location.endpoint):
                 self._on_refused(location)
                 self._ended = None  # once: the next try is a connection
             elif location is not None:
                 self._lost.clear()
-                connection = BrokerConnection(
-                    location.host, location.port, f"broker-{self.identity.broker_id}-to-controller",
+                connection = self._outgoing.connection(
+                    location.endpoint, f"broker-{self.identity.broker_id}-to-controller",
                     on_close=functools.partial(self._closed, location.broker_id),
                 )  # fmt: skip
                 try:
@@ -224,6 +233,8 @@ class Membership:
                 except HoldfastError as e:
                     if isinstance(e, BrokerUnreachable) and e.refused:
                         self._on_refused(location)
+                    if isinstance(e, AuthenticationError):
+                        raise
                     await asyncio.sleep(LOCATE_INTERVAL_S)
                     continue
                 self._connection = connection
@@ -386,11 +397,11 @@ class Membership:
             raise NotControllerError("no controller is known now")
         return await self._connection.request(build(request_type(api, version), values), timeout_s=timeout_s)
 
-    async def _open_lane(self, lane: _Lane) -> BrokerConnection:
+    async def _open_lane(self, lane: Lane) -> BrokerConnection:
         controller = self._controller
         if controller is None or not self._connected.is_set():
             raise NotControllerError("no controller is known now")
-        return await lane.open(controller, self.identity.broker_id)
+        return await lane.open(controller, self._outgoing, self.identity.broker_id)
 
     def _is_found_here(self) -> bool:
         return self._controller is not None and self._controller.broker_id == self.identity.broker_id
@@ -469,30 +480,3 @@ def is_forwarded(connection: Answering, client_id: str | None) -> bool:
         and client_id is not None
         and re.fullmatch(rf"broker-\d+-{_FORWARDS}", client_id) is not None
     )
-
-
-class _Lane:
-    """One more connection to the controller, made when it is first needed."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._connection: BrokerConnection | None = None
-        self._controller: ControllerLocation | None = None
-        self._opening = asyncio.Lock()
-
-    async def open(self, controller: ControllerLocation, broker_id: int) -> BrokerConnection:
-        """The connection, open. Raises BrokerUnreachable."""
-        async with self._opening:
-            connection = self._connection
-            if connection is None or not connection.is_open or self._controller != controller:
-                self.close()
-                connection = BrokerConnection(controller.host, controller.port, f"broker-{broker_id}-{self._name}")
-                self._connection, self._controller = connection, controller
-                await connection.open(CONNECT_TIMEOUT_S)
-            return connection
-
-    def close(self) -> None:
-        """Requests under way end with ConnectionLost."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None

@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from holdfast.client.connection import BrokerConnection
 from holdfast.model.errors import HoldfastError, NetworkError
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.apis import ApiKey
@@ -31,6 +30,8 @@ from holdfast.replication.types import FetchedPartition, Fetcher, FetchPlan
 if TYPE_CHECKING:
     from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
+    from holdfast.client.connection import BrokerConnection
+    from holdfast.client.outgoing import Outgoing
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerId
     from holdfast.replication.local_replicas import LocalReplicas
@@ -50,6 +51,7 @@ class FetchingHost(Protocol):
     config: BrokerConfig
     metadata: MetadataCache
     membership: Membership
+    outgoing: Outgoing
     replicas: LocalReplicas
 
     def now_ms(self) -> int: ...
@@ -137,8 +139,8 @@ class _Link:
             where = self._broker.metadata.brokers.get(source)
             if where is None:
                 raise NetworkError(f"broker {source} is not alive")
-            connection = BrokerConnection(
-                *where.endpoints.for_brokers.address,
+            connection = self._broker.outgoing.connection(
+                where.endpoints.for_brokers,
                 f"broker-{self._broker.broker_id}-fetcher",
                 on_close=self._on_close,
             )

@@ -19,15 +19,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.client.errors import (
+    AuthenticationError,
     BrokerUnreachable,
     ConnectionLost,
     MalformedResponse,
     RequestTimedOut,
     TooManyInFlight,
 )
-from holdfast.client.security import ALERT, PLAINTEXT_TO_TLS, tls_error
+from holdfast.client.oauth import token_of
+from holdfast.client.sasl import SaslSettings, log_in
+from holdfast.client.security import ALERT, PLAINTEXT_TO_TLS, nobody_is_there, tls_error
 from holdfast.client.wire import decode_response, encode_request, encode_request_raw, response_body
 from holdfast.model.errors import HoldfastError
+from holdfast.protocol.sasl_codec import AUTHENTICATE, AUTHENTICATE_VERSIONS, HANDSHAKE
 
 __all__ = [
     "BrokerConnection",
@@ -48,6 +52,7 @@ DEFAULT_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 DEFAULT_MAX_IN_FLIGHT = 4096
 
 _INT32 = struct.Struct(">i")
+_OF_A_LOGIN = (HANDSHAKE, AUTHENTICATE)
 
 
 class _Pending(NamedTuple):
@@ -61,8 +66,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
     """A connection that is opened once and closed once.
 
     Errors: ``BrokerUnreachable`` from ``open``; ``ConnectionLost``, ``RequestTimedOut`` from requests; from both
-    ``AuthenticationError`` where TLS fails for good. A broker of TLS 1.3 tells only after the handshake that it does
-    not take the client's certificate.
+    ``AuthenticationError`` where TLS or a login fails for good. A broker of TLS 1.3 tells only after the handshake that
+    it does not take the client's certificate.
+
+    With ``sasl`` it is open once it has logged in. A session that ends (KIP-368) is renewed by the first request after
+    most of it is over; that one and those after it are kept until the broker has agreed.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         *,
         on_close: Callable[[Exception | None], None] | None = None,
         ssl: ssl_module.SSLContext | None = None,
+        sasl: SaslSettings | None = None,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
     ) -> None:
@@ -81,11 +90,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.client_id = client_id
         self._on_close = on_close
         self._ssl = ssl
+        self._sasl = sasl
         self._max_response_bytes = max_response_bytes
         self._max_in_flight = max_in_flight
         self._loop: asyncio.AbstractEventLoop | None = None
         self._transport: asyncio.Transport | None = None
+        self._opened = False
         self._closed = False
+        self._renewal: tuple[float, float, int] | None = None
+        """Of the session: when it has to be renewed by the loop's clock, how long that may take, and the version."""
+        self._renewing: asyncio.Task[None] | None = None
+        self._kept: list[bytes] | None = None  # what is asked while a login is under way
         self._correlation_id = 0
         self._pending: dict[int, _Pending] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -112,18 +127,25 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return f"{self.host}:{self.port}"
 
     async def open(self, timeout_s: float) -> None:
-        """Connects. ``refused`` in the error is true only when every address of the host refused."""
+        """Connects, and logs in where it has ``sasl``. ``refused`` in the error is true only when every address of the
+        host refused, or what listens there says that its broker was killed."""
         if self._transport is not None or self._closed:
             raise ConnectionLost(f"connection to {self.address} was opened before; make a new one")
         loop = self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connect(loop)
+                if self._sasl is not None:
+                    await self.log_in(self._sasl, AUTHENTICATE_VERSIONS[1], timeout_s)
         except TimeoutError:
+            self.close()
             reason = f"no answer within {timeout_s:g} s"
             raise BrokerUnreachable(self.address, refused=False, reason=reason) from None
         except OSError as e:
             raise BrokerUnreachable(self.address, refused=False, reason=e.strerror or str(e) or type(e).__name__) from e
+        if self._closed:
+            raise ConnectionLost(f"connection to {self.address} ended as soon as it was made")
+        self._opened = True
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
         # One address at a time: create_connection over several hides whether all of them refused.
@@ -135,6 +157,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 await loop.create_connection(lambda: self, ip, self.port, ssl=self._ssl, server_hostname=name)
                 return
             except ssl_module.SSLError as e:
+                if nobody_is_there(e):
+                    raise BrokerUnreachable(self.address, refused=True, reason="its broker was killed") from None
                 failed = tls_error(self.address, e)
                 if failed is not None:
                     raise failed from None
@@ -152,6 +176,48 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         self._finish(None)
+
+    # -- logging in ----------------------------------------------------------------------------------------
+
+    async def log_in(self, sasl: SaslSettings, version: int, timeout_s: float) -> None:
+        """Logs in with SaslAuthenticate of ``version``; ``timeout_s`` bounds each answer. What is asked meanwhile
+        waits. A login that fails ends the connection: AuthenticationError, or what ended it."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self._sasl, self._kept = sasl, self._kept or []
+        try:
+            lasts_s = await self._exchange(sasl, version, timeout_s)
+        except BaseException as error:
+            self._give_up(error if isinstance(error, Exception) else None)
+            raise
+        self._renewal = None if lasts_s is None else (began_s + lasts_s, timeout_s, version)
+        kept, self._kept = self._kept or [], None
+        if self._transport is not None and not self._closed:
+            for frame in kept:
+                self._transport.write(frame)
+
+    async def _exchange(self, sasl: SaslSettings, version: int, timeout_s: float) -> float | None:
+        """After how many seconds to log in again."""
+        token = None if sasl.token is None else await asyncio.to_thread(token_of, sasl.token)
+        steps = log_in(sasl, self.address, version, token)
+        request = next(steps)
+        while True:
+            body = await self.request_raw(request.api_key, request.version, request.body, timeout_s=timeout_s)
+            try:
+                request = steps.send(body)
+            except StopIteration as done:
+                lasts_s: float | None = done.value
+                return lasts_s
+
+    def _renew_in_time(self) -> None:
+        """Before something is asked. From the moment on that a login has begun nothing else may be asked."""
+        if self._renewal is None or self._kept is not None or self._sasl is None or self._loop is None:
+            return
+        limit_s, timeout_s, version = self._renewal
+        if self._loop.time() >= limit_s:
+            self._kept = []
+            self._renewing = self._loop.create_task(self.log_in(self._sasl, version, timeout_s))
+            self._renewing.add_done_callback(_told_by_the_connection)
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -179,11 +245,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def send_raw(self, api_key: int, version: int, body: bytes) -> None:
         """Sends a request that gets no answer: Produce with acks=0."""
         transport = self._ready()
+        self._renew_in_time()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        transport.write(encode_request_raw(api_key, version, self._correlation_id, self.client_id, body))
+        frame = encode_request_raw(api_key, version, self._correlation_id, self.client_id, body)
+        if self._kept is not None:
+            self._kept.append(frame)
+        else:
+            transport.write(frame)
 
     async def drained(self) -> None:
         """Returns when the system has taken everything sent so far: what ``send_raw`` has for an answer."""
+        if self._kept is not None and self._renewing is not None:
+            await asyncio.wait((self._renewing,))
         if self._sent is not None:
             await self._sent.wait()
         if not self.is_open:
@@ -222,6 +295,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         on_response: OnResponse,
     ) -> None:
         transport = self._ready()
+        is_of_a_login = api_key in _OF_A_LOGIN
+        if not is_of_a_login:
+            self._renew_in_time()
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = encode(api_key, version, correlation_id, self.client_id, content)
         assert self._loop is not None
@@ -229,7 +305,10 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._pending[correlation_id] = _Pending(api_key, version, deadline_s, on_response)
         if self._sweep is None or self._sweep.when() > deadline_s:
             self._arm(deadline_s)
-        transport.write(frame)
+        if self._kept is not None and not is_of_a_login:
+            self._kept.append(frame)
+        else:
+            transport.write(frame)
 
     # -- deadlines: one timer for the earliest of all --------------------------------------------------------
 
@@ -340,7 +419,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             return
         pending.on_response(body, None)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: Exception | None) -> None:
         if self._transport is not None:
             self._transport.abort()
         self._finish(error)
@@ -354,12 +433,23 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._sweep = None
         self.resume_writing()
         pending, self._pending = self._pending, {}
-        refused = tls_error(self.address, error) if isinstance(error, ssl_module.SSLError) else None
+        if self._renewing is not None and self._renewing is not asyncio.current_task(self._loop):
+            self._renewing.cancel()
+        self._kept = None
+        refused = error if isinstance(error, AuthenticationError) else None
+        if isinstance(error, ssl_module.SSLError):
+            refused = tls_error(self.address, error)
         reason = str(error) if error is not None else "closed by this side"
         for one in pending.values():
             one.on_response(None, refused or ConnectionLost(f"connection to {self.address} ended: {reason}"))
-        if self._transport is not None and self._on_close is not None:
+        if self._opened and self._on_close is not None:
             self._on_close(error)
+
+
+def _told_by_the_connection(renewing: asyncio.Task[None]) -> None:
+    """Why a session could not be renewed is told to those who wait for answers."""
+    if not renewing.cancelled():
+        renewing.exception()
 
 
 async def resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[str]:

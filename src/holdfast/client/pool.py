@@ -1,7 +1,7 @@
 """Connections to the brokers of one cluster, opened when first used.
 
-Owns which addresses are known, one connection per broker, who is logged in there and until when, and what versions each
-broker takes. Never looks into an answer other than those, never retries a request.
+Owns which addresses are known, one connection per broker, that it is logged in, and what versions each broker
+takes. Never looks into an answer other than those, never retries a request.
 """
 
 import asyncio
@@ -14,8 +14,7 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from holdfast import __version__
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
-from holdfast.client.oauth import token_of
-from holdfast.client.sasl import SaslSettings, authenticate_version, log_in
+from holdfast.client.sasl import authenticate_version
 from holdfast.client.security import SecuritySettings, tls_context
 from holdfast.client.versions import Range, require
 from holdfast.client.views import BrokerNode
@@ -61,8 +60,6 @@ class ConnectionPool:
         self._connect_timeout_s = connect_timeout_s
         self._ssl = None if security is None or security.tls is None else tls_context(security.tls)
         self._sasl = None if security is None else security.sasl
-        self._log_in_at_s: dict[tuple[str, int], float] = {}
-        """When the session of a connection has to be renewed (KIP-368), on the loop's clock; those that end."""
         self._nodes: dict[BrokerId, BrokerNode] = {}
         self._open: dict[tuple[str, int], BrokerConnection] = {}
         self._versions: dict[tuple[str, int], Mapping[int, Range]] = {}
@@ -113,14 +110,11 @@ class ConnectionPool:
             raise ConnectionLost("the client is closed")
         address = host, port
         there = self._open.get(address)
-        good = there is not None and there.is_open
-        if there is not None and good and not self._is_over(address):
+        if there is not None and there.is_open:
             return there
         opening = self._opening.get(address)
         if opening is None:
-            # While a session is renewed, nothing else may be asked; what was asked before is still answered.
-            made = self._renew(there) if there is not None and good else self._connect(host, port)
-            opening = self._opening[address] = asyncio.ensure_future(made)
+            opening = self._opening[address] = asyncio.ensure_future(self._connect(host, port))
             opening.add_done_callback(lambda _: self._opening.pop(address, None))
         return await asyncio.shield(opening)
 
@@ -149,43 +143,12 @@ class ConnectionPool:
         self._open[host, port] = connection
         return connection
 
-    def _is_over(self, address: tuple[str, int]) -> bool:
-        limit_s = self._log_in_at_s.get(address)
-        return limit_s is not None and asyncio.get_running_loop().time() >= limit_s
-
-    async def _renew(self, connection: BrokerConnection) -> BrokerConnection:
-        try:
-            await self._log_in(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
     async def _log_in(self, connection: BrokerConnection) -> None:
         if self._sasl is None:
             return
-        address = connection.host, connection.port
-        began_s = asyncio.get_running_loop().time()
-        offered = self._versions[address].get(AUTHENTICATE)
+        offered = self._versions[connection.host, connection.port].get(AUTHENTICATE)
         version = authenticate_version(None if offered is None else offered.high, connection.address)
-        lasts_s = await log_in_at(connection, self._sasl, version, self._connect_timeout_s)
-        self._log_in_at_s.pop(address, None)
-        if lasts_s is not None:
-            self._log_in_at_s[address] = began_s + lasts_s
-
-
-async def log_in_at(connection: BrokerConnection, sasl: SaslSettings, version: int, timeout_s: float) -> float | None:
-    """``log_in`` on a connection; ``timeout_s`` bounds each answer. Seconds until it has to be done again, or None."""
-    token = None if sasl.token is None else await asyncio.to_thread(token_of, sasl.token)
-    steps = log_in(sasl, connection.address, version, token)
-    request = next(steps)
-    while True:
-        body = await connection.request_raw(request.api_key, request.version, request.body, timeout_s=timeout_s)
-        try:
-            request = steps.send(body)
-        except StopIteration as done:
-            lasts_s: float | None = done.value
-            return lasts_s
+        await connection.log_in(self._sasl, version, self._connect_timeout_s)
 
 
 async def ask(pool: ConnectionPool, connection: BrokerConnection, request: Any, timeout_s: float) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.client.errors import AuthenticationError
+from holdfast.client.errors import AuthenticationError, BrokerUnreachable
 from holdfast.client.oauth import TokenEndpoint, UnsecuredToken
 from holdfast.model.errors import UnsupportedVersionError
 from holdfast.protocol.sasl_codec import (
@@ -28,6 +28,8 @@ from holdfast.protocol.scram import ScramClient, ScramError
 RENEW_AT: Final = 0.85
 """The part of a session after which the client logs in again; Kafka's clients do at 0.85 to 0.95 of it."""
 ILLEGAL_SASL_STATE: Final = 34
+BROKER_NOT_AVAILABLE: Final = 8
+"""What the port of a broker that was killed a moment ago answers a controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +78,14 @@ def authenticate_version(latest: int | None, address: str) -> int:
 def log_in(sasl: SaslSettings, address: str, version: int, token: str | None) -> LogIn:
     """Returns after how many seconds to log in again on this connection, None if never. ``token``: for OAUTHBEARER.
 
-    AuthenticationError names broker and mechanism, and what was expected.
+    AuthenticationError names broker and mechanism, and what was expected. BrokerUnreachable, refused: what listens
+    there says that its broker was killed.
     """
     where = f"broker {address}, mechanism {sasl.mechanism}"
     body = yield SaslRequest(HANDSHAKE, HANDSHAKE_VERSION, encode_handshake(sasl.mechanism))
     code, mechanisms = decode_handshake(body)
+    if code == BROKER_NOT_AVAILABLE:
+        raise BrokerUnreachable(address, refused=True, reason="its broker was killed")
     if code == ILLEGAL_SASL_STATE:
         raise AuthenticationError(f"{where}: this listener has no SASL, expected security.protocol=PLAINTEXT or SSL")
     if code:

@@ -28,6 +28,14 @@ ALERT: Final = b"\x15\x03"
 PLAINTEXT_TO_TLS: Final = "it speaks TLS: expected security.protocol=SSL or SASL_SSL for this listener"
 
 
+FROM_CONTROLLER: Final = "holdfast-controller"
+FROM_BROKER: Final = "holdfast-broker"
+"""What a broker names for the protocol (ALPN) in its first message of TLS: no listener asks for it, but the port of a
+broker that was killed a moment ago reads it there (broker/closer_process.py)."""
+_KILLED: Final = "TLSV1_CERTIFICATE_UNOBTAINABLE"
+"""Alert 111 of TLS: no server says it, the port of a killed broker does, to the controller."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
     """PEM texts, as ``pem_blocks`` writes them. ``trusted`` None: the authorities that the system trusts."""
@@ -66,9 +74,12 @@ def pem_blocks(text: str) -> list[tuple[str, str]]:
 
 
 @lru_cache(maxsize=32)
-def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """ConfigError if the certificates or the key cannot be used. One per settings: a process has few of them."""
+def tls_context(settings: TlsSettings, from_whom: str | None = None) -> ssl.SSLContext:
+    """ConfigError if the certificates or the key cannot be used. One per settings: a process has few of them.
+    ``from_whom``: FROM_CONTROLLER or FROM_BROKER, for connections between brokers."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if from_whom is not None:
+        context.set_alpn_protocols([from_whom])
     context.check_hostname = settings.check_hostname
     context.minimum_version = TLS_VERSIONS[settings.oldest]
     context.maximum_version = TLS_VERSIONS[settings.newest]
@@ -123,6 +134,11 @@ def _readable(text: str) -> Iterator[str]:
 def _reason(error: Exception) -> str:
     reason = getattr(error, "reason", None)
     return str(reason).replace("_", " ").lower() if reason else str(error)
+
+
+def nobody_is_there(error: ssl.SSLError) -> bool:
+    """Whether a handshake failed because what listens there says that its broker was killed."""
+    return error.reason == _KILLED
 
 
 def tls_error(address: str, error: ssl.SSLError) -> AuthenticationError | None:

@@ -327,8 +327,7 @@ class EmbeddedStore:
         return claim
 
     def _write_location(self, claim: Claim) -> None:
-        to = claim.candidate
-        where = ControllerLocation(broker_id=to.broker_id, host=to.host, port=to.port, epoch=claim.epoch)
+        where = ControllerLocation.of(claim)
         self._copies.for_good(lambda copy: copy.write_location(where), limit_s=self._patience_s)
 
     def _append(self, records: Sequence[MetadataRecord], epoch: ControllerEpoch) -> Offset:

@@ -25,6 +25,7 @@ from holdfast.coordination.notes import Seen
 from holdfast.metadata.records import MetadataRecord
 from holdfast.metadata.store import ControllerLocation
 from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import SecurityProtocol
 from holdfast.model.types import BrokerId, ControllerEpoch, TimestampMs
 from holdfast.storage.files import FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
@@ -174,8 +175,15 @@ class MetadataCopy:
     # -- the controller, the witnesses ---------------------------------------------------------------------------------
 
     def write_location(self, where: ControllerLocation) -> None:
-        text = json.dumps({"broker_id": where.broker_id, "host": where.host, "port": where.port, "epoch": where.epoch})
-        self._files.write_atomic(f"{self.path}/controller.json", text.encode(), durable=False)
+        said: dict[str, Any] = {
+            "broker_id": where.broker_id,
+            "host": where.host,
+            "port": where.port,
+            "epoch": where.epoch,
+        }
+        if where.security_protocol is not SecurityProtocol.PLAINTEXT:
+            said |= {"listener": where.listener, "security_protocol": where.security_protocol.name}
+        self._files.write_atomic(f"{self.path}/controller.json", json.dumps(said).encode(), durable=False)
 
     def remove_location(self) -> None:
         self._files.unlink(f"{self.path}/controller.json")
@@ -235,9 +243,13 @@ def _small(files: FileSystem, path: str) -> str | None:
 def _location(found: Any) -> ControllerLocation:
     """What controller.json says; TypeError for values that it never has."""
     broker_id, host, port, epoch = found["broker_id"], found["host"], found["port"], found["epoch"]
-    if not (type(host) is str and all(type(number) is int for number in (broker_id, port, epoch))):
+    protocol = SecurityProtocol[found.get("security_protocol", "PLAINTEXT")]
+    listener = found.get("listener", protocol.name)
+    if not (type(host) is type(listener) is str and all(type(number) is int for number in (broker_id, port, epoch))):
         raise TypeError(f"controller.json holds {found!r}")
-    return ControllerLocation(broker_id=broker_id, host=host, port=port, epoch=epoch)
+    return ControllerLocation(
+        broker_id=broker_id, host=host, port=port, epoch=epoch, listener=listener, security_protocol=protocol
+    )
 
 
 def refuse_network_file_system(path: str, files: FileSystem) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut
+from holdfast.client.errors import AuthenticationError, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from holdfast.client.outgoing import Outgoing
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata import broker_ids, host_records
 from holdfast.metadata.broker_ids import (
@@ -80,8 +80,9 @@ class _Decided:
 class RecordedBrokerIds:
     """See the module's docstring."""
 
-    def __init__(self, store: EmbeddedStore) -> None:
+    def __init__(self, store: EmbeddedStore, outgoing: Outgoing | None = None) -> None:
         self._store = store
+        self._outgoing = outgoing or Outgoing()
         self._reigner = -2 - random.getrandbits(30)
         self._refused: ControllerLocation | None = None
         self._ask_again_s = self._pass_again_s = 0.0
@@ -158,7 +159,7 @@ class RecordedBrokerIds:
         if location is None or (location == self._refused and time.monotonic() < self._ask_again_s):
             return None
         try:
-            answer = asyncio.run(_ask(location, request))
+            answer = asyncio.run(_ask(self._outgoing, location, request))
         except ConnectionLost as e:
             self._ask_again_s = time.monotonic() + REFUSED_S
             if location != self._refused:
@@ -182,7 +183,7 @@ class RecordedBrokerIds:
         """What is decided where nobody reigns; None when somebody does, or will."""
 
         def decide_alone(image: ClusterImage) -> tuple[Sequence[MetadataRecord], _Decided]:
-            somebody_lives: bool = asyncio.run(_any_lives(list(image.brokers.values())))
+            somebody_lives: bool = asyncio.run(_any_lives(self._outgoing, list(image.brokers.values())))
             if somebody_lives:
                 return (), _Decided()
             records, value = decide(image)
@@ -200,8 +201,8 @@ class RecordedBrokerIds:
         return found
 
 
-async def _ask(location: ControllerLocation, request: Any) -> Any:
-    connection = BrokerConnection(location.host, location.port, _CLIENT_ID)
+async def _ask(outgoing: Outgoing, location: ControllerLocation, request: Any) -> Any:
+    connection = outgoing.connection(location.endpoint, _CLIENT_ID)
     try:
         await connection.open(CONNECT_TIMEOUT_S)
         return await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
@@ -209,21 +210,21 @@ async def _ask(location: ControllerLocation, request: Any) -> Any:
         connection.close()
 
 
-async def _any_lives(brokers: Sequence[BrokerImage]) -> bool:
-    answers: list[bool] = await asyncio.gather(*map(_lives, brokers))
+async def _any_lives(outgoing: Outgoing, brokers: Sequence[BrokerImage]) -> bool:
+    answers: list[bool] = await asyncio.gather(*(_lives(outgoing, broker) for broker in brokers))
     return True in answers
 
 
-async def _lives(broker: BrokerImage) -> bool:
+async def _lives(outgoing: Outgoing, broker: BrokerImage) -> bool:
     """Whether its port is a broker's. One that does not answer in time may be stopped for a moment, if it was alive."""
-    connection = BrokerConnection(*broker.endpoints.for_controller.address, _CLIENT_ID)
+    connection = outgoing.probe(broker.endpoints.for_controller, _CLIENT_ID)
     try:
         await connection.open(CONNECT_TIMEOUT_S)
         answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=CONNECT_TIMEOUT_S)
         return int.from_bytes(answer[:2], "big") != code_of(BrokerUnavailableError)
     except BrokerUnreachable as e:
         return not e.refused and not broker.fenced
-    except RequestTimedOut:
+    except (RequestTimedOut, AuthenticationError):  # somebody speaks TLS there who is not believed
         return not broker.fenced
     except HoldfastError:  # it hangs up, or is somebody else's
         return False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
+from holdfast.client.outgoing import Outgoing
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import Lanes
 from holdfast.coordination.recorded_ids import RecordedBrokerIds
@@ -79,10 +80,10 @@ class OpenIds(Protocol):
 
 
 class _EmbeddedIds:
-    def __init__(self, store: EmbeddedStore, files: FileSystem) -> None:
+    def __init__(self, store: EmbeddedStore, files: FileSystem, outgoing: Outgoing) -> None:
         self._store = store
         self._files = files
-        self.mapping: BrokerIdMapping = RecordedBrokerIds(store)
+        self.mapping: BrokerIdMapping = RecordedBrokerIds(store, outgoing)
 
     def open(self, *, may_be_new: bool = True) -> None:
         copies = self._store.directories
@@ -124,7 +125,9 @@ def open_broker_ids(config: BrokerConfig, machine: Machine) -> OpenIds:
         # Its log directories keep no notes yet, and are not registered: it has no id by which they would be.
         given = config.metadata_witness_dirs if config.metadata_witness_dirs != config.log_dirs else ()
         return _EmbeddedIds(
-            _embedded(config, machine, Witness(broker_id=None, directories=_absolute(given))), machine.files
+            _embedded(config, machine, Witness(broker_id=None, directories=_absolute(given))),
+            machine.files,
+            Outgoing.of(config),
         )
     return _ZooKeeperIds(_zookeeper(config, machine), config.str("zookeeper.connect"))
 
@@ -154,6 +157,7 @@ def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:
         wall_ms=lambda: int(machine.wall_s() * 1000),
         new_id=machine.new_id,
         connect_timeout_s=settings.connection_timeout_ms / 1000,
+        outgoing=Outgoing.of(config),
     )
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID, uuid4
 
+from holdfast.client.outgoing import Outgoing
 from holdfast.coordination import zookeeper_tree as tree
 from holdfast.coordination.zookeeper_brokers import LiveBrokers, OwnNode
 from holdfast.coordination.zookeeper_client import (
@@ -106,6 +107,7 @@ class ZooKeeperStore:
         wall_ms: Callable[[], TimestampMs],
         new_id: Callable[[], UUID] = uuid4,
         connect_timeout_s: float = CONNECT_S,
+        outgoing: Outgoing | None = None,
     ) -> None:
         self._lanes = lanes
         self._new_id = new_id
@@ -114,7 +116,7 @@ class ZooKeeperStore:
         self._link = Link(connect, self._errands, self._told, connect_timeout_s=connect_timeout_s)
         self._election = ControllerElection(self._link, self._errands, self._not_ours, wall_ms)
         self._own = OwnNode(self._link, self._errands, wall_ms, self._entered)
-        self.host_ids = ZooKeeperBrokerIds(self._link, self._errands)
+        self.host_ids = ZooKeeperBrokerIds(self._link, self._errands, outgoing)
         """Which host has which broker id."""
         self._garbage = HostGarbage(self._link, self._errands)
         self._live = LiveBrokers(self._link, self._errands, self._gone, self._garbage.look_soon)

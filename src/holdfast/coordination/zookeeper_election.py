@@ -65,7 +65,14 @@ def _found(node: Node) -> FoundController:
     if said.address is None or said.epoch is None:
         return FoundController(owner=owner, czxid=czxid, location=None)
     host, port = said.address
-    location = ControllerLocation(broker_id=said.broker_id, host=host, port=port, epoch=said.epoch)
+    location = ControllerLocation(
+        broker_id=said.broker_id,
+        host=host,
+        port=port,
+        epoch=said.epoch,
+        listener=said.listener,
+        security_protocol=said.security_protocol,
+    )
     return FoundController(owner=owner, czxid=czxid, location=location)
 
 
@@ -253,6 +260,8 @@ class ControllerElection:
             timestamp_ms=self._wall_ms(),
             address=(candidate.host, candidate.port),
             epoch=epoch,
+            listener=candidate.listener,
+            security_protocol=candidate.security_protocol,
         )
         data = znode_values.controller_node(said)
         operations: list[Operation] = [

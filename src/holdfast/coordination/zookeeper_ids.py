@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable
+from holdfast.client.outgoing import Outgoing
 from holdfast.coordination.zookeeper_client import (
     AccessError,
     BadVersionError,
@@ -51,6 +51,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
     MetadataError,
 )
+from holdfast.model.listeners import Endpoint
 from holdfast.model.types import BrokerId
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.error_codes import code_of
@@ -178,9 +179,10 @@ def used_ids(client: ZooKeeperClient) -> frozenset[BrokerId]:
 class ZooKeeperBrokerIds:
     """See the module's docstring (OwnMapping). Errors of the ensemble are KafkaStorageError."""
 
-    def __init__(self, link: Link, errands: Errands) -> None:
+    def __init__(self, link: Link, errands: Errands, outgoing: Outgoing | None = None) -> None:
         self._link = link
         self._errands = errands
+        self._outgoing = outgoing or Outgoing()
         self.refused: AccessError | None = None
         """Why the ensemble does not let this process in, if it does not."""
 
@@ -226,7 +228,7 @@ class ZooKeeperBrokerIds:
         if node is None:
             return kept.live - {own.broker_id}
         said = znode_values.read_broker_node(path, node.data)
-        answers = asyncio.run(_answers(*said.endpoints.for_controller.address))
+        answers = asyncio.run(_answers(self._outgoing, said.endpoints.for_controller))
         if answers is None:
             return None
         return kept.live if answers else kept.live - {own.broker_id}
@@ -340,10 +342,10 @@ def _mapped(kept: KeptIds, host: str, broker_id: BrokerId) -> Operation:
     return Create(path=path, data=data) if version is None else Put(path=path, data=data, version=version)
 
 
-async def _answers(host: str, port: int) -> bool | None:
+async def _answers(outgoing: Outgoing, where: Endpoint) -> bool | None:
     """True: a broker lives there. False: nothing listens, or what does says that its broker was killed. None: nobody
     knows."""
-    connection = BrokerConnection(host, port, _CLIENT_ID)
+    connection = outgoing.probe(where, _CLIENT_ID)
     try:
         await connection.open(PROBE_S)
         answer = await connection.request_raw(int(ApiKey.API_VERSIONS), 0, b"", timeout_s=PROBE_S)

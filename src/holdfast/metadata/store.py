@@ -21,7 +21,7 @@ from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.pieces import pieces
 from holdfast.metadata.records import ControllerClaimRecord, MetadataRecord
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
-from holdfast.model.listeners import Endpoints
+from holdfast.model.listeners import Endpoint, Endpoints, SecurityProtocol
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, Offset, TopicPartition
 
 
@@ -32,6 +32,19 @@ class Candidate:
     broker_id: BrokerId
     host: str
     port: int
+    listener: str = SecurityProtocol.PLAINTEXT.name
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @classmethod
+    def at(cls, broker_id: BrokerId, endpoint: Endpoint) -> "Candidate":
+        """A broker that is asked there."""
+        return cls(
+            broker_id=broker_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            listener=endpoint.name,
+            security_protocol=endpoint.security_protocol,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +75,26 @@ class ControllerLocation:
     host: str
     port: int
     epoch: ControllerEpoch
+    listener: str = SecurityProtocol.PLAINTEXT.name
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @classmethod
+    def of(cls, claim: Claim) -> "ControllerLocation":
+        """Where whoever has the claim is asked."""
+        to = claim.candidate
+        return cls(
+            broker_id=to.broker_id,
+            host=to.host,
+            port=to.port,
+            epoch=claim.epoch,
+            listener=to.listener,
+            security_protocol=to.security_protocol,
+        )
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Its address, and how it is spoken to."""
+        return Endpoint(name=self.listener, host=self.host, port=self.port, security_protocol=self.security_protocol)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,9 +353,7 @@ class InMemoryStore:
         shared = self._shared
         shared.epoch += 1
         claim = Claim(epoch=shared.epoch, candidate=candidate)
-        shared.location = ControllerLocation(
-            broker_id=candidate.broker_id, host=candidate.host, port=candidate.port, epoch=claim.epoch
-        )
+        shared.location = ControllerLocation.of(claim)
         shared.log.append(claim_record(claim))
         self._claim, self._failed = claim, False
         before, shared.news = shared.news, news

@@ -365,6 +365,8 @@ class ControllerNode:
     timestamp_ms: int
     address: tuple[str, int] | None = None
     epoch: ControllerEpoch | None = None
+    listener: str = SecurityProtocol.PLAINTEXT.name
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 def controller_node(node: ControllerNode) -> bytes:
@@ -377,7 +379,10 @@ def controller_node(node: ControllerNode) -> bytes:
     }
     if node.address is not None and node.epoch is not None:
         host, port = node.address
-        values[OUR_KEY] = {"host": host, "port": port, "epoch": node.epoch}
+        ours: dict[str, Any] = {"host": host, "port": port, "epoch": node.epoch}
+        if node.security_protocol is not SecurityProtocol.PLAINTEXT:
+            ours |= {"listener": node.listener, "security_protocol": node.security_protocol.name}
+        values[OUR_KEY] = ours
     return encode(values)
 
 
@@ -385,11 +390,16 @@ def read_controller_node(path: str, data: bytes) -> ControllerNode:
     """Of any version."""
     fields = Fields.of(path, data)
     ours = fields.object(OUR_KEY, required=False)
+    protocol = ours.text("security_protocol") if "security_protocol" in ours else SecurityProtocol.PLAINTEXT.name
+    if protocol not in SecurityProtocol.__members__:
+        raise ours.wrong("security_protocol", f"one of {', '.join(SecurityProtocol.__members__)}")
     return ControllerNode(
         broker_id=fields.integer("brokerid"),
         timestamp_ms=fields.number_text("timestamp"),
         address=(ours.text("host"), ours.integer("port", high=65535)) if "host" in ours else None,
         epoch=ours.integer("epoch") if "epoch" in ours else None,
+        listener=ours.text("listener") if "listener" in ours else protocol,
+        security_protocol=SecurityProtocol[protocol],
     )
 
 

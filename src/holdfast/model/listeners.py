@@ -166,6 +166,12 @@ class Listening:
         """By which other brokers reach this one; port 0: any, which is known once it listens."""
         return next(endpoint for endpoint in self.advertised if endpoint.name == self.inter_broker)
 
+    @property
+    def told_to_controller(self) -> Endpoint:
+        """By which the controller gives this one its orders."""
+        name = self.control_plane or self.inter_broker
+        return next(endpoint for endpoint in self.advertised if endpoint.name == name)
+
     def endpoints(self, ports: Mapping[str, int]) -> Endpoints:
         """What the cluster is told; ``ports``: which each listener has got, for one that may have any."""
         told = (

@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from functools import lru_cache
 from typing import Final
 
 LEAST_ITERATIONS: Final = 4096
@@ -56,7 +57,7 @@ class ScramClient:
             raise ScramError(
                 f"the server asks for {count[:20]} iterations: expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
             )
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, int(count))
+        salted = _salted(self._hash, self._password, salt, int(count))
         without_proof = b"c=" + base64.b64encode(_HEADER) + b",r=" + nonce.encode()
         spoken = b",".join((self._bare, challenge, without_proof))
         client_key = self._mac(salted, b"Client Key")
@@ -76,6 +77,13 @@ class ScramClient:
 
     def _mac(self, key: bytes, text: bytes) -> bytes:
         return hmac.digest(key, text, self._hash)
+
+
+@lru_cache(maxsize=64)
+def _salted(kind: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+    """A millisecond or more of work, which is the same for every connection of a user: a broker has many, and makes
+    them anew when another one dies."""
+    return hashlib.pbkdf2_hmac(kind, password, salt, iterations)
 
 
 def _attributes(message: bytes, *names: str) -> dict[str, str]:

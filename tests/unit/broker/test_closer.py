@@ -21,11 +21,21 @@ import pytest
 
 from holdfast.broker import closer_process
 from holdfast.broker.closer import Closer
-from holdfast.broker.closer_process import answer_to, read_notes
+from holdfast.broker.closer_process import (
+    FROM_BROKER,
+    FROM_CONTROLLER,
+    KILLED_ALERT,
+    SASL_HANDSHAKE,
+    answer_to,
+    read_notes,
+)
 from holdfast.broker.listening import PortTakenError, listen, nobody_is_there, when_free
 from holdfast.client.connection import BrokerConnection
-from holdfast.client.errors import ConnectionLost
+from holdfast.client.errors import BrokerUnreachable, ConnectionLost
+from holdfast.client.outgoing import INTER_BROKER_MECHANISM, Outgoing
+from holdfast.client.sasl_options import JAAS
 from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import encode_request_raw
 from holdfast.testing import wait_for
@@ -163,6 +173,39 @@ def test_the_port_of_a_killed_broker_says_so_to_a_controller_and_sends_other_bro
     asyncio.run(all_ask())
 
 
+@pytest.mark.parametrize("protocol", [SecurityProtocol.SSL, SecurityProtocol.SASL_PLAINTEXT])
+def test_the_port_of_a_killed_broker_says_so_where_tls_or_a_login_is_asked_for(
+    broker: Broker, protocol: SecurityProtocol
+) -> None:
+    host, port = broker.address
+    outgoing = Outgoing(
+        {
+            INTER_BROKER_MECHANISM: "PLAIN",
+            f"listener.name.x.plain.{JAAS}": 'PlainLoginModule required username="a" password="b";',
+        }
+    )
+
+    async def open_it(client_id: str) -> BrokerUnreachable | ConnectionLost:
+        connection = outgoing.connection(
+            Endpoint(name="X", host=host, port=port, security_protocol=protocol), client_id
+        )
+        with pytest.raises((BrokerUnreachable, ConnectionLost)) as raised:
+            await connection.open(10)
+        return raised.value
+
+    async def all_ask() -> None:
+        told = await open_it("controller-to-broker-3")
+        assert isinstance(told, BrokerUnreachable) and told.refused and "its broker was killed" in str(told)
+        began = time.monotonic()
+        other = await open_it("broker-2-fetcher")
+        assert time.monotonic() - began < HOLD_S
+        assert not getattr(other, "refused", False)
+
+    broker.kill()
+    assert broker.clients[0].recv(1) == b""
+    asyncio.run(all_ask())
+
+
 def test_what_is_answered_in_the_window() -> None:
     def first(api: int, version: int, client_id: str | None, body: bytes = b"") -> bytes | None:
         return answer_to(encode_request_raw(api, version, 77, client_id, body))
@@ -172,6 +215,11 @@ def test_what_is_answered_in_the_window() -> None:
     assert first(versions, 3, "controller-probe", b"\x01\x01\0") is None, "not one of ours: it is a client's name"
     assert first(versions, 0, None) is None
     assert first(int(ApiKey.METADATA), 0, "controller-probe") == b""
+    assert first(SASL_HANDSHAKE, 1, "controller-probe") == struct.pack(">iihi", 10, 77, 8, 0)
+    assert first(SASL_HANDSHAKE, 1, "broker-2-fetcher") == first(SASL_HANDSHAKE, 0, "controller-probe") == b""
+    hello = b"\x16\x03\x01\x02\0\x01"
+    assert answer_to(hello + FROM_CONTROLLER) == KILLED_ALERT
+    assert answer_to(hello + FROM_BROKER) == b"" and answer_to(hello) is None, "a client's is kept, as without TLS"
     assert answer_to(b"GET / HTTP/1.1\r\n") == answer_to(b"\0") == answer_to(b"") == b""
 
 

@@ -1,12 +1,14 @@
 """The line to one broker: full state after every connection and every overflow, requests in order between."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from holdfast.broker.controller_channel import MAX_QUEUED, ControllerChannel
 from holdfast.broker.entity import build
+from holdfast.client.connection import BrokerConnection
 from holdfast.protocol.apis import ApiKey, request_type
 from tests.unit.broker.conftest import DEADLINE_S, Listener, until
 
@@ -28,10 +30,13 @@ class Line:
         self.lost: list[int] = []
         self.answered: list[int] = []
         self.channel = ControllerChannel(
-            2, 5, "127.0.0.1", self.listener.port,
+            2, 5, connection=self.connection,
             full_state=lambda: [update(FULL)], on_answer=lambda *of: self.answered.append(of[1].controller_epoch),
             on_refused=lambda *who: self.refused.append(who), on_lost=self.lost.append,
         )  # fmt: skip
+
+    def connection(self, client_id: str, on_close: Callable[[Exception | None], None]) -> BrokerConnection:
+        return BrokerConnection("127.0.0.1", self.listener.port, client_id, on_close=on_close)
 
     @property
     def received(self) -> list[int]:

@@ -14,6 +14,7 @@ from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.meters import Meters
 from holdfast.broker.platform import Platform
+from holdfast.client.outgoing import Outgoing
 from holdfast.controller import events
 from holdfast.controller.settings import ControllerSettings
 from holdfast.metadata.broker_ids import Applicant, Step, Taken
@@ -43,6 +44,7 @@ class Surroundings:
         self.config = BrokerConfig.parse(settings or {})
         self.suspected: list[int | None] = []
         self.meters = Meters()
+        self.outgoing = Outgoing()
 
     def monotonic_ms(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)

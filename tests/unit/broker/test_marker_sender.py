@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.broker import marker_sender
 from holdfast.broker.marker_sender import BrokerMarkers
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
+from holdfast.client.outgoing import Outgoing
 from holdfast.model.errors import (
     HoldfastError,
     InvalidProducerEpochError,
@@ -76,7 +77,11 @@ def checked(check: Callable[[BrokerMarkers, Brokers], Any]) -> None:
     async def run() -> None:
         brokers = Brokers()
         broker: Any = SimpleNamespace(
-            loop=asyncio.get_running_loop(), broker_id=9, metadata=brokers.metadata, told_epoch=1
+            loop=asyncio.get_running_loop(),
+            broker_id=9,
+            metadata=brokers.metadata,
+            told_epoch=1,
+            outgoing=Outgoing(),
         )
         sender = BrokerMarkers(broker)
         try:

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.broker.membership import Identity, Membership
+from holdfast.client.outgoing import Outgoing
 from holdfast.metadata.store import Candidate, ControllerLocation, InMemoryStore, SharedMemory
 from holdfast.model.errors import BrokerIdNotRegisteredError, NotControllerError, StaleBrokerEpochError
 from holdfast.model.fates import ReplicaTurn
@@ -62,7 +63,7 @@ class Member:
             on_fatal=self.fatal.append, offline_dirs=lambda: (), on_lost=self.lost.append,
             on_registered=lambda: self.registrations.append(self.membership.broker_epoch), past=Past((), None),
             turns=lambda: self.turns, on_told=self.told.append, directories=self.directories,
-            on_refused=self.refused.append,
+            on_refused=self.refused.append, outgoing=Outgoing(),
         )  # fmt: skip
 
     async def locate(self) -> ControllerLocation | None:

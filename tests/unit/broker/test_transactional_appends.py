@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.broker.transactional_appends import NOT_ADDED, TransactionalAppends, TxnBatch
 from holdfast.broker.txn_verification import MAX_TRANSACTIONS, Claim, TxnVerification
+from holdfast.client.outgoing import Outgoing
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError
 from holdfast.model.internal_topics import TRANSACTIONS_TOPIC
@@ -81,6 +82,7 @@ class Place:
         self.cluster.create(1)
         self.replicas = self.cluster[1].replicas
         self.broker_id = 1
+        self.outgoing = Outgoing()
         self.config = BrokerConfig.parse({"node.id": "1", "log.dirs": str(path / "d")} | properties)
         self.metadata = MetadataCache()
         self.metadata.brokers[9] = LiveBroker(9, Endpoints.one("127.0.0.1", self.coordinator.port), None)

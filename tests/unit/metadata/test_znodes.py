@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -99,6 +99,10 @@ def test_K112_90_the_text_of_the_notification_is_exact() -> None:
 def test_what_a_controller_says_is_read_by_kafkas_readers_and_by_ours() -> None:
     node = values.ControllerNode(broker_id=2, timestamp_ms=5, address=("h", 9093), epoch=8)
     assert values.read_controller_node(paths.CONTROLLER, values.controller_node(node)) == node
+    node = replace(node, listener="WITHIN", security_protocol=SecurityProtocol.SASL_SSL)
+    assert values.read_controller_node(paths.CONTROLLER, values.controller_node(node)) == node
+    with pytest.raises(MetadataError, match="security_protocol"):
+        values.read_controller_node(paths.CONTROLLER, values.controller_node(node).replace(b"SASL_SSL", b"SMOKE"))
     kafka = b'{"version":2,"brokerid":1,"timestamp":"1795226935023","kraftControllerEpoch":-1}'
     assert values.read_controller_node(paths.CONTROLLER, kafka) == values.ControllerNode(
         broker_id=1, timestamp_ms=1795226935023
