@@ -15,6 +15,15 @@ DISK: Final = GOLDEN / "disk/4.3.0"
 WIRE: Final = GOLDEN / "wire/4.3.0"
 
 
+def acl() -> Any:
+    """An access control entry."""
+    from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+    from holdfast.security.resources import Operation, Permission, ResourceKind
+
+    entry = AclEntry("User:a", "*", Operation.READ, Permission.ALLOW)
+    return AclBinding(ResourcePattern(ResourceKind.TOPIC, "t"), entry)
+
+
 class Recorded(NamedTuple):
     """A request (with its header) and perhaps its answer, both without their sizes."""
 

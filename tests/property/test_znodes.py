@@ -15,6 +15,7 @@ from holdfast.metadata.image import ClusterImage, PartitionImage, TopicImage, pa
 from holdfast.metadata.pieces import atoms
 from holdfast.metadata.records import (
     UNASSIGNED_DIRECTORY,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ControllerClaimRecord,
@@ -24,14 +25,18 @@ from holdfast.metadata.records import (
     ProducerIdsRecord,
     RecoveryState,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from holdfast.metadata.znode_notices import CHANGES
 from holdfast.metadata.znode_tree import image_of, read_tree
 from holdfast.metadata.znode_writes import cut, weight
 from holdfast.metadata.znodes import TreeWriter
 from holdfast.model.listeners import Endpoint, SecurityProtocol
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 from tests.checks.memory_tree import MemoryTree
 from tests.property.test_controller import ControllerMachine
 
@@ -56,6 +61,23 @@ ENDPOINTS = st.lists(
     ),
     min_size=1,
     unique_by=lambda endpoint: endpoint.name,
+)
+
+ACLS = st.builds(
+    AclBinding,
+    st.builds(
+        ResourcePattern,
+        st.sampled_from([kind for kind in ResourceKind if kind > ResourceKind.ANY]),
+        st.sampled_from(("a", "a/b", "*", ".", "..", "a:b", "%2F", "\x7f", "\ue000", "é")) | TEXTS,
+        st.sampled_from((PatternKind.LITERAL, PatternKind.PREFIXED)),
+    ),
+    st.builds(
+        AclEntry,
+        TEXTS.map("User:{}".format),
+        st.sampled_from(("*", "10.0.0.1")),
+        st.sampled_from([operation for operation in Operation if operation > Operation.ANY]),
+        st.sampled_from((Permission.DENY, Permission.ALLOW)),
+    ),
 )
 
 
@@ -122,6 +144,7 @@ def images(draw: st.DrawFn) -> ClusterImage:
         for key, value in draw(configs).items():
             records.append(ConfigRecord(resource_type=kind, resource_name=resource, name=key, value=value))
     records.append(ProducerIdsRecord(broker_id=0, broker_epoch=0, next_producer_id=draw(st.integers(0, 2**63 - 1))))
+    records += [AccessControlEntryRecord(id=acl.id(), acl=acl) for acl in draw(st.sets(ACLS, max_size=4))]
     if draw(st.booleans()):
         records.append(ControllerClaimRecord(controller_epoch=draw(NUMBERS), broker_id=draw(BROKERS), host="h", port=1))
     offset = draw(st.integers(len(records), 2**62))
@@ -194,7 +217,7 @@ def plain(tree: MemoryTree) -> dict[str, Any]:
     that were there once."""
     said: dict[str, Any] = {}
     for path, node in tree.nodes.items():
-        if znode_paths.sequence_of(path, znode_paths.CONFIG_CHANGE) is not None:
+        if any(znode_paths.sequence_of(path, f"{parent}/{name}") is not None for parent, name in CHANGES.items()):
             continue
         value: Any = json.loads(node.data) if node.data.startswith(b"{") else node.data
         if path.endswith("/state"):
@@ -288,6 +311,10 @@ def commits(draw: st.DrawFn, image: ClusterImage) -> list[MetadataRecord]:
             add(FeatureLevelRecord(name=draw(st.sampled_from("fg")), level=draw(st.integers(0, 3))))
             next_id = now.next_producer_id + draw(st.integers(1, 1000))
             add(ProducerIdsRecord(broker_id=1, broker_epoch=1, next_producer_id=next_id))
+            for acl in draw(st.lists(ACLS, max_size=3)):
+                add(AccessControlEntryRecord(id=acl.id(), acl=acl))
+            for acl_id in draw(st.sets(st.sampled_from([acl.id() for acl in now.acls]))) if len(now.acls) else ():
+                add(RemoveAccessControlEntryRecord(id=acl_id))
     return made
 
 

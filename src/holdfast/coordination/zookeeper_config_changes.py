@@ -1,7 +1,8 @@
-"""The news of changed configurations below /config/changes: the newest stay, for who looks there; the rest is removed.
+"""The news of changed configurations and access control lists (znode_notices.CHANGES): the newest stay, for who looks
+there; the rest is removed.
 
-Kafka's brokers read them, and remove those that are old. Ours hear of configurations from the controller, which alone
-writes the news (with the change, in its multi), and so removes what is too much of it.
+Kafka's brokers read them, and remove those that are old. Ours hear of both from the controller, which alone writes the
+news (with the change, in its multi), and so removes what is too much of it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,20 @@ from holdfast.coordination.zookeeper_client import NoNodeError
 from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, Link, settled
 from holdfast.coordination.zookeeper_tree import operation
-from holdfast.metadata import znode_paths
-from holdfast.metadata.records import ConfigRecord, MetadataRecord
-from holdfast.metadata.znode_notices import surplus_changes
+from holdfast.metadata.records import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    MetadataRecord,
+    RemoveAccessControlEntryRecord,
+)
+from holdfast.metadata.znode_notices import CHANGES, surplus_changes
 
 log = logging.getLogger(__name__)
 
 EVERY: Final = 200
-"""Changed keys between two looks: so many nodes more than are kept may be there for a while."""
+"""Changed keys and entries between two looks: so many nodes more than are kept may be there for a while."""
 _AT_ONCE: Final = 100
+_CHANGING: Final = (ConfigRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord)
 
 
 class ConfigChanges:
@@ -45,7 +51,7 @@ class ConfigChanges:
 
     def follow(self, records: Sequence[MetadataRecord]) -> None:
         """These were written."""
-        self._since += sum(isinstance(record, ConfigRecord) for record in records)
+        self._since += sum(isinstance(record, _CHANGING) for record in records)
         if self._since >= EVERY:
             self._clear_soon()
 
@@ -58,7 +64,7 @@ class ConfigChanges:
         if won is None or won.client is not self._link.client():
             return
         won.client.sync()  # a write before that had no answer is settled by it; until then no other is sent
-        surplus = surplus_changes(won.client.children(znode_paths.CONFIG_CHANGES) or [])
+        surplus = surplus_changes({parent: won.client.children(parent) or [] for parent in CHANGES})
         for first in range(0, len(surplus), _AT_ONCE):
             part = [operation(write) for write in surplus[first : first + _AT_ONCE]]
             try:

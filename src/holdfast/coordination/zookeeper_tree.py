@@ -25,7 +25,7 @@ from holdfast.coordination.zookeeper_client import (
 from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, settled
 from holdfast.coordination.zookeeper_writer import Step
-from holdfast.metadata import moved, znode_notices, znode_paths, znode_values, znodes
+from holdfast.metadata import moved, znode_acls, znode_notices, znode_paths, znode_values, znodes
 from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths, topics_of
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut
 from holdfast.model.errors import KafkaStorageError, MetadataError
@@ -62,8 +62,9 @@ def prepare(client: ZooKeeperClient, errands: Errands, new_cluster_id: str) -> s
     """Make what every tree has, where it is missing, in Kafka's order; the cluster's id, which is the new one if nobody
     was quicker."""
     nodes = [node for node in znodes.base_nodes() if node.path not in _LATER]
-    ours = [node for node in nodes if node.path in znode_paths.OUR_BASE]
-    kafkas = [node for node in nodes if node.path not in znode_paths.OUR_BASE]
+    ours_alone = {*znode_paths.OUR_BASE, *znode_acls.BASE}
+    ours = [node for node in nodes if node.path in ours_alone]
+    kafkas = [node for node in nodes if node.path not in ours_alone]
     make_missing(client, errands, [*kafkas, *znodes.cluster_id(new_cluster_id), *ours])
     found = client.get(znode_paths.CLUSTER_ID)
     if found is None:
@@ -141,7 +142,7 @@ def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[Step
 def tidy(won: Won, errands: Errands) -> None:
     """Remove the oldest news of changed configurations, which nobody else does."""
     won.client.sync()  # a write before that had no answer is settled by it; until then no other is sent
-    names = won.client.children(znode_paths.CONFIG_CHANGES) or []
+    names = {parent: won.client.children(parent) or [] for parent in znode_notices.CHANGES}
     for part in cut(znode_notices.surplus_changes(names), LIMIT_BYTES):
         try:
             settled(won.client.write([won.check, *map(operation, part)]), errands)

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from struct import error as struct_error
 from typing import Any, Final
 
+from holdfast.metadata.codec_acls import get_acl, get_remove_acl, put_acl, put_remove_acl
 from holdfast.metadata.codec_fields import (
+    FRAME_VERSION,
     I8,
     I16,
     I32,
@@ -24,6 +26,7 @@ from holdfast.metadata.codec_fields import (
     Reader,
     Tagged,
     int_array,
+    put_head,
     put_string,
     put_tags,
     put_uvarint,
@@ -32,6 +35,7 @@ from holdfast.metadata.codec_fields import (
 )
 from holdfast.metadata.records import (
     NO_CHANGE,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -46,6 +50,7 @@ from holdfast.metadata.records import (
     ProducerIdsRecord,
     RecoveryState,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -53,7 +58,6 @@ from holdfast.metadata.records import (
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
 
-FRAME_VERSION: Final = 1
 CLAIM_KEY: Final = 20_000
 _NO_LEADER, _NO_LEADER_CHANGE = -1, -2
 _CREATED, _INTER_BROKER, _CONTROL_PLANE = 10_000, 10_001, 10_002
@@ -90,14 +94,8 @@ def decode_record(data: bytes | bytearray | memoryview) -> MetadataRecord:
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-def _head(out: bytearray, key: int, version: int) -> None:
-    out.append(FRAME_VERSION)
-    put_uvarint(out, key)
-    out.append(version)
-
-
 def _put_register(out: bytearray, r: RegisterBrokerRecord) -> None:
-    _head(out, 0, 4)
+    put_head(out, 0, 4)
     out += I32.pack(r.broker_id)
     out.append(0)  # never a migrating ZooKeeper broker
     out += r.incarnation_id.bytes
@@ -127,7 +125,7 @@ def _put_register(out: bytearray, r: RegisterBrokerRecord) -> None:
 
 
 def _put_unregister(out: bytearray, r: UnregisterBrokerRecord) -> None:
-    _head(out, 1, 0)
+    put_head(out, 1, 0)
     out += I32_I64.pack(r.broker_id, r.broker_epoch)
     out.append(0)
 
@@ -146,26 +144,26 @@ def _put_registration_change(out: bytearray, r: BrokerRegistrationChangeRecord) 
     if r.cordoned is not None:
         tagged.append((3, uuid_array(r.cordoned)))
         version = 3
-    _head(out, 17, version)
+    put_head(out, 17, version)
     out += I32_I64.pack(r.broker_id, r.broker_epoch)
     put_tags(out, tagged)
 
 
 def _put_topic(out: bytearray, r: TopicRecord) -> None:
-    _head(out, 2, 0)
+    put_head(out, 2, 0)
     put_string(out, r.name)
     out += r.topic_id.bytes
     out.append(0)
 
 
 def _put_remove_topic(out: bytearray, r: RemoveTopicRecord) -> None:
-    _head(out, 9, 0)
+    put_head(out, 9, 0)
     out += r.topic_id.bytes
     out.append(0)
 
 
 def _put_partition(out: bytearray, r: PartitionRecord) -> None:
-    _head(out, 3, 2)
+    put_head(out, 3, 2)
     out += I32.pack(r.partition)
     out += r.topic_id.bytes
     out += int_array(r.replicas) + int_array(r.isr) + int_array(r.removing) + int_array(r.adding)
@@ -199,14 +197,14 @@ def _put_partition_change(out: bytearray, r: PartitionChangeRecord) -> None:
             tagged.append((tag, int_array(values)))
     if r.directories is not None:
         tagged.append((8, uuid_array(r.directories)))
-    _head(out, 5, 2)
+    put_head(out, 5, 2)
     out += I32.pack(r.partition)
     out += r.topic_id.bytes
     put_tags(out, tagged)
 
 
 def _put_config(out: bytearray, r: ConfigRecord) -> None:
-    _head(out, 4, 0)
+    put_head(out, 4, 0)
     out += I8.pack(r.resource_type)
     put_string(out, r.resource_name)
     put_string(out, r.name)
@@ -215,37 +213,37 @@ def _put_config(out: bytearray, r: ConfigRecord) -> None:
 
 
 def _put_producer_ids(out: bytearray, r: ProducerIdsRecord) -> None:
-    _head(out, 15, 0)
+    put_head(out, 15, 0)
     out += I32_I64.pack(r.broker_id, r.broker_epoch) + I64.pack(r.next_producer_id)
     out.append(0)
 
 
 def _put_feature_level(out: bytearray, r: FeatureLevelRecord) -> None:
-    _head(out, 12, 0)
+    put_head(out, 12, 0)
     put_string(out, r.name)
     out += I16.pack(r.level)
     out.append(0)
 
 
 def _put_no_op(out: bytearray, r: NoOpRecord) -> None:
-    _head(out, 20, 0)
+    put_head(out, 20, 0)
     out.append(0)
 
 
 def _put_begin(out: bytearray, r: BeginTransactionRecord) -> None:
-    _head(out, 23, 0)
+    put_head(out, 23, 0)
     name = bytearray()
     put_string(name, r.name)
     put_tags(out, [] if r.name is None else [(0, bytes(name))])
 
 
 def _put_end(out: bytearray, r: EndTransactionRecord) -> None:
-    _head(out, 24, 0)
+    put_head(out, 24, 0)
     out.append(0)
 
 
 def _put_claim(out: bytearray, r: ControllerClaimRecord) -> None:
-    _head(out, CLAIM_KEY, 0)
+    put_head(out, CLAIM_KEY, 0)
     out += I32.pack(r.controller_epoch) + I32.pack(r.broker_id)
     put_string(out, r.host)
     out += U16.pack(r.port)
@@ -263,6 +261,8 @@ _ENCODE: Final[Mapping[type, Callable[[bytearray, Any], None]]] = {
     ConfigRecord: _put_config,
     ProducerIdsRecord: _put_producer_ids,
     FeatureLevelRecord: _put_feature_level,
+    AccessControlEntryRecord: put_acl,
+    RemoveAccessControlEntryRecord: put_remove_acl,
     NoOpRecord: _put_no_op,
     BeginTransactionRecord: _put_begin,
     EndTransactionRecord: _put_end,
@@ -440,6 +440,8 @@ _DECODE: Final[Mapping[tuple[int, int], Callable[[Reader], MetadataRecord]]] = {
     (9, 0): _get_remove_topic,
     (12, 0): _get_feature_level,
     (15, 0): _get_producer_ids,
+    (18, 0): get_acl,
+    (19, 0): get_remove_acl,
     **dict.fromkeys(((17, version) for version in range(4)), _get_registration_change),
     (20, 0): _get_no_op,
     (23, 0): _get_begin,

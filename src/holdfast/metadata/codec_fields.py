@@ -18,6 +18,7 @@ _ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
 # What the directories of nearly every partition are; one tuple for all keeps an image small.
 _UNASSIGNED: Final = {UNASSIGNED_DIRECTORY.bytes * count: (UNASSIGNED_DIRECTORY,) * count for count in range(9)}
 
+FRAME_VERSION: Final = 1
 Tagged = tuple[int, bytes]
 
 
@@ -29,6 +30,13 @@ def put_uvarint(out: bytearray, value: int) -> None:
         out.append((value & 0x7F) | 0x80)
         value >>= 7
     out.append(value)
+
+
+def put_head(out: bytearray, key: int, version: int) -> None:
+    """What every record begins with."""
+    out.append(FRAME_VERSION)
+    put_uvarint(out, key)
+    out.append(version)
 
 
 def put_string(out: bytearray, value: str | None) -> None:

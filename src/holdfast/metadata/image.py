@@ -8,12 +8,14 @@ change is allowed was decided before the record was written (controller/).
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
-from uuid import UUID
 
 from immutables import Map, MapMutation
 
+from holdfast.metadata.acls_image import AclsImage
+from holdfast.metadata.image_parts import BrokerImage, PartitionImage, TopicImage
 from holdfast.metadata.records import (
     NO_CHANGE,
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ControllerClaimRecord,
@@ -22,8 +24,8 @@ from holdfast.metadata.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
-    RecoveryState,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
@@ -31,93 +33,13 @@ from holdfast.metadata.records import (
 )
 from holdfast.model.errors import MetadataError
 from holdfast.model.listeners import Endpoints
-from holdfast.model.types import (
-    BrokerEpoch,
-    BrokerId,
-    ControllerEpoch,
-    DirectoryId,
-    LeaderEpoch,
-    Offset,
-    PartitionEpoch,
-    TopicId,
-)
+from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TopicId
+from holdfast.security.acls import AclBinding
+
+__all__ = ["BrokerImage", "ClusterDelta", "ClusterImage", "ConfigResource", "PartitionImage", "TopicImage"]
 
 ConfigResource: TypeAlias = tuple[int, str]
 """Type (a ResourceType) and name of what a configuration belongs to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerImage:
-    """A registered broker. ``fenced``: it is not alive, leads nothing, is in no ISR of more than one."""
-
-    id: BrokerId
-    epoch: BrokerEpoch
-    incarnation_id: UUID
-    endpoints: Endpoints
-    rack: str | None = None
-    fenced: bool = True
-    in_controlled_shutdown: bool = False
-    log_dirs: tuple[DirectoryId, ...] = ()
-    cordoned: tuple[DirectoryId, ...] = ()
-    features: tuple[tuple[str, int, int], ...] = ()
-    """Name, lowest and highest level that it knows."""
-
-    @property
-    def may_lead(self) -> bool:
-        """Whether the broker, as a whole, can be a leader or join an ISR (H-05)."""
-        return not self.fenced and not self.in_controlled_shutdown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionImage:
-    """One partition. Invariants: the ISR is a subset of the replicas; the leader is in the ISR.
-
-    ``elr``: replicas outside the ISR that have everything committed too (KIP-966). The ISR is empty only when the
-    last of its members lost data: then the elr may lead, or, when that is empty too, and they are back, the longest
-    log of the ``last_known_elr``, which left the ISR or the elr because they had lost their ends.
-    """
-
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    leader: BrokerId | None
-    leader_epoch: LeaderEpoch = 0
-    partition_epoch: PartitionEpoch = 0
-    adding: tuple[BrokerId, ...] = ()
-    removing: tuple[BrokerId, ...] = ()
-    directories: tuple[DirectoryId, ...] = ()
-    elr: tuple[BrokerId, ...] = ()
-    last_known_elr: tuple[BrokerId, ...] = ()
-    recovery_state: RecoveryState = RecoveryState.RECOVERED
-    created: Offset = -1
-    """Greater than the epochs of the brokers that were registered when it was made; -1: not known."""
-
-    @property
-    def is_reassigned(self) -> bool:
-        """Whether some of the replicas are to come or to go."""
-        return bool(self.adding or self.removing)
-
-    def is_coming(self, broker: BrokerId) -> bool:
-        """Whether its replica is being added and has never counted for anything: it may have nothing."""
-        return broker in self.adding and broker not in (*self.isr, *self.elr, *self.last_known_elr)
-
-    @property
-    def target(self) -> tuple[BrokerId, ...]:
-        """The replicas that are to stay."""
-        return tuple(r for r in self.replicas if r not in self.removing) if self.removing else self.replicas
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicImage:
-    """One topic; its partitions are numbered from 0 without a gap."""
-
-    name: str
-    topic_id: TopicId
-    partitions: Map[int, PartitionImage] = field(default_factory=Map)
-
-    def numbered(self) -> Iterator[tuple[int, PartitionImage]]:
-        """The partitions in their order; that of a persistent map is arbitrary."""
-        partitions = self.partitions
-        return ((number, partitions[number]) for number in range(len(partitions)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +57,8 @@ class ClusterDelta:
     changed_configs: frozenset[ConfigResource] = frozenset()
     controller_changed: bool = False
     features_changed: bool = False
+    changed_acls: frozenset[AclBinding] = frozenset()
+    """Entries that came or went, or both."""
 
     @property
     def empty(self) -> bool:
@@ -146,6 +70,7 @@ class ClusterDelta:
             or self.changed_configs
             or self.controller_changed
             or self.features_changed
+            or self.changed_acls
         )
 
 
@@ -159,6 +84,7 @@ class ClusterImage:
     topic_names: Map[TopicId, str] = field(default_factory=Map)
     configs: Map[ConfigResource, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
+    acls: AclsImage = field(default_factory=AclsImage)
     next_producer_id: int = 0
     controller_id: BrokerId | None = None
     controller_epoch: ControllerEpoch = 0
@@ -213,6 +139,7 @@ class ClusterImage:
         for (kind, name), values in sorted(self.configs.items()):
             for key, value in sorted(values.items()):
                 yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+        yield from self.acls.to_records()
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=0, broker_epoch=0, next_producer_id=self.next_producer_id)
         if self.controller_id is not None:
@@ -266,7 +193,9 @@ class _Changes:
     """The change of one image by a batch of records: mutable while it lasts, one new image at its end."""
 
     __slots__ = (
+        "_acls",
         "_brokers",
+        "_changed_acls",
         "_changed_brokers",
         "_changed_configs",
         "_changed_topics",
@@ -288,6 +217,7 @@ class _Changes:
         self._topic_names = image.topic_names.mutate()
         self._configs = image.configs
         self._features = image.features
+        self._acls = image.acls
         self._next_producer_id = image.next_producer_id
         self._controller = (image.controller_id, image.controller_epoch)
         # Topics under change: their partitions as one mutation, closed once at the end.
@@ -295,6 +225,7 @@ class _Changes:
         self._changed_brokers: set[BrokerId] = set()
         self._changed_topics: dict[str, set[int]] = {}
         self._changed_configs: set[ConfigResource] = set()
+        self._changed_acls: set[AclBinding] = set()
         self._deleted: dict[TopicId, TopicImage] = {}
 
     def apply(self, record: MetadataRecord) -> None:
@@ -314,6 +245,7 @@ class _Changes:
             topic_names=self._topic_names.finish(),
             configs=self._configs,
             features=self._features,
+            acls=self._acls,
             next_producer_id=self._next_producer_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
@@ -327,6 +259,7 @@ class _Changes:
             changed_configs=frozenset(self._changed_configs),
             controller_changed=controller_epoch != before.controller_epoch,
             features_changed=self._features != before.features,
+            changed_acls=frozenset(self._changed_acls),
         )
         return image, delta
 
@@ -472,6 +405,14 @@ class _Changes:
         elif record.name in self._features:
             self._features = self._features.delete(record.name)
 
+    def add_acl(self, record: AccessControlEntryRecord) -> None:
+        self._acls = self._acls.with_acl(record.id, record.acl)
+        self._changed_acls.add(record.acl)
+
+    def remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        self._acls, acl = self._acls.without(record.id)
+        self._changed_acls.add(acl)
+
     def claim(self, record: ControllerClaimRecord) -> None:
         if record.controller_epoch < self._controller[1]:
             raise MetadataError(
@@ -492,5 +433,7 @@ _APPLY: Final[Mapping[type, Callable[[_Changes, Any], None]]] = {
     ConfigRecord: _Changes.set_config,
     ProducerIdsRecord: _Changes.set_producer_ids,
     FeatureLevelRecord: _Changes.set_feature,
+    AccessControlEntryRecord: _Changes.add_acl,
+    RemoveAccessControlEntryRecord: _Changes.remove_acl,
     ControllerClaimRecord: _Changes.claim,
 }

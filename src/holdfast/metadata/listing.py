@@ -3,7 +3,8 @@
     broker 1                       epoch=12 incarnation=... fenced=false ...
     partition orders 0             replicas=1,2,3 isr=1,2,3 leader=1 ...
 
-Owns the names, their order, and both forms (text and JSON). Says all of an image: two images of one listing are equal.
+Owns the names, their order, and both forms (text and JSON). Says all of an image: two images of one listing are equal,
+but for the ids of access control entries.
 Names and values have no blank: those of people are written with %XX, as in addresses.
 """
 
@@ -25,6 +26,7 @@ Fields: TypeAlias = Mapping[str, str]
 Listing: TypeAlias = dict[str, Fields]
 """Name -> its fields, in the order in which they are written."""
 _SAFE: Final = "/:;,@+-_.~!$&'()*[]{}<>|^=?\"\\"
+_ACL_SAFE: Final = "/:;,@+-_.~*="
 _KINDS: Final = {int(ResourceType.TOPIC): "topic", int(ResourceType.BROKER): "broker"}
 
 
@@ -62,6 +64,24 @@ def _things(image: ClusterImage) -> Iterator[tuple[str, Fields]]:
         for key, value in sorted(values.items()):
             of = f"{_KINDS.get(kind, str(kind))} {_name(resource) if resource else '<default>'}"
             yield f"config {of} {_name(key)}", {"value": _word(value)}
+    yield from _acls(image)
+
+
+def _acls(image: ClusterImage) -> Iterator[tuple[str, Fields]]:
+    """Without the ids of their records, which are of no consequence and which not every store keeps."""
+    found: dict[str, list[str]] = {}
+    for acl in sorted(image.acls):
+        resource, entry = acl.resource, acl.entry
+        named = map(_acl_word, (resource.name, entry.principal, entry.host))
+        name = f"{resource.kind.acl_name} {resource.pattern.log_name} {' '.join(named)} {entry.operation.acl_name}"
+        found.setdefault(name, []).append(entry.permission.acl_name)
+    for name, permissions in found.items():
+        yield f"acl {name}", {"permission": _list(permissions)}
+
+
+def _acl_word(text: str) -> str:
+    word = quote(text, safe=_ACL_SAFE) or "''"
+    return f"{word[:-1]}%3A" if word.endswith(":") else word  # a colon and a blank end the name of a thing
 
 
 def _broker(broker: BrokerImage) -> Fields:

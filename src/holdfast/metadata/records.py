@@ -13,6 +13,7 @@ from uuid import UUID
 
 from holdfast.model.listeners import Endpoint
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Offset, TopicId
+from holdfast.security.acls import AclBinding
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
 """The directory of a replica that its broker has not placed yet. Which dir it takes is the broker's business
@@ -172,6 +173,21 @@ class FeatureLevelRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccessControlEntryRecord:
+    """Somebody may, or may not, do something; ``id`` is that of the entry."""
+
+    id: UUID
+    acl: AclBinding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveAccessControlEntryRecord:
+    """An access control entry is gone."""
+
+    id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
     """Changes nothing; shows that the log can be written."""
 
@@ -209,6 +225,8 @@ MetadataRecord: TypeAlias = (
     | ConfigRecord
     | ProducerIdsRecord
     | FeatureLevelRecord
+    | AccessControlEntryRecord
+    | RemoveAccessControlEntryRecord
     | NoOpRecord
     | BeginTransactionRecord
     | EndTransactionRecord

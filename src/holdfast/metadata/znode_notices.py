@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.metadata import znode_acls
 from holdfast.metadata import znode_paths as paths
 from holdfast.metadata.znode_json import Fields, encode
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode
@@ -16,7 +17,13 @@ from holdfast.model.types import BrokerId, TopicPartition
 
 LOG_DIR_FAILURE: Final = 1
 MAX_CHANGES: Final = 1000
-"""Changes of configurations that are kept for who looks for them."""
+"""Changes of configurations that are kept for who looks for them, and changes of access control lists likewise."""
+CHANGES: Final = {
+    paths.CONFIG_CHANGES: paths.name_of(paths.CONFIG_CHANGE),
+    znode_acls.LITERAL_CHANGES: znode_acls.CHANGE,
+    znode_acls.PREFIXED_CHANGES: znode_acls.CHANGE,
+}
+"""The nodes below which such news are, and what the names of these begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +90,18 @@ def config_change(entity: str) -> CreateNode:
     return CreateNode(path=paths.CONFIG_CHANGE, data=data, sequence=True)
 
 
-def surplus_changes(names: Iterable[str], keep: int = MAX_CHANGES) -> list[DeleteNode]:
-    """The oldest of the nodes below CONFIG_CHANGES, which are too many. Nobody of ours reads them: brokers are told of
-    configurations by the controller."""
-    found = sorted(
-        path
-        for path in (f"{paths.CONFIG_CHANGES}/{name}" for name in names)
-        if paths.sequence_of(path, paths.CONFIG_CHANGE) is not None
-    )
-    return [DeleteNode(path=path) for path in found[: max(0, len(found) - keep)]]
+def surplus_changes(names: Mapping[str, Iterable[str]], keep: int = MAX_CHANGES) -> list[DeleteNode]:
+    """The oldest of the nodes below each of CHANGES, which are too many; ``names`` by parent. Nobody of ours reads
+    them: brokers are told of configurations and access control lists by the controller."""
+    surplus: list[DeleteNode] = []
+    for parent, below in names.items():
+        found = sorted(
+            path
+            for path in (f"{parent}/{name}" for name in below)
+            if paths.sequence_of(path, f"{parent}/{CHANGES[parent]}") is not None
+        )
+        surplus += [DeleteNode(path=path) for path in found[: max(0, len(found) - keep)]]
+    return surplus
 
 
 def _partitions(partitions: Iterable[TopicPartition]) -> bytes:

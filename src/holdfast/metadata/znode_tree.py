@@ -13,10 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
+from holdfast.metadata import znode_acls
 from holdfast.metadata import znode_paths as paths
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import ClusterImage, PartitionImage
 from holdfast.metadata.records import (
+    AccessControlEntryRecord,
     ConfigRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
@@ -33,6 +35,7 @@ from holdfast.model.types import BrokerId, Offset, TopicId
 
 LISTED: Final = (
     paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_BROKERS, paths.OUR_CONFIGS,
+    *znode_acls.LISTED,
 )  # fmt: skip
 """The nodes whose children are asked for first."""
 _SINGLE: Final = (
@@ -219,6 +222,7 @@ class _Reader:
                 raise wrong(paths.topic(name), f"has the topic_id of {names[topic.topic_id]}", "one of its own")
             self._topic(name, topic)
         emptied = self._configs(topics)
+        self._acls()
         self._producer_ids()
         end_offset = self._claim()
         if self._unfinished is not None:
@@ -327,6 +331,16 @@ class _Reader:
             for name in sorted(missing)
         ]
         return frozenset(emptied)
+
+    def _acls(self) -> None:
+        found: list[AccessControlEntryRecord] = []
+        for path in (path for parent in znode_acls.LISTED for path in _below(self._tree, parent)):
+            records = znode_acls.read_node(path, self._tree[path].data)
+            found += records
+            if not records and znode_acls.resource_of(path) is not None:
+                self._repairs.append(DeleteNode(path=path))
+        found.sort(key=lambda record: record.id.int)
+        self._records += found
 
     def _producer_ids(self) -> None:
         next_id = values.read_producer_ids_node(paths.PRODUCER_IDS, self._data(paths.PRODUCER_IDS))

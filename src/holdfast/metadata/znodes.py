@@ -12,12 +12,15 @@ sessions: their writes are here (``registration``, ``claim``), and are no part o
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from uuid import UUID
 
+from holdfast.metadata import znode_acls
 from holdfast.metadata import znode_paths as paths
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import ClusterImage, TopicImage
 from holdfast.metadata.pieces import atoms
 from holdfast.metadata.records import (
+    AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     FeatureLevelRecord,
@@ -26,6 +29,7 @@ from holdfast.metadata.records import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
@@ -35,6 +39,7 @@ from holdfast.metadata.znode_json import wrong
 from holdfast.metadata.znode_notices import config_change
 from holdfast.metadata.znode_writes import OVERHEAD, CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut, weight
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TopicId
+from holdfast.security.acls import ResourcePattern
 
 # What the node of a partition takes at most, as a guess: what is too heavy in the end is cut once more.
 _STATE_BYTES = OVERHEAD + 320
@@ -47,7 +52,7 @@ def base_nodes(controller_epoch: ControllerEpoch = 0) -> tuple[CreateNode, ...]:
         *(CreateNode(path=path) for path in paths.BASE),
         CreateNode(path=paths.CONTROLLER_EPOCH, data=values.controller_epoch_node(controller_epoch)),
         CreateNode(path=paths.FEATURE, data=values.features_node({})),
-        *(CreateNode(path=path) for path in paths.OUR_BASE),
+        *(CreateNode(path=path) for path in (*paths.OUR_BASE, *znode_acls.BASE)),
     )
 
 
@@ -238,6 +243,8 @@ class _Touched:
     brokers: dict[BrokerId, None] = field(default_factory=dict)
     topics: dict[TopicId, set[int]] = field(default_factory=dict)
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
+    acls: dict[UUID, ResourcePattern | None] = field(default_factory=dict)
+    """By the ids of their entries; None: what the image before has under this id."""
     producer_ids: ProducerIdsRecord | None = None
     features: bool = False
 
@@ -254,6 +261,10 @@ class _Touched:
             self.producer_ids = record
         elif isinstance(record, FeatureLevelRecord):
             self.features = True
+        elif isinstance(record, AccessControlEntryRecord):
+            self.acls[record.id] = record.acl.resource
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            self.acls.setdefault(record.id, None)
 
 
 class _Changes:
@@ -297,6 +308,8 @@ class _Changes:
             self._set(paths.PRODUCER_IDS, values.producer_ids_node(given.broker_id, first, given.next_producer_id))
         for broker in touched.brokers:
             self._broker(broker)
+        for resource in self._acl_resources():
+            self._entries(resource)
         return self._out
 
     def _set(self, path: str, data: bytes) -> None:
@@ -370,6 +383,24 @@ class _Changes:
             self._out.append(config_change(entity))
             if kind == ResourceType.BROKER:
                 self.emptied = self.emptied - {path} if now else self.emptied | {path}
+
+    def _acl_resources(self) -> Iterable[ResourcePattern]:
+        found = (
+            self._before.acls.by_id[acl_id].resource if resource is None else resource
+            for acl_id, resource in self._touched.acls.items()
+        )
+        return dict.fromkeys(found)
+
+    def _entries(self, resource: ResourcePattern) -> None:
+        was, now = self._before.acls.entries(resource), self._after.acls.entries(resource)
+        if was == now:
+            return
+        path = znode_acls.path(resource)
+        if now:
+            (self._set if was else self._make)(path, znode_acls.node(now))
+        else:
+            self._delete(path)
+        self._out.append(znode_acls.change(resource))
 
     def _broker(self, broker: BrokerId) -> None:
         path = paths.our_broker(broker)

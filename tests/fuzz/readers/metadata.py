@@ -80,6 +80,8 @@ def _our_records() -> list[Any]:
         m.ConfigRecord(resource_type=2, resource_name="t1", name="retention.ms", value="1"),
         m.ConfigRecord(resource_type=4, resource_name="", name="x", value=None),
         m.ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=1000),
+        m.AccessControlEntryRecord(id=samples.acl().id(), acl=samples.acl()),
+        m.RemoveAccessControlEntryRecord(id=samples.acl().id()),
         m.NoOpRecord(),
         m.BeginTransactionRecord(name="tx"),
         m.EndTransactionRecord(),

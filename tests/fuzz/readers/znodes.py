@@ -5,13 +5,14 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.model.errors import MetadataError
+from tests.fuzz import samples
 from tests.fuzz.reader import Reader, Run
 
 _ID = UUID(int=77)
 _NODES = (
     "/brokers/topics/t", "/brokers/topics/t/partitions/1/state", "/config/topics/t", "/config/brokers/1", "/feature",
     "/latest_producer_id_block", "/holdfast/brokers/1", "/holdfast/metadata_log", "/holdfast/unfinished",
-    "/brokers/ids/1", "/controller", "/controller_epoch",
+    "/brokers/ids/1", "/controller", "/controller_epoch", "/kafka-acl/Topic/t",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ def _tree() -> dict[str, Any]:
         ),
         m.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
         m.ConfigRecord(resource_type=4, resource_name="1", name="x", value="y"),
+        m.AccessControlEntryRecord(id=samples.acl().id(), acl=samples.acl()),
         m.ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=1000),
         m.ControllerClaimRecord(controller_epoch=1, broker_id=1, host="h", port=1),
     ]  # fmt: skip

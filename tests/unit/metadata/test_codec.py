@@ -17,6 +17,8 @@ from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.records.record import decode_batches
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "disk" / "4.3.0" / "__cluster_metadata-0.json"
 FOREIGN_KEYS = (27, 28)
@@ -73,6 +75,11 @@ endpoints = st.builds(
     Endpoint, name=names, host=names, port=st.integers(0, 65535), security_protocol=st.sampled_from(SecurityProtocol)
 )
 features = st.tuples(names, st.integers(0, 99), st.integers(0, 99))
+acls = st.builds(
+    AclBinding,
+    st.builds(ResourcePattern, st.sampled_from(ResourceKind), names, st.sampled_from(PatternKind)),
+    st.builds(AclEntry, names, names, st.sampled_from(Operation), st.sampled_from(Permission)),
+)
 RECORDS = {
     rec.RegisterBrokerRecord: {
         "broker_id": ids, "incarnation_id": uuids, "broker_epoch": longs, "rack": maybe(names),
@@ -103,6 +110,8 @@ RECORDS = {
     },
     rec.ProducerIdsRecord: {"broker_id": ids, "broker_epoch": longs, "next_producer_id": longs},
     rec.FeatureLevelRecord: {"name": names, "level": st.integers(0, 32767)},
+    rec.AccessControlEntryRecord: {"id": uuids, "acl": acls},
+    rec.RemoveAccessControlEntryRecord: {"id": uuids},
     rec.NoOpRecord: {},
     rec.BeginTransactionRecord: {"name": maybe(names)},
     rec.EndTransactionRecord: {},
@@ -111,6 +120,29 @@ RECORDS = {
     },
 }  # fmt: skip
 records = st.one_of(*(st.builds(kind, **fields) for kind, fields in RECORDS.items()))
+
+
+def test_access_control_entries_have_kafkas_layout() -> None:
+    """AccessControlEntryRecord.json: Id, ResourceType, ResourceName, PatternType, Principal, Host, Operation,
+    PermissionType; RemoveAccessControlEntryRecord.json: Id."""
+    acl = AclBinding(
+        ResourcePattern(ResourceKind.GROUP, "gr", PatternKind.PREFIXED),
+        AclEntry("User:a", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY),
+    )
+    acl_id = UUID(bytes=bytes(range(16)))
+    record = rec.AccessControlEntryRecord(id=acl_id, acl=acl)
+    assert encode_record(record) == (
+        b"\x01\x12\x00" + bytes(range(16)) + b"\x03" + b"\x03gr" + b"\x04" + b"\x07User:a" + b"\x02*" + b"\x0a\x02\x00"
+    )
+    assert encode_record(rec.RemoveAccessControlEntryRecord(id=acl_id)) == b"\x01\x13\x00" + bytes(range(16)) + b"\x00"
+
+
+def test_an_entry_that_nobody_knows_cannot_be_read() -> None:
+    acl = AclBinding(ResourcePattern(ResourceKind.GROUP, "g"), AclEntry("User:a", "*", Operation.READ, Permission.DENY))
+    data = bytearray(encode_record(rec.AccessControlEntryRecord(id=UUID(int=1), acl=acl)))
+    data[-3] = 99
+    with pytest.raises(CorruptRecordError, match="99 is not a valid Operation"):
+        decode_record(data)
 
 
 @given(records)

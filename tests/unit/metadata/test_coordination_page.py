@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from uuid import UUID
 
-from holdfast.metadata import znode_notices, znode_paths, znode_values
+from holdfast.metadata import znode_acls, znode_notices, znode_paths, znode_values
 from holdfast.metadata.codec import _ENCODE
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import (
@@ -61,7 +61,9 @@ def test_the_page_has_every_node() -> None:
     nodes = {path for path in constants if path.startswith("/")} - parents - elsewhere
     assert nodes <= named
     assert named - nodes <= parents | {
-        "/brokers/topics/T/partitions/P/state", "/config/brokers/<default>", "/holdfast/configs/TYPE:NAME"
+        "/brokers/topics/T/partitions/P/state", "/config/brokers/<default>", "/holdfast/configs/TYPE:NAME",
+        "/kafka-acl/TYPE/NAME", "/kafka-acl-extended/prefixed/TYPE/NAME", "/holdfast/acls/PATTERN:TYPE:NAME",
+        "/kafka-acl-changes/acl_changes_", "/kafka-acl-extended-changes/acl_changes_",
     }  # fmt: skip
     for path in elsewhere - {"/isr_change_notification/isr_change_"}:
         assert path in PAGE
@@ -90,6 +92,7 @@ def test_the_keys_are_those_that_are_written() -> None:
         "/cluster/id": znode_values.cluster_id_node("c"),
         "/holdfast/metadata_log": znode_values.log_node(log_end),
         "/config/topics/T": znode_values.config_node({"a": "b"}),
+        "/kafka-acl/TYPE/NAME": znode_acls.node(()),
         "/config/changes/config_change_*": znode_notices.config_change("topics/t").data,
     }
     table = rows()

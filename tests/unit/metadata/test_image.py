@@ -10,8 +10,12 @@ from holdfast.metadata import records as rec
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.model.errors import MetadataError
 from holdfast.model.listeners import Endpoint, Endpoints
+from holdfast.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern
+from holdfast.security.resources import Operation, Permission, ResourceKind
 
 T, U = UUID(int=1), UUID(int=2)
+ACL = AclBinding(ResourcePattern(ResourceKind.TOPIC, "t"), AclEntry("User:a", "*", Operation.READ, Permission.ALLOW))
+OTHER_ACL = AclBinding(ACL.resource, AclEntry("User:a", "*", Operation.WRITE, Permission.ALLOW))
 DIR = UUID(int=9)
 
 
@@ -172,6 +176,35 @@ def test_configs_features_and_producer_ids(image: ClusterImage) -> None:
     assert dict(gone.features) == {}
 
 
+def test_access_control_entries(image: ClusterImage) -> None:
+    added, delta = after(image, *(rec.AccessControlEntryRecord(id=acl.id(), acl=acl) for acl in (ACL, OTHER_ACL)))
+    assert set(added.acls) == delta.changed_acls == {ACL, OTHER_ACL}
+    assert not delta.empty
+    assert ACL in added.acls
+    assert len(added.acls) == 2
+    assert list(added.acls.matching(AclFilter(operation=Operation.WRITE))) == [OTHER_ACL]
+    again, _ = ClusterImage.empty("c").apply(records := list(added.to_records()), added.next_offset - len(records))
+    assert again == added
+    gone, delta = after(added, rec.RemoveAccessControlEntryRecord(id=ACL.id()))
+    assert set(gone.acls) == {OTHER_ACL}
+    assert delta.changed_acls == {ACL}
+    none, _ = after(gone, rec.RemoveAccessControlEntryRecord(id=OTHER_ACL.id()))
+    assert none.acls == image.acls
+
+
+def test_two_ids_never_name_one_access_control_entry(image: ClusterImage) -> None:
+    """Another controller may give an entry an id of its own."""
+    twice, _ = after(
+        image,
+        rec.AccessControlEntryRecord(id=T, acl=ACL),
+        rec.AccessControlEntryRecord(id=U, acl=ACL),
+        rec.AccessControlEntryRecord(id=T, acl=OTHER_ACL),
+    )
+    assert (twice.acls.id_of(ACL), twice.acls.id_of(OTHER_ACL)) == (U, T)
+    again, _ = after(twice, rec.AccessControlEntryRecord(id=T, acl=ACL))
+    assert (again.acls.id_of(ACL), again.acls.id_of(OTHER_ACL), len(again.acls)) == (T, None, 1)
+
+
 def test_a_claim_is_told(image: ClusterImage) -> None:
     new, delta = after(image, rec.ControllerClaimRecord(controller_epoch=5, broker_id=2, host="h", port=1))
     assert delta.controller_changed
@@ -204,6 +237,7 @@ def test_a_snapshot_is_the_image(image: ClusterImage) -> None:
         rec.RemoveTopicRecord(topic_id=U),
         rec.PartitionRecord(partition=0, topic_id=U, replicas=(1,), isr=(1,), leader=1),
         rec.PartitionChangeRecord(partition=7, topic_id=T),
+        rec.RemoveAccessControlEntryRecord(id=U),
         rec.ControllerClaimRecord(controller_epoch=0, broker_id=1, host="h", port=1),
         rec.RegisterBrokerRecord(broker_id=1, incarnation_id=T, broker_epoch=1, endpoints=()),
     ],

@@ -20,6 +20,7 @@ from holdfast.metadata.listing import (
 )
 from holdfast.metadata.moved import Moved, decode, encode
 from holdfast.metadata.records import (
+    AccessControlEntryRecord,
     ConfigRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
@@ -32,8 +33,14 @@ from holdfast.metadata.records import (
 )
 from holdfast.model.errors import ConfigError, MetadataError
 from holdfast.model.listeners import Endpoint
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
 T, DIR = UUID(int=7), UUID(int=9)
+ACL = AclBinding(
+    ResourcePattern(ResourceKind.TOPIC, "a b", PatternKind.PREFIXED),
+    AclEntry("User:a=", "*", Operation.DESCRIBE_CONFIGS, Permission.DENY),
+)
 RECORDS: tuple[MetadataRecord, ...] = (
     FeatureLevelRecord(name="metadata version", level=7),
     RegisterBrokerRecord(
@@ -50,13 +57,14 @@ RECORDS: tuple[MetadataRecord, ...] = (
     ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
     ConfigRecord(resource_type=4, resource_name="", name="a: b", value="two\nlines = ä"),
     ConfigRecord(resource_type=101, resource_name="", name="", value=""),
+    AccessControlEntryRecord(id=ACL.id(), acl=ACL),
     ProducerIdsRecord(broker_id=9, broker_epoch=4, next_producer_id=5000),
     ControllerClaimRecord(controller_epoch=3, broker_id=9, host="h", port=8),
 )  # fmt: skip
 IMAGE = ClusterImage.empty("A" * 22).apply(RECORDS, 0)[0]
 TEXT = f"""{HEADER}
 cluster: id=AAAAAAAAAAAAAAAAAAAAAA
-log: end_offset=10
+log: end_offset=11
 controller: id=9 epoch=3
 producer-ids: next=5000
 feature metadata%20version: level=7
@@ -72,6 +80,7 @@ last_known_elr=- recovery=recovered created=4 directories=-
 config topic t retention.ms: value=1
 config broker <default> a%3A%20b: value=two%0Alines%20=%20%C3%A4
 config 101 <default> '': value=
+acl Topic PREFIXED a%20b User:a= * DescribeConfigs: permission=Deny
 """
 
 
@@ -83,8 +92,8 @@ def test_every_field_of_an_image_is_in_its_listing() -> None:
     """A field that is added is missing in dumps, and in the check of a migration, until it is added there too."""
     names = {kind: {field.name for field in fields(kind)} for kind in (ClusterImage, BrokerImage, PartitionImage)}
     assert names[ClusterImage] == {
-        "cluster_id", "brokers", "topics", "topic_names", "configs", "features", "next_producer_id", "controller_id",
-        "controller_epoch", "offset",
+        "cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls", "next_producer_id",
+        "controller_id", "controller_epoch", "offset",
     }  # fmt: skip
     assert names[BrokerImage] == {
         "id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown", "log_dirs",
@@ -110,11 +119,11 @@ def test_what_differs_is_named_with_both_sides() -> None:
             ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value=None),
             ConfigRecord(resource_type=2, resource_name="t", name="x", value="y"),
         ],
-        10,
+        11,
     )
     found = differences(listing(IMAGE), listing(other))
     assert [line for each in found for line in difference_lines(each)] == [
-        "! log: end_offset is 10 < > 13",
+        "! log: end_offset is 11 < > 14",
         "! partition t 0: isr is 9 < > 9,10",
         "! partition t 0: leader is 9 < > 10",
         "! partition t 0: leader_epoch is 2 < > 3",

@@ -118,8 +118,10 @@ def test_requests_of_tools_read_as_they_were_written() -> None:
 
 def test_old_changes_of_configurations_go() -> None:
     names = [f"config_change_{number:010d}" for number in (12, 3, 7)]
-    assert notices.surplus_changes([*names, "other"], keep=2) == [DeleteNode(path=f"{paths.CONFIG_CHANGES}/{names[1]}")]
-    assert notices.surplus_changes(names, keep=3) == []
+    assert notices.surplus_changes({paths.CONFIG_CHANGES: [*names, "other"]}, keep=2) == [
+        DeleteNode(path=f"{paths.CONFIG_CHANGES}/{names[1]}")
+    ]
+    assert notices.surplus_changes({paths.CONFIG_CHANGES: names}, keep=3) == []
 
 
 def test_features_of_the_older_version_are_read() -> None:
@@ -238,8 +240,8 @@ def test_every_field_of_an_image_has_its_place() -> None:
     """A field that is added has to be added to the nodes, too; tests/property/test_znodes.py then shows it."""
     names = {kind: [field.name for field in fields(kind)] for kind in (ClusterImage, BrokerImage, PartitionImage)}
     assert names == {
-        ClusterImage: ["cluster_id", "brokers", "topics", "topic_names", "configs", "features", "next_producer_id",
-                       "controller_id", "controller_epoch", "offset"],
+        ClusterImage: ["cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls",
+                       "next_producer_id", "controller_id", "controller_epoch", "offset"],
         BrokerImage: ["id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown",
                       "log_dirs", "cordoned", "features"],
         PartitionImage: ["replicas", "isr", "leader", "leader_epoch", "partition_epoch", "adding", "removing",
