@@ -1,8 +1,9 @@
 """One client connection: bytes in, requests out in order; answers in, bytes out in order.
 
-Owns the socket and its buffers. Works on the raw non-blocking socket with the loop's readiness callbacks, not on
-an asyncio transport: a large frame is received straight into the buffer that the disk later writes from, and a
-file slice leaves by sendfile, so record bytes are never copied by us (docs/decisions/0003-connection.md).
+Owns the channel (the socket, or TLS on it) and its buffers. Works on the raw non-blocking socket with the loop's
+readiness callbacks, not on an asyncio transport: a large frame is received straight into the buffer that the disk later
+writes from, and a file slice leaves by sendfile, so record bytes are never copied by us
+(docs/decisions/0003-connections.md; what TLS costs: 0055-tls-of-brokers.md).
 
 Invariants:
 * answers leave in the order of their requests;
@@ -22,23 +23,24 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.broker.channel import HANDSHAKE, Channel, PlainChannel
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
+from holdfast.broker.handshakes import Handshakes, Opening, TlsListener
 from holdfast.broker.request_times import Owed, RequestTimes
+from holdfast.broker.sending import Sending
 from holdfast.broker.session import Session
-from holdfast.model.errors import HoldfastError, LogReadError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import parse_request_header
 
 if TYPE_CHECKING:
     from holdfast.model.listeners import ListenerUse
+    from holdfast.security.principal import Principal
     from holdfast.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
 SMALL_BUFFER = 64 * 1024
 """Frames up to this size are received into the connection's own buffer; larger ones get one to themselves."""
-INLINE_SLICE = 256 * 1024
-"""File slices up to this size are read and sent together with their header; larger ones go by sendfile."""
 LARGE_START = 2 << 20
 """A larger frame's buffer doubles as its bytes come in."""
 MAX_PIPELINED = 64
@@ -46,15 +48,8 @@ MAX_PIPELINED_BYTES = 64 << 20
 MAX_RUNNING_BYTES = 256 << 20
 """Requests under way on all connections together; beyond it each connection may have one. A disk that hangs must not
 fill the memory with what waits for it."""
-MAX_SEND_SEGMENTS = 64
-MAX_SEND_BYTES = 2 << 20
-"""How much is gathered for one system call; small file slices are read for it, and a socket seldom takes more."""
 MAX_UNSENT_BYTES = 8 << 20
 """Answers that the client has not taken yet, beyond which no request of it is started."""
-LOAD_GRACE_S = 1.0
-"""How long a cold slice waits for a disk that gets nothing done."""
-LOAD_LIMIT_S = 5.0
-"""How long it waits for one that does."""
 _OVERLAPPING = {
     int(ApiKey.PRODUCE): 0,
     **dict.fromkeys(map(int, (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)), 1),
@@ -67,22 +62,22 @@ class Connection:
 
     __slots__ = (
         "_buffer",
+        "_channel",
         "_end",
+        "_fd",
         "_large",
         "_large_filled",
         "_large_size",
-        "_load_timer",
         "_loop",
         "_max_frame",
-        "_out",
-        "_out_bytes",
+        "_opening",
         "_owed",
         "_reading",
         "_running",
         "_running_bytes",
+        "_sending",
         "_start",
         "_times",
-        "_writing",
         "closed",
         "dispatch",
         "idle_since",
@@ -92,7 +87,6 @@ class Connection:
         "peer",
         "pool",
         "session",
-        "sock",
     )
 
     def __init__(
@@ -106,8 +100,8 @@ class Connection:
         max_frame_bytes: int,
         listener: ListenerUse,
         times: RequestTimes | None = None,
+        tls: tuple[TlsListener, Handshakes] | None = None,
     ) -> None:
-        self.sock = sock
         self.peer = peer
         self.listener = listener
         """What it came by, and so what may be asked on it."""
@@ -128,14 +122,30 @@ class Connection:
         self._large_size = self._large_filled = 0
         self._running: deque[Exchange] = deque()
         self._running_bytes = 0
-        self._out: deque[bytes | bytearray | memoryview | SendSlice] = deque()
-        self._out_bytes = 0
-        self._load_timer: asyncio.TimerHandle | None = None
         self._times = times
         self._owed = None if times is None else Owed(times)
-        self._writing = False
         self._reading = True
-        loop.add_reader(sock.fileno(), self._on_readable)
+        self._fd = sock.fileno()
+        self._channel: Channel = PlainChannel(sock)
+        self._sending = Sending(self._channel, loop, taken=self._taken, left=self._peer_left, failed=self.close)
+        self._opening: Opening | None = None
+        """Before TLS can be spoken; then nothing is read here."""
+        if tls is None:
+            loop.add_reader(self._fd, self._on_readable)
+        else:
+            self._opening = Opening(sock, f"{peer[0]}:{peer[1]}", *tls, loop, self._opened, lambda: self.close(None))
+
+    def _opened(self, channel: Channel, principal: Principal) -> None:
+        self._opening = None
+        self._channel = self._sending.channel = channel
+        self.session.principal = principal
+        self._loop.add_reader(self._fd, self._on_readable)
+        self._on_readable()  # the first request comes with the last message of the handshake
+
+    @property
+    def is_open(self) -> bool:
+        """True when requests can be sent by it: at once, or after the handshake of TLS."""
+        return self._opening is None and not self.closed
 
     @property
     def is_idle(self) -> bool:
@@ -151,9 +161,12 @@ class Connection:
             else:
                 if self._end == len(self._buffer):
                     self._make_room()
-                n = self.sock.recv_into(memoryview(self._buffer)[self._end :])
+                n = self._channel.receive(memoryview(self._buffer)[self._end :])
                 self._end += n
         except (BlockingIOError, InterruptedError):
+            if self._channel.read_waits_to_send:
+                self._loop.remove_reader(self._fd)
+                self._sending.tell_when_it_may(self._may_send)
             return
         except OSError as e:
             self._peer_left("receive", e)
@@ -162,6 +175,19 @@ class Connection:
             self.close(None)
             return
         self._parse()
+        if self._channel.has_more and self._reading and not self.closed:
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Take what the channel has already; its socket need not become readable for it."""
+        if self._reading and not self.closed:
+            self._on_readable()
+
+    def _may_send(self) -> None:
+        """Receiving has waited for it."""
+        if self._reading and not self.closed:
+            self._loop.add_reader(self._fd, self._on_readable)
+            self._on_readable()
 
     def _receive_large(self) -> int:
         large = self._large
@@ -172,7 +198,7 @@ class Connection:
             self._large[:filled] = large
             self.pool.give(large)
             large = self._large
-        n = self.sock.recv_into(memoryview(large)[filled : self._large_size])
+        n = self._channel.receive(memoryview(large)[filled : self._large_size])
         self._large_filled = filled + n
         return n
 
@@ -187,7 +213,7 @@ class Connection:
     def _parse(self) -> None:
         """Hand over every complete request that may start now."""
         while not self.closed:
-            if self._out_bytes >= MAX_UNSENT_BYTES:
+            if self._sending.unsent >= MAX_UNSENT_BYTES:
                 self._pause_reading()
                 return
             if self._running and not self._may_start_more():
@@ -206,7 +232,7 @@ class Connection:
                 break
             size = int.from_bytes(self._buffer[self._start : self._start + 4], "big", signed=True)
             if size <= 0 or size > self._max_frame:
-                self.close(f"frame of {size} bytes, expected 1 to {self._max_frame}")
+                self.close(self._no_frame(size))
                 return
             if available < 4 + size:
                 if size > SMALL_BUFFER - 4:
@@ -225,6 +251,11 @@ class Connection:
             self._start = self._end = 0
         if not self._reading and not self.closed:
             self._resume_reading()
+
+    def _no_frame(self, size: int) -> str:
+        if self._buffer[self._start :].startswith(HANDSHAKE):
+            return f"it speaks TLS: expected a client of listener {self.listener.name} without it"
+        return f"frame of {size} bytes, expected 1 to {self._max_frame}"
 
     def _hurry_parked(self) -> bool:
         """Have a parked request answered for the one that waits behind it. False: nothing can start now."""
@@ -302,11 +333,13 @@ class Connection:
         # Some bytes may still be taken into the small buffer; stop only the readiness callbacks.
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self.sock.fileno())
+            self._loop.remove_reader(self._fd)
 
     def _resume_reading(self) -> None:
         self._reading = True
-        self._loop.add_reader(self.sock.fileno(), self._on_readable)
+        self._loop.add_reader(self._fd, self._on_readable)
+        if self._channel.has_more:
+            self._loop.call_soon(self._read_on)
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -314,7 +347,7 @@ class Connection:
         """Called by Exchange.finish: send what is due, in order, and start what waited."""
         if self.closed:
             return
-        running, owed = self._running, self._owed
+        running, owed, sending = self._running, self._owed, self._sending
         turn: list[tuple[int, Exchange]] = []
         if owed is not None:
             owed.answered(exchange, self._loop)
@@ -324,148 +357,35 @@ class Connection:
             self._running_bytes -= first.size
             self.pool.running_bytes -= first.size
             assert first.answer is not None
-            told = self._out_bytes
+            told = sending.unsent
             for chunk in first.answer:
                 if len(chunk):
-                    self._out.append(chunk)
-                    self._out_bytes += len(chunk)
+                    sending.add(chunk)
             first.answer = ()  # whoever keeps this exchange keeps no file open
             if owed is not None:
                 weight += first.weight
-                turn.append((self._out_bytes - told, first))
+                turn.append((sending.unsent - told, first))
             sent = True
         if not sent:
             return
         due_s = 0.0 if not weight else exchange.finished_s if exchange.weight else self._loop.time()
-        if not self._writing:
-            self._flush()
-        if owed is not None and (weight or self._out_bytes):
-            owed.took(self._out_bytes, turn, due_s, self._loop)
+        if not sending.is_waiting:
+            sending.flush()
+        if owed is not None and (weight or sending.unsent):
+            owed.took(sending.unsent, turn, due_s, self._loop)
         if not self._reading and not self.closed:
             self._loop.call_soon(self._parse)
 
-    def _flush(self) -> None:
-        unsent = self._out_bytes
-        try:
-            while self._out:
-                first = self._out[0]
-                if isinstance(first, SendSlice):
-                    done = self._send_slice(first)
-                else:
-                    done = self._send_bytes()
-                if not done:
-                    break
-        except (BlockingIOError, InterruptedError):
-            pass
-        except LogReadError as e:
-            self.close(f"send failed: {e}")
-            return
-        except OSError as e:
-            self._peer_left("send", e)
-            return
-        if self.closed:
-            return
-        if self._out and not self._writing and self._out_ready():
-            self._writing = True
-            self._loop.add_writer(self.sock.fileno(), self._flush)
-        elif self._writing and (not self._out or not self._out_ready()):
-            self._writing = False
-            self._loop.remove_writer(self.sock.fileno())
+    def _taken(self, unsent: int) -> None:
+        """The socket took what it would of so many bytes."""
+        left = self._sending.unsent
         if self._owed is not None and self._owed.answers:
-            self._owed.sent(self._out_bytes, self._loop)
-        if self._out_bytes < unsent:
-            if self._out:
+            self._owed.sent(left, self._loop)
+        if left < unsent:
+            if left:
                 self.idle_since = self._loop.time()  # the client is slow, but it reads
-            if not self._reading and unsent >= MAX_UNSENT_BYTES > self._out_bytes:
+            if not self._reading and unsent >= MAX_UNSENT_BYTES > left:
                 self._loop.call_soon(self._parse)
-
-    def _out_ready(self) -> bool:
-        """False while the head of the queue waits for its disk."""
-        return not (isinstance(self._out[0], SendSlice) and self._out[0].loading)
-
-    def _send_bytes(self) -> bool:
-        """One sendmsg of everything that is in memory at the head of the queue. False: the socket is full."""
-        segments: list[bytes | bytearray | memoryview] = []
-        total = 0
-        for index, chunk in enumerate(self._out):
-            if isinstance(chunk, SendSlice):
-                if len(chunk) > INLINE_SLICE or chunk.loading:
-                    break
-                data = chunk.read_nowait()
-                if data is None:
-                    break
-                self._out[index] = chunk = data
-            segments.append(chunk)
-            total += len(chunk)
-            if len(segments) == MAX_SEND_SEGMENTS or total >= MAX_SEND_BYTES:
-                break
-        sent = self.sock.sendmsg(segments) if len(segments) > 1 else self.sock.send(segments[0])
-        self._out_bytes -= sent
-        full = sent < total
-        while sent:
-            size = len(segments.pop(0)) if sent else 0
-            head = self._out.popleft()
-            if sent < size:
-                self._out.appendleft(memoryview(head)[sent:])  # type: ignore[arg-type]
-                break
-            sent -= size
-        return not full
-
-    def _send_slice(self, piece: SendSlice) -> bool:
-        if piece.loading:
-            return False
-        if len(piece) <= INLINE_SLICE:
-            data = piece.read_nowait()
-            if data is not None:
-                self._out[0] = data
-                return True
-        elif piece.is_hot():
-            self._out_bytes -= piece.sendfile(self.sock)
-            if len(piece):
-                return False
-            self._out.popleft()
-            return True
-        self._load(piece)
-        return False
-
-    def _load(self, piece: SendSlice) -> None:
-        """Read a cold slice on its disk's thread; the answers behind it wait, other connections do not."""
-        piece.loading = True
-        self._wait_for_load(piece, self._loop.time() + LOAD_LIMIT_S)
-
-        def loaded(data: bytes | None, error: HoldfastError | None) -> None:
-            self._forget_load()
-            if self.closed:
-                return
-            if error is not None or data is None or len(data) != len(piece):
-                self.close(f"{piece}: {error or 'short read'}")
-                return
-            self._out[0] = data
-            self._flush()
-
-        piece.load(loaded)
-
-    def _wait_for_load(self, piece: SendSlice, until_s: float) -> None:
-        """Look again after the grace. A disk that got nothing done meanwhile is given up on, for everybody: the client
-        comes again, and hears at once of what is on other disks."""
-        directory = piece.directory
-        completed = directory.queue.completed
-
-        def look() -> None:
-            if directory.queue.completed == completed:
-                directory.give_up_on()
-                self.close(f"{piece}: the disk of {directory.path} does not answer")
-            elif self._loop.time() >= until_s:
-                self.close(f"{piece}: the disk of {directory.path} took more than {LOAD_LIMIT_S:g} s")
-            else:
-                self._wait_for_load(piece, until_s)
-
-        self._load_timer = self._loop.call_later(LOAD_GRACE_S, look)
-
-    def _forget_load(self) -> None:
-        if self._load_timer is not None:
-            self._load_timer.cancel()
-            self._load_timer = None
 
     def _peer_left(self, what: str, error: OSError) -> None:
         """Clients come and go, and not all say goodbye: that is not worth a warning."""
@@ -477,7 +397,7 @@ class Connection:
     def sends_from(self, directory: LogDir) -> bool:
         """Whether an answer that the client has not taken yet holds a file of that directory open."""
         answers = (chunk for each in self._running for chunk in each.answer or ())
-        return any(isinstance(c, SendSlice) and c.is_of(directory) for c in (*self._out, *answers))
+        return any(isinstance(c, SendSlice) and c.is_of(directory) for c in (*self._sending.queue, *answers))
 
     def close(self, reason: str | None) -> None:
         """Close the socket; parked requests of this connection are dropped by whoever watches ``on_close``."""
@@ -486,13 +406,14 @@ class Connection:
         self.closed = True
         if reason:
             log.warning("connection of %s:%s closed: %s", *self.peer[:2], reason)
-        fd = self.sock.fileno()
-        self._loop.remove_reader(fd)
-        self._loop.remove_writer(fd)
-        self.sock.close()
-        self._out.clear()
-        self._forget_load()
+        if self._opening is not None:
+            self._opening.close()
+            self._opening = None
+        self._loop.remove_reader(self._fd)
+        self._sending.end()
+        self._channel.close()
         for exchange in self._running:
             exchange.answer = ()
         self.pool.running_bytes -= self._running_bytes
         self.on_close(self)
+        self._running.clear()  # an exchange keeps its connection

@@ -182,6 +182,19 @@ class SendSlice:
             raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
         return data if data is not None and len(data) == self._size else None
 
+    def take_nowait(self, size: int) -> bytearray | None:
+        """Its first bytes, ``size`` at most, or None when the disk would have to be waited for. They are not in it any
+        more; one that is to stay whole is small (``read_nowait``)."""
+        try:
+            data = self._handle.preadv_nowait(min(size, self._size), self._position)
+        except OSError as e:
+            raise self._owner.dir.suspect(e, LogReadError, self._owner) from e
+        if not data:
+            return None
+        self._position += len(data)
+        self._size -= len(data)
+        return data
+
     def is_of(self, directory: LogDir) -> bool:
         """Whether it is of a file of that directory."""
         return self._owner.dir is directory

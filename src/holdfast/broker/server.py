@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker.bounded_lines import BoundedLines
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
+from holdfast.broker.handshakes import Handshakes, TlsListener
 from holdfast.broker.listening import listen
 from holdfast.model.config_connection_keys import plain_address
 from holdfast.security.connection_limits import ConnectionCounts, ConnectionLimits, no_rate_of
@@ -71,6 +72,8 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._idle_check_s = 0.0
         self._refused = BoundedLines(log, "connections were refused")
+        self._tls: dict[str, TlsListener] = {}
+        self.handshakes = Handshakes()
         self.connections: dict[Connection, None] = {}
         self.accepted: dict[str, int] = {}
         """By listener: connections since the start."""
@@ -79,9 +82,12 @@ class Server:
         """Other limits from now on; what is beyond them goes at the next look."""
         self._counts.limits = limits
 
-    def bind(self, host: str, port: int, listener: ListenerUse) -> int:
-        """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken."""
+    def bind(self, host: str, port: int, listener: ListenerUse, tls: TlsListener | None = None) -> int:
+        """Bind and listen; the port in use (for port 0). Raises ConfigError when the address is taken. ``tls``: what is
+        spoken by this listener."""
         sock = self._listen(host, port)
+        if tls is not None:
+            self._tls[listener.name] = tls
         self._listeners.append(_Listener(sock, listener, self._arrived, self._admit))
         self._counts.add_listener(listener.name, for_brokers=listener.for_brokers)
         self.accepted[listener.name] = 0
@@ -116,9 +122,10 @@ class Server:
         self.accepted[listener.name] += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = self._tls.get(listener.name)
         connection = Connection(
             sock, (host, peer[1]), asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
-            self._max_frame_bytes, listener, self._times,
+            self._max_frame_bytes, listener, self._times, None if tls is None else (tls, self.handshakes),
         )  # fmt: skip
         self.connections[connection] = None
         counts.opened(listener.name, host)

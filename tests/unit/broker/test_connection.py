@@ -281,7 +281,7 @@ async def test_a_client_that_does_not_read_is_asked_for_nothing_more() -> None:
         peer.on_request = reply
         await peer.send(b"".join(frame(ApiKey.METADATA, i) for i in range(requests)))
         await peer.until(lambda: not peer.connection._reading)
-        unsent = peer.connection._out_bytes
+        unsent = peer.connection._sending.unsent
         assert MAX_UNSENT_BYTES <= unsent < MAX_UNSENT_BYTES + 2 * size
         assert len(peer.requests) < requests
         assert peer.connection.is_idle, "an answer that nobody takes does not keep a connection from being idle"
@@ -406,7 +406,7 @@ async def test_K112_06_an_answer_does_not_wait_for_a_disk_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: a consumer of a hung disk and of a healthy one got nothing of the healthy one, for as long as it hung."""
-    monkeypatch.setattr(connection_module, "LOAD_GRACE_S", 0.05)
+    monkeypatch.setattr("holdfast.broker.cold_slice.LOAD_GRACE_S", 0.05)
     disk = HungDisk(tmp_path)
     disk.hang()
     async with connected() as peer:
@@ -424,7 +424,7 @@ async def test_K112_06_an_answer_does_not_wait_for_a_disk_that_does_not_answer(
         await peer.until(lambda: len(peer.requests) == 1)
         peer.requests[0].finish([disk.slice()])
         assert await peer.receive(1000) == bytes(range(250)) * 4
-        assert peer.connection._load_timer is None
+        assert peer.connection._sending._cold is None
     disk.end()
 
 
@@ -432,8 +432,8 @@ async def test_K112_06_an_answer_does_not_wait_for_a_disk_that_does_not_answer(
 async def test_K112_06_a_disk_that_gets_something_done_is_waited_for_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "LOAD_GRACE_S", 0.3)
-    monkeypatch.setattr(connection_module, "LOAD_LIMIT_S", 0.8)
+    monkeypatch.setattr("holdfast.broker.cold_slice.LOAD_GRACE_S", 0.3)
+    monkeypatch.setattr("holdfast.broker.cold_slice.LOAD_LIMIT_S", 0.8)
     disk, loop, works = HungDisk(tmp_path), asyncio.get_running_loop(), threading.Semaphore(0)
     for _ in range(400):
         disk.thread.submit(works.acquire, lambda *_: None)

@@ -1,0 +1,250 @@
+"""Connections to a TLS listener until they can be spoken on: waiting for a first byte, then in the handshake.
+
+A stranger costs little: the TLS object (40 KiB) is made when something comes, at most so many are in the making at a
+time, and a turn of the loop does a few steps of all handshakes together, each of which takes up to 0.8 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from holdfast.broker.channel import TlsChannel
+from holdfast.security.principal import Principal
+
+log = logging.getLogger(__name__)
+
+PER_TURN: Final = 4
+"""Steps of handshakes in a turn of the loop."""
+MOST_BEGUN: Final = 2000
+"""Handshakes under way; one more ends the oldest, which a client that means it is not."""
+TLS_HANDSHAKE_BYTE: Final = 0x16
+LINES_S: Final = 1.0
+"""A listener tells one failed handshake in this time, and how many there were between."""
+
+
+class HandshakeError(Exception):
+    """Why a handshake that went well is not enough."""
+
+
+class TlsListener(Protocol):
+    """What a handshake asks of its listener."""
+
+    name: str
+
+    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+        """With the certificate of now. OSError, or HandshakeError: there is none."""
+        ...
+
+    def principal(self, sock: ssl.SSLSocket) -> Principal:
+        """Whom the client's certificate names. HandshakeError: nobody."""
+        ...
+
+
+class Handshakes:
+    """All that are under way at a broker."""
+
+    def __init__(self, per_turn: int = PER_TURN, most_begun: int = MOST_BEGUN) -> None:
+        self._per_turn = self._left = per_turn
+        self._most_begun = most_begun
+        self._begun: dict[Opening, None] = {}
+        self._waiting: deque[Opening] = deque()
+        self._is_due = False
+        self.failed: dict[str, int] = {}
+        """By listener: handshakes that failed since the start."""
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def __len__(self) -> int:
+        """Those that have begun."""
+        return len(self._begun)
+
+    def begin(self, opening: Opening) -> None:
+        """Its first byte has come."""
+        if len(self._begun) >= self._most_begun:
+            next(iter(self._begun)).fail(f"{self._most_begun} handshakes are under way, and it has begun the first")
+        self._begun[opening] = None
+
+    def end(self, opening: Opening) -> None:
+        self._begun.pop(opening, None)
+
+    def take_turn(self, opening: Opening) -> bool:
+        """Whether it may do a step now; else its ``step`` is called when it may."""
+        if not self._is_due:
+            self._is_due = True
+            opening.loop.call_soon(self._turn, opening.loop)
+        if self._left:
+            self._left -= 1
+            return True
+        self._waiting.append(opening)
+        return False
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._left, self._is_due = self._per_turn, False
+        while self._waiting and self._left:
+            opening = self._waiting.popleft()
+            if not opening.closed:
+                self._left -= 1
+                opening.step()
+        if self._left < self._per_turn:
+            self._is_due = True
+            loop.call_soon(self._turn, loop)
+
+    def tell(self, listener: str, peer: str, why: str, now_s: float) -> None:
+        """A line of the log, and not one for each of a thousand."""
+        self.failed[listener] = self.failed.get(listener, 0) + 1
+        last_s, before = self._told.get(listener, (-LINES_S, 0))
+        if now_s - last_s < LINES_S:
+            return
+        more = self.failed[listener] - before - 1
+        others = f" ({more} more before it)" if more else ""
+        log.warning("connection of %s to listener %s closed: %s%s", peer, listener, why, others)
+        self._told[listener] = now_s, self.failed[listener]
+
+
+class Opening:
+    """One connection's. ``opened`` gets the channel and who speaks, or ``failed`` is called; not after ``close``."""
+
+    __slots__ = (
+        "_failed", "_fd", "_handshakes", "_listener", "_opened", "_peer", "_reads", "_sock", "_tls", "_writes",
+        "closed", "loop",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        listener: TlsListener,
+        handshakes: Handshakes,
+        loop: asyncio.AbstractEventLoop,
+        opened: Callable[[TlsChannel, Principal], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._peer = peer
+        self._tls: ssl.SSLSocket | None = None
+        self._listener = listener
+        self._handshakes = handshakes
+        self._opened = opened
+        self._failed = failed
+        self.loop = loop
+        self.closed = False
+        self._reads = self._writes = False
+        """Which readiness wakes it."""
+        self._wait(reads=True)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything has come."""
+        return self._tls is not None
+
+    def _wait(self, *, reads: bool = False, writes: bool = False) -> None:
+        if reads != self._reads:
+            self._reads = reads
+            if reads:
+                self.loop.add_reader(self._fd, self._ready)
+            else:
+                self.loop.remove_reader(self._fd)
+        if writes != self._writes:
+            self._writes = writes
+            if writes:
+                self.loop.add_writer(self._fd, self._ready)
+            else:
+                self.loop.remove_writer(self._fd)
+
+    def _ready(self) -> None:
+        if self._tls is None and not self._begin():
+            return
+        if self._handshakes.take_turn(self):
+            self.step()
+        else:
+            self._wait()
+
+    def _begin(self) -> bool:
+        try:
+            first = self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            first = b""
+        if not first:
+            self._leave()
+            return False
+        if first[0] != TLS_HANDSHAKE_BYTE:
+            self.fail("it speaks no TLS: expected a client with security.protocol SSL or SASL_SSL")
+            return False
+        try:
+            self._tls = self._listener.wrap(self._sock)
+        except HandshakeError as e:
+            self.fail(str(e))
+            return False
+        except OSError:
+            self._leave()
+            return False
+        self._sock = self._tls
+        self._handshakes.begin(self)
+        return True
+
+    def step(self) -> None:
+        """Go on as far as what has come allows."""
+        tls = self._tls
+        assert tls is not None, "it begins with its first byte"
+        try:
+            tls.do_handshake()
+            principal = self._listener.principal(tls)
+        except ssl.SSLWantReadError:
+            self._wait(reads=True)
+        except ssl.SSLWantWriteError:
+            self._wait(writes=True)
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            self._leave()
+        except ssl.SSLError as e:
+            self.fail(f"the TLS handshake failed: {what_failed(e)}")
+        except HandshakeError as e:
+            self.fail(str(e))
+        except OSError:
+            self._leave()
+        else:
+            opened = self._opened
+            self._end()
+            opened(TlsChannel(tls), principal)
+
+    def fail(self, why: str) -> None:
+        """End it, and say why."""
+        self._handshakes.tell(self._listener.name, self._peer, why, self.loop.time())
+        self._leave()
+
+    def _leave(self) -> None:
+        failed = self._failed
+        self.close()
+        failed()
+
+    def _end(self) -> None:
+        self.closed = True
+        self._wait()
+        self._handshakes.end(self)
+        self._opened, self._failed = _nobody, _nothing  # whoever keeps this keeps no connection
+
+    def close(self) -> None:
+        """Give it up."""
+        if not self.closed:
+            self._end()
+            self._sock.close()
+
+
+def _nobody(channel: TlsChannel, principal: Principal) -> None: ...
+
+
+def _nothing() -> None: ...
+
+
+def what_failed(error: ssl.SSLError) -> str:
+    """In few words, which are OpenSSL's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not taken: {error.verify_message}"
+    return str(error.reason).replace("_", " ").lower() if error.reason else str(error)

@@ -1,0 +1,159 @@
+"""Connections of a broker through TLS, and the client's side of them, byte for byte in the test's hands."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from holdfast.broker.connection import Connection
+from holdfast.broker.exchange import BufferPool, Exchange
+from holdfast.broker.handshakes import Handshakes
+from holdfast.security.principal import ANONYMOUS, Principal
+from tests.certificates import Authority, Certificate
+from tests.unit.broker.conftest import DEADLINE_S, EVERYTHING, until
+
+MAX_FRAME = 8 << 20
+
+
+class OneContext:
+    """A listener with one certificate for ever."""
+
+    name = "SSL"
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.context = context
+
+    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+        return self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def principal(self, sock: ssl.SSLSocket) -> Principal:
+        return ANONYMOUS
+
+
+def server_context(certificate: Certificate, directory: Path, trusted: str | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.write(directory / "server.pem"))
+    if trusted is not None:
+        context.load_verify_locations(cadata=trusted)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(authority: Authority, shown: str | None = None) -> ssl.SSLContext:
+    """``shown``: the path of a keystore."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=authority.pem)
+    if shown is not None:
+        context.load_cert_chain(shown)
+    return context
+
+
+class TlsPeer:
+    """The client's side. ``piece``: how many bytes it sends at a time."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, piece: int = 1 << 20) -> None:
+        self.sock = sock
+        self.piece = piece
+        self.requests: list[Exchange] = []
+        self.closed = asyncio.Event()
+        self.connection: Connection
+        self.on_request: Callable[[Exchange], None] | None = None
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self._in, self._out, server_hostname="localhost")
+
+    def dispatch(self, exchange: Exchange) -> None:
+        self.requests.append(exchange)
+        if self.on_request is not None:
+            self.on_request(exchange)
+
+    def encrypted(self, data: bytes) -> bytes:
+        """What would go over the wire."""
+        view = memoryview(data)
+        while view:
+            view = view[self.tls.write(view) :]
+        return self._out.read()
+
+    async def raw(self, data: bytes) -> None:
+        """In pieces, between which the other side has its turn."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(DEADLINE_S):
+            for at in range(0, len(data), self.piece):
+                await loop.sock_sendall(self.sock, data[at : at + self.piece])
+                if self.piece < 100:
+                    await asyncio.sleep(0)
+
+    async def handshake(self) -> None:
+        while True:
+            try:
+                self.tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self.raw(self._out.read())
+                await self.more()
+            else:
+                await self.raw(self._out.read())
+                return
+
+    async def more(self, most: int = 1 << 16) -> None:
+        """Take what the wire has; EOFError at its end."""
+        async with asyncio.timeout(DEADLINE_S):
+            data = await asyncio.get_running_loop().sock_recv(self.sock, most)
+        if not data:
+            self._in.write_eof()
+            raise EOFError
+        self._in.write(data)
+
+    async def send(self, data: bytes) -> None:
+        await self.raw(self.encrypted(data))
+
+    async def receive(self, size: int, most: int = 1 << 16) -> bytes:
+        found = bytearray()
+        while len(found) < size:
+            try:
+                data = self.tls.read(size - len(found))
+            except ssl.SSLWantReadError:
+                await self.more(most)
+            else:
+                assert data, f"ended after {len(found)} bytes"
+                found += data
+        return bytes(found)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        await until(condition)
+
+
+def tls_peer(server: ssl.SSLContext, client: ssl.SSLContext, piece: int, handshakes: Handshakes) -> TlsPeer:
+    """Both ends of a connection; the handshake is the test's."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    peer = TlsPeer(ours, client, piece)
+    peer.connection = Connection(
+        theirs,
+        ("local", 0),
+        asyncio.get_running_loop(),
+        BufferPool(),
+        peer.dispatch,
+        lambda _: peer.closed.set(),
+        MAX_FRAME,
+        EVERYTHING,
+        None,
+        (OneContext(server), handshakes),
+    )
+    return peer
+
+
+@asynccontextmanager
+async def tls_connected(
+    server: ssl.SSLContext, client: ssl.SSLContext, *, piece: int = 1 << 20, handshakes: Handshakes | None = None
+) -> AsyncIterator[TlsPeer]:
+    """The same, ended with the test."""
+    peer = tls_peer(server, client, piece, Handshakes() if handshakes is None else handshakes)
+    try:
+        yield peer
+    finally:
+        peer.connection.close(None)
+        peer.sock.close()
