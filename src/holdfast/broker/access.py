@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from holdfast.security.operations import SUPPORTED, bits
 from holdfast.security.principal import Principal
 from holdfast.security.resources import Operation, ResourceKind
 
@@ -17,6 +18,8 @@ class Deciding(Protocol):
     """An authorizer: whether one principal, at one address, may do one thing."""
 
     def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
+
+    def may_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
 
 
 class Access:
@@ -37,3 +40,12 @@ class Access:
             return frozenset(names)
         may = self.authorizer.may
         return frozenset(name for name in names if may(principal, host, operation, kind, name))
+
+    def may_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether there is anything of this kind on which it is allowed."""
+        return self.authorizer is None or self.authorizer.may_any(principal, host, operation, kind)
+
+    def operations(self, principal: Principal, host: str, kind: ResourceKind, name: str) -> int:
+        """What is allowed on one thing, a bit for each operation, as Kafka's answers have it."""
+        may = self.may
+        return bits(each for each in SUPPORTED[kind] if may(principal, host, each, kind, name))

@@ -7,18 +7,21 @@ a test broker that only produces and fetches never pays for the rest.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
+from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.admission import ORDERS
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
+from holdfast.broker.handlers.refusals import refused
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import BETWEEN_BROKERS, OPERATORS, ApiKey, is_spoken
 from holdfast.protocol.error_codes import NONE, UNKNOWN_SERVER_ERROR, code_of
 from holdfast.protocol.framing import decode_request, encode_response
+from holdfast.security.operations import check_complete
 
 if TYPE_CHECKING:
     from holdfast.broker.exchange import Exchange
@@ -87,6 +90,8 @@ HANDLERS: dict[ApiKey, str] = {
 }
 """API -> module of broker/handlers with ``handle_<api name>``."""
 
+check_complete(key.name for key in ApiKey)
+
 MAX_DECODED_BYTES = 8 << 20
 """Requests other than Produce and Fetch become an object per field: twenty-five times their bytes, and half a second of
 the loop per megabyte. Larger ones are refused, unless the controller sends them."""
@@ -99,6 +104,14 @@ def is_taken(listener: ListenerUse, api_key: int) -> bool:
     if api_key in BETWEEN_BROKERS:
         return listener.for_brokers
     return listener.for_operators or api_key not in OPERATORS
+
+
+@cache
+def handler_of(api_key: int) -> Handler:
+    """Of an API that is not Produce or Fetch; its module is loaded when it is first asked for."""
+    key = ApiKey(api_key)
+    handler: Handler = getattr(import_module(f"holdfast.broker.handlers.{HANDLERS[key]}"), f"handle_{key.name.lower()}")
+    return handler
 
 
 def _count(exchange: Exchange, code: int) -> None:
@@ -115,7 +128,6 @@ class Dispatcher:
 
     def __init__(self, broker: DispatchHost) -> None:
         self._broker = broker
-        self._handlers: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._produce = produce_handler.ProduceHandler(broker)
         self._fetch = fetch_handler.FetchHandler(broker)
@@ -174,7 +186,9 @@ class Dispatcher:
 
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:
-            response = await self._handler(ctx.api_key)(ctx, request)
+            response = refused(ctx, request) if ctx.is_judged else None
+            if response is None:
+                response = await handler_of(ctx.api_key)(ctx, request)
             _count(exchange, int(getattr(response, "error_code", NONE)))
         except HoldfastError as e:
             _count(exchange, code_of(e))
@@ -201,15 +215,6 @@ class Dispatcher:
             exchange.connection.close("answer cannot be encoded")
             return
         exchange.finish([answer])
-
-    def _handler(self, api_key: int) -> Handler:
-        handler = self._handlers.get(api_key)
-        if handler is None:
-            key = ApiKey(api_key)
-            module = importlib.import_module(f"holdfast.broker.handlers.{HANDLERS[key]}")
-            handler = getattr(module, f"handle_{key.name.lower()}")
-            self._handlers[api_key] = handler
-        return handler
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

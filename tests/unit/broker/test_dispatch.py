@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import Records
 
 from holdfast.broker import dispatch
+from holdfast.broker.access import Access
 from holdfast.broker.connection import Connection
 from holdfast.broker.dispatch import HANDLERS, Dispatcher, is_taken
 from holdfast.broker.entity import build
@@ -83,7 +84,8 @@ async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIter
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    dispatcher = Dispatcher(SimpleNamespace(now_ms=lambda: 0, **broker))  # type: ignore[arg-type]
+    has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access()} | broker
+    dispatcher = Dispatcher(SimpleNamespace(**has))  # type: ignore[arg-type]
     connection = Connection(
         ours,
         ("127.0.0.1", 1),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError, NotControllerError
 from holdfast.protocol.apis import response_type
+from holdfast.security.operations import refusal
 from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
@@ -75,6 +76,14 @@ class HandlersHost(Protocol):
     def apply_metadata(self, request: Any) -> None: ...
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, where that is not who is at the other end of the connection."""
+
+    principal: Principal
+    host: str
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One request's surroundings."""
@@ -87,11 +96,18 @@ class RequestContext:
     client_id: str | None
     body: bytes
     """The request as it came, without its header: forwarded to the controller as it is."""
+    asker: Asker | None = None
+    """Who asked the broker that has forwarded it (handlers/envelope.py); None: it came from who asks."""
+
+    @property
+    def host(self) -> str:
+        """The address of who asks."""
+        return str(self.connection.peer[0]) if self.asker is None else self.asker.host
 
     @property
     def client_host(self) -> str:
-        """The peer's address as Kafka prints it."""
-        return f"/{self.connection.peer[0]}"
+        """The same as Kafka prints it."""
+        return f"/{self.host}"
 
     @property
     def now_ms(self) -> int:
@@ -101,16 +117,32 @@ class RequestContext:
     @property
     def principal(self) -> Principal:
         """Who asks."""
-        return self.connection.session.principal
+        return self.connection.session.principal if self.asker is None else self.asker.principal
 
-    def allowed(self, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> frozenset[str]:
-        """Those of ``names`` on which who asks may do this."""
-        host = str(self.connection.peer[0])
-        return self.broker.access.allowed(self.principal, host, operation, kind, names)
+    @property
+    def is_judged(self) -> bool:
+        """Whether there is an authorizer."""
+        return self.broker.access.authorizer is not None
 
     def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
         """Whether who asks may do this; without a name: to the cluster."""
-        return self.broker.access.may(self.principal, str(self.connection.peer[0]), operation, kind, name)
+        return self.broker.access.may(self.principal, self.host, operation, kind, name)
+
+    def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether who asks may do this to anything of the kind."""
+        return self.broker.access.may_any(self.principal, self.host, operation, kind)
+
+    def allowed(self, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> frozenset[str]:
+        """Those of ``names`` on which who asks may do this."""
+        return self.broker.access.allowed(self.principal, self.host, operation, kind, names)
+
+    def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME) -> int:
+        """What who asks may do to one thing, as bits of the answers that tell it."""
+        return self.broker.access.operations(self.principal, self.host, kind, name)
+
+    def missing(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> HoldfastError | None:
+        """The error of who may not do this; None: who asks may."""
+        return None if self.may(operation, kind, name) else refusal(kind)
 
     async def submit(self, event: Any) -> Any:
         """An event to the controller that this broker is; NotControllerError when it is not."""
