@@ -7,11 +7,14 @@ Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.security.operations import SUPPORTED, bits
 from holdfast.security.principal import Principal
-from holdfast.security.resources import Operation, ResourceKind
+from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
+
+if TYPE_CHECKING:
+    from holdfast.broker.exchange import Answering
 
 
 class Deciding(Protocol):
@@ -20,6 +23,21 @@ class Deciding(Protocol):
     def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool: ...
 
     def may_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
+
+
+class Judge:
+    """What one principal may do, for requests that are worth no more than a look-up."""
+
+    __slots__ = ("_authorizer", "host", "principal")
+
+    def __init__(self, authorizer: Deciding, principal: Principal, host: str) -> None:
+        self._authorizer = authorizer
+        self.principal = principal
+        self.host = host
+
+    def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
+        """As RequestContext's."""
+        return self._authorizer.may(self.principal, self.host, operation, kind, name)
 
 
 class Access:
@@ -31,6 +49,11 @@ class Access:
     def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """``host``: the peer's address, without the slash that Kafka prints before it."""
         return self.authorizer is None or self.authorizer.may(principal, host, operation, kind, name)
+
+    def judge(self, connection: Answering) -> Judge | None:
+        """Of a request that came by this connection; None: there is no authorizer, and nothing to ask it."""
+        authorizer = self.authorizer
+        return None if authorizer is None else Judge(authorizer, connection.session.principal, str(connection.peer[0]))
 
     def allowed(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, names: Iterable[str]

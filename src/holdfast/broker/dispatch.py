@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +47,7 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DESCRIBE_QUORUM: "quorum",
     ApiKey.INIT_PRODUCER_ID: "producer_ids",
     ApiKey.ALLOCATE_PRODUCER_IDS: "producer_ids",
+    ApiKey.ENVELOPE: "envelope",
     ApiKey.FIND_COORDINATOR: "coordinator",
     ApiKey.JOIN_GROUP: "groups",
     ApiKey.SYNC_GROUP: "groups",
@@ -106,14 +106,6 @@ def is_taken(listener: ListenerUse, api_key: int) -> bool:
     return listener.for_operators or api_key not in OPERATORS
 
 
-@cache
-def handler_of(api_key: int) -> Handler:
-    """Of an API that is not Produce or Fetch; its module is loaded when it is first asked for."""
-    key = ApiKey(api_key)
-    handler: Handler = getattr(import_module(f"holdfast.broker.handlers.{HANDLERS[key]}"), f"handle_{key.name.lower()}")
-    return handler
-
-
 def _count(exchange: Exchange, code: int) -> None:
     if code and exchange.times is not None:
         exchange.times.failed(exchange.header.api_key, code)
@@ -128,6 +120,7 @@ class Dispatcher:
 
     def __init__(self, broker: DispatchHost) -> None:
         self._broker = broker
+        self._handlers: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._produce = produce_handler.ProduceHandler(broker)
         self._fetch = fetch_handler.FetchHandler(broker)
@@ -186,22 +179,11 @@ class Dispatcher:
 
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:
-            response = refused(ctx, request) if ctx.is_judged else None
-            if response is None:
-                response = await handler_of(ctx.api_key)(ctx, request)
-            _count(exchange, int(getattr(response, "error_code", NONE)))
-        except HoldfastError as e:
-            _count(exchange, code_of(e))
-            response = error_response(ctx.api_key, ctx.version, e)
-            if response is None:
-                log.warning("API key %d: %s: %s", ctx.api_key, type(e).__name__, e)
+            response, code = await self.response_to(ctx, request)
         except asyncio.CancelledError:
             exchange.connection.close(None)
             raise
-        except Exception as e:
-            log.exception("API key %d version %d failed", ctx.api_key, ctx.version)
-            _count(exchange, UNKNOWN_SERVER_ERROR)
-            response = error_response(ctx.api_key, ctx.version, UnknownServerError(f"{type(e).__name__}: {e}"))
+        _count(exchange, code)
         if response is None:
             exchange.connection.close("request failed and its API has no field to say so")
             return
@@ -215,6 +197,38 @@ class Dispatcher:
             exchange.connection.close("answer cannot be encoded")
             return
         exchange.finish([answer])
+
+    async def response_to(self, ctx: RequestContext, request: Any) -> tuple[Any | None, int]:
+        """The response of a request, or bytes of one that came from the controller as they are, and the error code that
+        it counts as. None where the request has failed and its API has no field to say so."""
+        try:
+            response = refused(ctx, request) if ctx.is_judged else None
+            if response is None:
+                handler = self.handler_of(ctx.api_key)
+                assert handler is not None, "is_spoken, and not Produce or Fetch"
+                response = await handler(ctx, request)
+            return response, int(getattr(response, "error_code", NONE))
+        except HoldfastError as e:
+            response, code = error_response(ctx.api_key, ctx.version, e), code_of(e)
+            if response is None:
+                log.warning("API key %d: %s: %s", ctx.api_key, type(e).__name__, e)
+        except Exception as e:
+            log.exception("API key %d version %d failed", ctx.api_key, ctx.version)
+            code = UNKNOWN_SERVER_ERROR
+            response = error_response(ctx.api_key, ctx.version, UnknownServerError(f"{type(e).__name__}: {e}"))
+        return response, code
+
+    def handler_of(self, api_key: int) -> Handler | None:
+        """Its module is loaded when it is first asked for. None: an API without one, as Produce and Fetch are here."""
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            key = ApiKey(api_key)
+            if key not in HANDLERS:
+                return None
+            module = import_module(f"holdfast.broker.handlers.{HANDLERS[key]}")
+            handler = getattr(module, f"handle_{key.name.lower()}")
+            self._handlers[api_key] = handler
+        return handler
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

@@ -64,6 +64,7 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
+    ENVELOPE = 58
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     BROKER_REGISTRATION = 62
@@ -152,6 +153,7 @@ INTERNAL: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.BROKER_REGISTRATION: VersionRange(4, 4),
     ApiKey.BROKER_HEARTBEAT: VersionRange(2, 2),
     ApiKey.ALLOCATE_PRODUCER_IDS: VersionRange(0, 0),
+    ApiKey.ENVELOPE: VersionRange(0, 0),
     ApiKey.MANAGE_LOG_DIRS: VersionRange(0, 0),
     ApiKey.CLAIM_BROKER_ID: VersionRange(0, 0),
     ApiKey.MANAGE_BROKER_IDS: VersionRange(0, 0),
@@ -219,6 +221,7 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.DESCRIBE_QUORUM: 0,
     AUTHENTICATE: 2,  # of the client alone
     ApiKey.ALTER_PARTITION: 0,
+    ApiKey.ENVELOPE: 0,
     ApiKey.UPDATE_FEATURES: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.BROKER_REGISTRATION: 0,

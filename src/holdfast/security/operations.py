@@ -1,8 +1,8 @@
 """The one table: which right each API asks for, of what, and who asks it.
 
 An API whose whole right is one of the cluster (``Asked.BEFORE``) is judged before its handler runs, by what stands
-here. The others name topics, groups and transactional ids, and their handlers judge each one (broker/handlers). What a right
-is missing for has the error of ``MISSING``. An API without a row here is refused when a broker is loaded
+here. The others name topics, groups and transactional ids, and their handlers judge each one (broker/handlers). What a
+right is missing for has the error of ``MISSING``. An API without a row fails when a broker is loaded
 (broker/dispatch.py), so none comes into being that everybody may call. Rights are Kafka's, as its code asks for them,
 which is not always what its documentation says.
 """

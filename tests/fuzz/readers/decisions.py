@@ -114,6 +114,7 @@ def _make() -> Run:
     import logging
     from importlib import import_module
 
+    from holdfast.broker.access import Access
     from holdfast.broker.dispatch import HANDLERS
     from holdfast.broker.handlers.base import RequestContext
     from holdfast.controller import broadcast
@@ -146,7 +147,8 @@ def _make() -> Run:
     def run(data: bytes) -> Any:
         controller = _Controller(base)
         broker: Any = SimpleNamespace(
-            controller=controller, config=config, broker_id=1, cluster_id="c", list_changes=asyncio.Lock(),
+            access=Access(), controller=controller,
+            config=config, broker_id=1, cluster_id="c", list_changes=asyncio.Lock(),
             metadata=SimpleNamespace(topics={"t1": {}}, topic_configs={}, broker_configs={}),
         )  # fmt: skip
         outcome = 0

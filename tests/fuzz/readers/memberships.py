@@ -36,6 +36,7 @@ class _Log:
 def _make() -> Run:
     """Every request is answered, in bytes, or refused by a typed error, at the latest when all times are over; and the
     log that was written, read again, says what the coordinator says."""
+    from holdfast.broker.access import Access
     from holdfast.broker.handlers import group_offsets, groups
     from holdfast.broker.handlers.base import RequestContext
     from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
@@ -89,7 +90,7 @@ def _make() -> Run:
                     continue
                 time_ms = now_ms
                 broker: Any = SimpleNamespace(
-                    groups=coordinator, metadata=metadata, now_ms=lambda t=time_ms: t,
+                    access=Access(), groups=coordinator, metadata=metadata, now_ms=lambda t=time_ms: t,
                     membership=SimpleNamespace(is_current=True),
                 )  # fmt: skip
                 connection: Any = SimpleNamespace(peer=("127.0.0.1", 1))

@@ -44,6 +44,7 @@ class _Around:
 def _make() -> Run:
     """Every request is answered, in bytes, or refused by a typed error; no epoch of a producer goes back; and the log
     that was written, read again, says what the coordinator says."""
+    from holdfast.broker.access import Access
     from holdfast.broker.handlers import producer_ids, transactions
     from holdfast.broker.handlers.base import RequestContext
     from holdfast.broker.metadata_cache import MetadataCache, PartitionInfo
@@ -82,7 +83,7 @@ def _make() -> Run:
             except HoldfastError:
                 continue
             broker: Any = SimpleNamespace(
-                transactions=coordinator, metadata=metadata, now_ms=lambda t=now_ms: t,
+                access=Access(), transactions=coordinator, metadata=metadata, now_ms=lambda t=now_ms: t,
                 groups=SimpleNamespace(partition_count=1), producer_ids=SimpleNamespace(next=_soon(ids)),
                 membership=SimpleNamespace(is_current=True),
             )  # fmt: skip

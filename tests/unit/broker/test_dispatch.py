@@ -85,7 +85,8 @@ async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIter
     ours.setblocking(False)
     theirs.setblocking(False)
     has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access()} | broker
-    dispatcher = Dispatcher(SimpleNamespace(**has))  # type: ignore[arg-type]
+    parts: Any = SimpleNamespace(**has)
+    parts.dispatcher = dispatcher = Dispatcher(parts)
     connection = Connection(
         ours,
         ("127.0.0.1", 1),
@@ -108,7 +109,7 @@ def test_every_spoken_api_has_a_handler() -> None:
     assert HANDLERS.keys() == (SPOKEN.keys() | INTERNAL.keys()) - without
 
 
-@pytest.mark.parametrize(("api_key", "version"), [(200, 0), (-1, 0), (58, 0), (0, 2), (0, 99), (3, 99), (12, -1)])
+@pytest.mark.parametrize(("api_key", "version"), [(200, 0), (-1, 0), (58, 1), (0, 2), (0, 99), (3, 99), (12, -1)])
 @on_a_loop
 async def test_what_is_not_spoken_closes_the_connection(
     api_key: int, version: int, caplog: pytest.LogCaptureFixture

@@ -1,13 +1,16 @@
 """What only the controller decides, while it is just not this broker any more, or again."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
+from holdfast.broker.access import Access
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.entity import build
 from holdfast.broker.handlers.base import HandlersHost, RequestContext
 from holdfast.broker.handlers.topics import handle_create_topics
 from holdfast.broker.membership import Membership
+from holdfast.broker.session import Session
 from holdfast.model.config import BrokerConfig
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.framing import encode_body
@@ -25,6 +28,7 @@ REQUEST = build(
 class Here:
     """The broker that is asked."""
 
+    access = Access()
     broker_id = 2
     config = BrokerConfig.parse({})
 
@@ -34,8 +38,9 @@ class Here:
 
     def create(self) -> Any:
         """As a client asks it; the bytes of another broker's answer, or one of ours."""
+        connection: Any = SimpleNamespace(session=Session())
         ctx = RequestContext(
-            broker=cast("HandlersHost", self), connection=cast("Any", None), api_key=int(ApiKey.CREATE_TOPICS),
+            broker=cast("HandlersHost", self), connection=connection, api_key=int(ApiKey.CREATE_TOPICS),
             version=VERSION, correlation_id=5, client_id=None, body=encode_body(REQUEST),
         )  # fmt: skip
         return handle_create_topics(ctx, REQUEST)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.access import Access
 from holdfast.broker.handlers.base import RequestContext
 from holdfast.broker.handlers.producer_ids import handle_init_producer_id
 from holdfast.broker.producer_ids import ProducerIdShell
@@ -20,7 +21,7 @@ REQUEST = SimpleNamespace(transactional_id=None)
 async def asked(one: Member) -> tuple[Any, list[str | None]]:
     """What a client is answered, or the error, and why its connection was closed."""
     closed: list[str | None] = []
-    broker: Any = SimpleNamespace(broker_id=2, membership=one.membership)
+    broker: Any = SimpleNamespace(access=Access(), broker_id=2, membership=one.membership)
     broker.producer_ids = ProducerIdShell(broker)
     connection: Any = SimpleNamespace(close=closed.append)
     ctx = RequestContext(

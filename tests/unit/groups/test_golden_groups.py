@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from holdfast.broker.access import Access
 from holdfast.broker.handlers import group_offsets
 from holdfast.broker.handlers import groups as handlers
 from holdfast.broker.handlers.base import RequestContext
@@ -58,6 +59,7 @@ class Recorded:
         header = parse_request_header(frame)
         body = bytes(frame[header.body_offset :])
         broker = SimpleNamespace(
+            access=Access(),
             groups=world.coordinator,
             metadata=self.metadata,
             now_ms=lambda: world.now_ms,

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from holdfast.broker.access import Access
 from holdfast.broker.entity import build
 from holdfast.broker.handlers import group_offsets, groups, txn_offsets
 from holdfast.broker.handlers.base import RequestContext
@@ -38,6 +39,7 @@ class Wire:
         world = self.world
         ctx = RequestContext(
             broker=SimpleNamespace(  # type: ignore[arg-type]
+                access=Access(),
                 groups=world.coordinator,
                 metadata=self.metadata,
                 now_ms=lambda: world.now_ms,

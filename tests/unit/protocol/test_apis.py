@@ -65,7 +65,7 @@ def test_produce_is_advertised_from_0_and_spoken_from_3() -> None:
     assert not is_spoken(ApiKey.PRODUCE, 2)
 
 
-@pytest.mark.parametrize(("key", "version"), [(200, 0), (-1, 0), (0, 99), (1, 3), (3, -1), (4, 6), (58, 0)])
+@pytest.mark.parametrize(("key", "version"), [(200, 0), (-1, 0), (0, 99), (1, 3), (3, -1), (4, 6), (58, 1)])
 def test_what_is_not_spoken(key: int, version: int) -> None:
     assert not is_spoken(key, version)
 

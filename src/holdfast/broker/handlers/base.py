@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from holdfast.broker.entity import build
 from holdfast.model.errors import HoldfastError, NotControllerError
 from holdfast.protocol.apis import response_type
-from holdfast.security.operations import refusal
+from holdfast.security.operations import SUPPORTED, bits, refusal
 from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Responding(Protocol):
+    """The dispatcher, for a request that came inside another one."""
+
+    def handler_of(self, api_key: int) -> Any: ...
+
+    async def response_to(self, ctx: Any, request: Any) -> tuple[Any | None, int]: ...
+
+
 class HandlersHost(Protocol):
     """The parts of the broker that handlers work with."""
 
@@ -66,6 +74,9 @@ class HandlersHost(Protocol):
     topic_creation: TopicCreation
     transactions: TransactionCoordinator
     transactional_appends: TransactionalAppends
+
+    @property
+    def dispatcher(self) -> Responding: ...
 
     def offsets_ended(self, partition: int, producer_id: int, is_commit: bool) -> None: ...
 
@@ -126,18 +137,22 @@ class RequestContext:
 
     def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
         """Whether who asks may do this; without a name: to the cluster."""
-        return self.broker.access.may(self.principal, self.host, operation, kind, name)
+        return not self.is_judged or self.broker.access.may(self.principal, self.host, operation, kind, name)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Whether who asks may do this to anything of the kind."""
-        return self.broker.access.may_any(self.principal, self.host, operation, kind)
+        return not self.is_judged or self.broker.access.may_any(self.principal, self.host, operation, kind)
 
     def allowed(self, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> frozenset[str]:
         """Those of ``names`` on which who asks may do this."""
+        if not self.is_judged:
+            return frozenset(names)
         return self.broker.access.allowed(self.principal, self.host, operation, kind, names)
 
     def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME) -> int:
         """What who asks may do to one thing, as bits of the answers that tell it."""
+        if not self.is_judged:
+            return bits(SUPPORTED[kind])
         return self.broker.access.operations(self.principal, self.host, kind, name)
 
     def missing(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> HoldfastError | None:

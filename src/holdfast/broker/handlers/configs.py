@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.config_operations import APPEND, SUBTRACT, given, override
-from holdfast.broker.handlers.cordon_changes import cordons_checked
+from holdfast.broker.handlers.cordon_changes import check_right, cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
@@ -26,6 +26,7 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
+from holdfast.security.resources import Operation
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 NOTHING_SET = (BROKER_LOGGER, CLIENT_METRICS, GROUP)
@@ -52,6 +53,7 @@ async def handle_describe_configs(ctx: RequestContext, request: Any) -> Any:
             "resource_type": kind, "resource_name": name, "configs": [], "error_message": "",
         }  # fmt: skip
         try:
+            check_right(ctx, Operation.DESCRIBE_CONFIGS, kind, name)
             wanted = set(resource.configuration_keys or ()) or None  # an empty list means all, too
             result["configs"] = [
                 _entry(e, getattr(request, "include_synonyms", False), getattr(request, "include_documentation", False))
@@ -171,6 +173,7 @@ async def _alter(
         try:
             if times[kind, name] > 1:
                 raise InvalidRequestError("Each resource must appear at most once.")
+            check_right(ctx, Operation.ALTER_CONFIGS, kind, name)
             new = values(kind, name, resource.configs)
             _check_resource(kind, name, new)
         except HoldfastError as e:

@@ -15,9 +15,11 @@ from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
 from holdfast.model.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from holdfast.model.types import TopicPartition
+from holdfast.security.resources import Operation, ResourceKind
 
 GROUP, TRANSACTION = 0, 1
 TOPICS: Final = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
+_RIGHTS: Final = {GROUP: ResourceKind.GROUP, TRANSACTION: ResourceKind.TRANSACTIONAL_ID}
 BATCHED_VERSION = 4
 
 
@@ -32,6 +34,10 @@ async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
 async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:
     answer: dict[str, Any] = {"key": key, "node_id": -1, "host": "", "port": -1, "error_message": None}
     try:
+        right = _RIGHTS.get(kind)
+        denied = None if right is None else ctx.missing(Operation.DESCRIBE, right, key)
+        if denied is not None:
+            raise denied
         broker, of_key = _coordinator(ctx, kind, key)
         if broker.id == ctx.broker.broker_id and not await is_led_here(ctx.broker, of_key):
             # It was given up. librdkafka asks the broker that it used last: an error would keep the client here.

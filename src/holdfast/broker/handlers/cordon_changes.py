@@ -18,6 +18,7 @@ from holdfast.model.config import CORDONED_LOG_DIRS, cordoned_entries
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import decode_response, encode_body, parse_response_header
+from holdfast.security.resources import Operation, ResourceKind
 
 BROKER = 4
 _SET, _DELETE, _APPEND, _SUBTRACT = 0, 1, 2, 3
@@ -28,7 +29,7 @@ def cordons_checked(handler: Handler) -> Handler:
 
     @functools.wraps(handler)
     async def run(ctx: RequestContext, request: Any) -> Any:
-        if is_forwarded(ctx.connection, ctx.client_id) or not any(_broker_of(r) is not None for r in request.resources):
+        if _was_checked(ctx) or not any(_broker_of(r) is not None for r in request.resources):
             return await handler(ctx, request)
         resources, refused, own = [], {}, None
         for i, resource in enumerate(request.resources):
@@ -53,6 +54,24 @@ def cordons_checked(handler: Handler) -> Handler:
     return run
 
 
+def _was_checked(ctx: RequestContext) -> bool:
+    """Whether another broker has forwarded it."""
+    return ctx.asker is not None or is_forwarded(ctx.connection, ctx.client_id)
+
+
+_OF_TOPIC, _OF_GROUP = 2, 32
+_KINDS = {_OF_TOPIC: ResourceKind.TOPIC, _OF_GROUP: ResourceKind.GROUP}
+
+
+def check_right(ctx: RequestContext, operation: Operation, resource_type: int, name: str) -> None:
+    """Raises the error of who may not do this with a configuration: of a topic or a group it is a right to that, of all
+    else one to the cluster."""
+    kind = _KINDS.get(resource_type)
+    denied = ctx.missing(operation, ResourceKind.CLUSTER) if kind is None else ctx.missing(operation, kind, name)
+    if denied is not None:
+        raise denied
+
+
 def _broker_of(resource: Any) -> int | None:
     """The broker whose cordon a resource may change; None: of none."""
     name = resource.resource_name
@@ -70,6 +89,7 @@ def _checked(ctx: RequestContext, resource: Any) -> tuple[Any, str | None]:
     broker_id, broker = _broker_of(resource), ctx.broker
     if broker_id is None:
         return resource, None
+    check_right(ctx, Operation.ALTER_CONFIGS, resource.resource_type, resource.resource_name)
     is_own = broker_id == broker.broker_id
     named = [c for c in resource.configs if c.name == CORDONED_LOG_DIRS]
     if not named and ctx.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:

@@ -11,7 +11,7 @@ that an offset is out of range.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 from uuid import UUID
@@ -26,6 +26,7 @@ from holdfast.model.errors import (
     KafkaStorageError,
     NotLeaderOrFollowerError,
     OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -39,8 +40,11 @@ from holdfast.protocol.fetch_codec import (
     encode_fetch_response,
 )
 from holdfast.replication.types import FetchPartitionQuery, FetchQuery, FetchResult, Isolation
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
+    from holdfast.broker.access import Access, Judge
     from holdfast.broker.membership import Membership
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
@@ -55,6 +59,8 @@ OPEN_SESSION, NO_SESSION = 0, -1
 LEADER_HINT_VERSION = 16
 """First version that names the current leader (KIP-951)."""
 _NOT_LEADER_CODE = code_of(NotLeaderOrFollowerError)
+_BEFORE_A_LOG = (UnknownTopicOrPartitionError, UnknownTopicIdError, TopicAuthorizationFailedError)
+"""Errors of who did not come as far as a log: with an empty list of aborted transactions, as Kafka's are."""
 _Answer: TypeAlias = FetchAnswer[bytes | SendSlice]
 _Topics: TypeAlias = list[tuple[str | UUID, list[_Answer]]]
 _Asked: TypeAlias = list[tuple[str | UUID, FetchPartitionQuery]]
@@ -65,6 +71,7 @@ that is an id that we do not know."""
 class FetchHost(KnowsLeaders, Protocol):
     """What a fetch asks of the broker."""
 
+    access: Access
     membership: Membership
     fetch_sessions: FetchSessions
 
@@ -85,28 +92,42 @@ class FetchHandler:
             refuse_follower(exchange.connection, "Fetch", request.replica_id)
             return
         exchange.is_follower = request.replica_id >= 0
+        judge = self._broker.access.judge(exchange.connection)
+        if exchange.is_follower and judge is not None and not judge.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER):
+            self._no_follower(exchange, request)
+            return
         if request.replica_id >= 0 and version >= SESSION_VERSION and request.session_epoch >= 0:
             self._follower(exchange, request)
             return
         if request.session_epoch not in (OPEN_SESSION, NO_SESSION):
-            self._incremental(exchange, request)
+            self._incremental(exchange, request, judge)
             return
         if request.session_id and request.replica_id < 0:
             self._broker.fetch_sessions.close(request.session_id)
         asked = _distinct(_queries(self._broker, request))
-        queries = [query for name_or_id, query in asked if _is_known(name_or_id, query)]
+        denied: frozenset[str] = frozenset()
+        if judge is not None and not exchange.is_follower:
+            denied = _denied(judge, {query.topic_partition.topic for _, query in asked} - {""})
+        queries = [q for name_or_id, q in asked if _is_known(name_or_id, q) and q.topic_partition.topic not in denied]
         query = _limits(request, queries, is_patient=len(queries) == len(asked))
-        pending = PendingFetch(self._broker, exchange, asked, request)
+        pending = PendingFetch(self._broker, exchange, asked, request, denied)
         self._park(exchange, pending, self._broker.replicas.fetch(query, self._broker.now_ms(), pending.done))
 
-    def _incremental(self, exchange: Exchange, request: FetchData) -> None:
-        """Of a consumer that has a session: only what changed comes in, only what changed goes out."""
+    def _incremental(self, exchange: Exchange, request: FetchData, judge: Judge | None) -> None:
+        """Of a consumer that has a session: only what changed comes in, only what changed goes out. A session has no
+        topic that its consumer may not read: it is over where it would, and the full fetch that follows is told."""
         broker, now_ms = self._broker, self._broker.now_ms()
         sessions, uses_ids = broker.fetch_sessions, exchange.header.api_version >= TOPIC_IDS
         session = sessions.resume(request.session_id, request.session_epoch, uses_ids=uses_ids, now_ms=now_ms)
         if isinstance(session, HoldfastError):
             self._refuse(exchange, session)
             return
+        if judge is not None:
+            topics = {topic for topic, _ in session.entries} | {topic for topic, _ in request.topics}
+            if _denied(judge, {name for topic in topics if (name := broker.metadata.resolve(topic))}):
+                sessions.close(session.id)
+                self._refuse(exchange, FetchSessionIdNotFoundError())
+                return
         forgotten = [(topic, index) for topic, indexes in request.forgotten for index in indexes]
         error = sessions.update(session, _queries(broker, request) if request.topics else (), forgotten)
         if error is not None:
@@ -158,6 +179,14 @@ class FetchHandler:
         follower.fetch(broker, exchange, request, queries, unknown)
 
     @staticmethod
+    def _no_follower(exchange: Exchange, request: FetchData) -> None:
+        """Who asks in a replica's name without the right to: what it says by asking must count for nothing."""
+        header, code = exchange.header, code_of(TopicAuthorizationFailedError)
+        _count(exchange, code)
+        topics: _Topics = [(topic, [_failed(p.partition, code) for p in parts]) for topic, parts in request.topics]
+        exchange.finish(encode_fetch_response(header.api_version, header.correlation_id, 0, 0, topics))
+
+    @staticmethod
     def _refuse(exchange: Exchange, error: HoldfastError) -> None:
         header = exchange.header
         _count(exchange, code_of(error))
@@ -183,6 +212,11 @@ def _queries(broker: FetchHost, request: FetchData) -> _Asked:
             )
             asked.append((name_or_id, query))
     return asked
+
+
+def _denied(judge: Judge, topics: Iterable[str]) -> frozenset[str]:
+    """Those that may not be read."""
+    return frozenset(name for name in topics if not judge.may(Operation.READ, ResourceKind.TOPIC, name))
 
 
 def _is_known(name_or_id: str | UUID, query: FetchPartitionQuery) -> bool:
@@ -264,14 +298,23 @@ class FollowerFetches:
 class PendingFetch:
     """One Fetch request of a consumer under way."""
 
-    __slots__ = ("_aborted", "_asked", "_broker", "_exchange", "_wants_session", "finished", "wait")
+    __slots__ = ("_aborted", "_asked", "_broker", "_denied", "_exchange", "_wants_session", "finished", "wait")
 
-    def __init__(self, broker: FetchHost, exchange: Exchange, asked: _Asked, request: FetchData) -> None:
+    def __init__(
+        self,
+        broker: FetchHost,
+        exchange: Exchange,
+        asked: _Asked,
+        request: FetchData,
+        denied: frozenset[str] = frozenset(),
+    ) -> None:
+        """``denied``: topics that who asks may not read."""
         self._aborted: tuple[()] | None = () if request.isolation_level else None
         self._asked = asked
         self._broker = broker
         self._exchange = exchange
-        self._wants_session = request.session_epoch == OPEN_SESSION
+        self._denied = denied
+        self._wants_session = request.session_epoch == OPEN_SESSION and not denied
         self.finished = False
         self.wait: FetchWait | SingleFetch | None = None
 
@@ -286,9 +329,13 @@ class PendingFetch:
         if len(results) == len(self._asked):
             full: Sequence[FetchResult] = results
         else:
-            found, unknown = iter(results), UnknownTopicIdError()
+            found, unknown, denied = iter(results), UnknownTopicIdError(), refusal(ResourceKind.TOPIC)
             full = [
-                next(found) if _is_known(name_or_id, q) else FetchResult(q.topic_partition, unknown)
+                FetchResult(q.topic_partition, denied)
+                if q.topic_partition.topic in self._denied
+                else next(found)
+                if _is_known(name_or_id, q)
+                else FetchResult(q.topic_partition, unknown)
                 for name_or_id, q in self._asked
             ]
         session = None
@@ -399,7 +446,7 @@ def _error(
         diverging_epoch=None,
         current_leader=leader,
         records=b"",
-        aborted=() if isinstance(error, (UnknownTopicOrPartitionError, UnknownTopicIdError)) else None,
+        aborted=() if isinstance(error, _BEFORE_A_LOG) else None,
     )
 
 

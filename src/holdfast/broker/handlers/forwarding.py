@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any
+import logging
+from typing import Any, Final
 
 from holdfast.broker.handlers.base import Handler, RequestContext
-from holdfast.model.errors import NotControllerError
+from holdfast.model.errors import HoldfastError, NotControllerError, UnknownServerError
+from holdfast.protocol.apis import ApiKey
+from holdfast.protocol.envelope import ENVELOPE_VERSION, opened, seal
+from holdfast.protocol.framing import encode_body, encode_request_raw
+from holdfast.security.principal import ANONYMOUS
+
+log = logging.getLogger(__name__)
 
 FORWARD_TIMEOUT_S = 30.0
 TELL_TIMEOUT_S = 5.0
 """How long an answer waits for brokers that do not answer the controller."""
+
+FORWARDED: Final[set[str]] = {"handle_describe_topic_partitions"}
+"""Handlers of requests that brokers send on to the controller, as far as their modules are loaded."""
 
 
 def at_controller(handler: Handler) -> Handler:
@@ -25,13 +35,34 @@ def at_controller(handler: Handler) -> Handler:
             if reigns(ctx):
                 with contextlib.suppress(NotControllerError):
                     return await handler(ctx, request)
-            answer = await ctx.broker.membership.forward(
-                ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, FORWARD_TIMEOUT_S, is_here=lambda: reigns(ctx)
-            )
+            answer = await forward(ctx, FORWARD_TIMEOUT_S)
             if answer is not None:
                 return answer
 
+    FORWARDED.add(handler.__name__)
     return run
+
+
+async def forward(ctx: RequestContext, timeout_s: float) -> bytes | None:
+    """The request to the controller, and its answer frame; None: this broker has become the controller, and it is to be
+    handled here. RequestTimedOutError; UnknownServerError where the controller does not take envelopes of this broker.
+
+    Where rights count it goes in an envelope that says who asks, and the controller judges that one. A cluster without
+    logins and without an authorizer has nothing to say in one, and may have brokers that do not know of it.
+    """
+    membership, here = ctx.broker.membership, functools.partial(reigns, ctx)
+    if not ctx.is_judged and ctx.principal == ANONYMOUS:
+        return await membership.forward(ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, timeout_s, is_here=here)
+    frame = encode_request_raw(ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.body)
+    envelope = seal((ctx.principal.kind, ctx.principal.name), ctx.host, frame)
+    answer = await membership.forward(
+        ApiKey.ENVELOPE, ENVELOPE_VERSION, ctx.correlation_id, encode_body(envelope), timeout_s, is_here=here
+    )
+    try:
+        return None if answer is None else opened(answer)
+    except HoldfastError as e:  # what this broker may not, or said wrongly: nothing that its client can mend
+        log.error("the controller refuses what broker %d sends on: %s: %s", ctx.broker.broker_id, type(e).__name__, e)
+        raise UnknownServerError("the controller does not take what this broker sends on") from e
 
 
 def reigns(ctx: RequestContext) -> bool:

@@ -31,6 +31,8 @@ from holdfast.model.errors import (
 from holdfast.model.group_errors import NotCoordinatorError
 from holdfast.model.internal_topics import OFFSETS_TOPIC
 from holdfast.model.types import TopicPartition
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
     from holdfast.groups.coordinator import GroupCoordinator
@@ -63,23 +65,33 @@ def _same_topic(topic: Any) -> dict[str, Any]:
     return {"topic_id": topic.topic_id} if hasattr(topic, "topic_id") else {"name": topic.name}
 
 
-def _missing(ctx: RequestContext, name: str | None, partition: int) -> HoldfastError | None:
+def allowed_topics(ctx: RequestContext, operation: Operation, topics: Iterable[Any]) -> frozenset[str]:
+    """Those of a request's topics, whose names are known, on which who asks may do this."""
+    names = {name for topic in topics if (name := _name_of(ctx, topic)) is not None}
+    return ctx.allowed(operation, ResourceKind.TOPIC, names)
+
+
+def _missing(ctx: RequestContext, allowed: frozenset[str], name: str | None, partition: int) -> HoldfastError | None:
     if name is None:
         return UnknownTopicIdError("no topic has this id")
+    if name not in allowed:
+        return refusal(ResourceKind.TOPIC)
     tp = TopicPartition(name, partition)
     if ctx.broker.metadata.partition(tp) is None:
         return UnknownTopicOrPartitionError(f"there is no partition {tp}")
     return None
 
 
-def offsets_to_commit(ctx: RequestContext, topics: Iterable[Any]) -> tuple[OffsetToCommit, ...]:
-    """Those in partitions that exist."""
+def offsets_to_commit(
+    ctx: RequestContext, allowed: frozenset[str], topics: Iterable[Any]
+) -> tuple[OffsetToCommit, ...]:
+    """Those in partitions that exist, of topics that are allowed."""
     topic_ids = ctx.broker.metadata.topic_ids
     offsets = []
     for topic in topics:
         name = _name_of(ctx, topic)
         for p in topic.partitions:
-            if name is not None and _missing(ctx, name, p.partition_index) is None:
+            if name is not None and _missing(ctx, allowed, name, p.partition_index) is None:
                 epoch = getattr(p, "committed_leader_epoch", _NONE)
                 offsets.append(
                     OffsetToCommit(
@@ -95,9 +107,13 @@ def offsets_to_commit(ctx: RequestContext, topics: Iterable[Any]) -> tuple[Offse
 
 async def handle_offset_commit(ctx: RequestContext, request: Any) -> Any:
     """Waits until the offsets are written to all in-sync replicas."""
+    denied = ctx.missing(Operation.READ, ResourceKind.GROUP, request.group_id)
+    if denied is not None:
+        return respond(ctx, topics=all_refused(request.topics, denied))
     generation = request.generation_id_or_member_epoch
     retention = getattr(request, "retention_time", -_MILLISECOND)
-    offsets = offsets_to_commit(ctx, request.topics)
+    allowed = allowed_topics(ctx, Operation.READ, request.topics)
+    offsets = offsets_to_commit(ctx, allowed, request.topics)
     result: CommitResult = {}
     if offsets:
         commit = CommitRequest(
@@ -111,11 +127,23 @@ async def handle_offset_commit(ctx: RequestContext, request: Any) -> Any:
         )
         coordinator = coordinator_of(ctx)
         result = await answered(lambda reply: coordinator.commit(commit, ctx.now_ms, reply))
-    return respond(ctx, topics=per_partition(ctx, request.topics, result))
+    return respond(ctx, topics=per_partition(ctx, allowed, request.topics, result))
 
 
-def per_partition(ctx: RequestContext, topics: Iterable[Any], result: CommitResult) -> list[dict[str, Any]]:
-    """The request's topics again with an error code each; those that were not tried do not exist."""
+def all_refused(topics: Iterable[Any], error: HoldfastError) -> list[dict[str, Any]]:
+    """The request's topics again with one error for all."""
+    return [
+        _same_topic(topic)
+        | {"partitions": [{"partition_index": p.partition_index, "error_code": error} for p in topic.partitions]}
+        for topic in topics
+    ]
+
+
+def per_partition(
+    ctx: RequestContext, allowed: frozenset[str], topics: Iterable[Any], result: CommitResult
+) -> list[dict[str, Any]]:
+    """The request's topics again with an error code each; those that were not tried are not allowed, or do not
+    exist."""
     answers = []
     for topic in topics:
         name = _name_of(ctx, topic)
@@ -123,7 +151,7 @@ def per_partition(ctx: RequestContext, topics: Iterable[Any], result: CommitResu
         for p in topic.partitions:
             tp = TopicPartition(name or "", p.partition_index)
             tried = name is not None and tp in result
-            error = result[tp] if tried else _missing(ctx, name, tp.partition)
+            error = result[tp] if tried else _missing(ctx, allowed, name, tp.partition)
             partitions.append({"partition_index": tp.partition, "error_code": error})
         answers.append(_same_topic(topic) | {"partitions": partitions})
     return answers
@@ -151,6 +179,9 @@ async def handle_offset_fetch(ctx: RequestContext, request: Any) -> Any:
 
 
 async def _fetch_group(ctx: RequestContext, group: Any, stable: bool) -> dict[str, Any]:
+    denied = ctx.missing(Operation.DESCRIBE, ResourceKind.GROUP, group.group_id)
+    if denied is not None:
+        return {"group_id": group.group_id, "topics": [], "error_code": denied}
     coordinator = coordinator_of(ctx)
     of_group = TopicPartition(OFFSETS_TOPIC, partition_for(group.group_id, coordinator.partition_count))
     if not await is_led_here(ctx.broker, of_group):
@@ -161,14 +192,16 @@ async def _fetch_group(ctx: RequestContext, group: Any, stable: bool) -> dict[st
         found = coordinator.fetch_offsets(group.group_id, None, ctx.now_ms, require_stable=stable)
         return {"group_id": group.group_id, "topics": _all_topics(ctx, found), "error_code": found.error}
     asked = [(topic, _name_of(ctx, topic)) for topic in group.topics]
-    partitions = [TopicPartition(name, i) for t, name in asked if name is not None for i in t.partition_indexes]
+    allowed = allowed_topics(ctx, Operation.DESCRIBE, group.topics)
+    partitions = [TopicPartition(name, i) for t, name in asked if name in allowed for i in t.partition_indexes]
     found = coordinator.fetch_offsets(group.group_id, partitions, ctx.now_ms, require_stable=stable)
     topics = []
     if found.error is None:
         for topic, name in asked:
             answers = [
-                _fetched(i, None) | {"error_code": UnknownTopicIdError()}
-                if name is None
+                _fetched(i, None)
+                | {"error_code": UnknownTopicIdError() if name is None else refusal(ResourceKind.TOPIC)}
+                if name is None or name not in allowed
                 else _found(found, TopicPartition(name, i))
                 for i in topic.partition_indexes
             ]
@@ -181,7 +214,10 @@ def _all_topics(ctx: RequestContext, found: FetchedOffsets) -> list[dict[str, An
     for tp in found.offsets:
         by_topic.setdefault(tp.topic, []).append(_found(found, tp))
     ids = ctx.broker.metadata.topic_ids
-    return [{"name": t, "topic_id": ids.get(t), "partitions": answers} for t, answers in by_topic.items()]
+    allowed = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, by_topic)
+    return [
+        {"name": t, "topic_id": ids.get(t), "partitions": answers} for t, answers in by_topic.items() if t in allowed
+    ]
 
 
 def _found(found: FetchedOffsets, tp: TopicPartition) -> dict[str, Any]:
@@ -203,12 +239,16 @@ def _fetched(partition: int, committed: CommittedOffset | None) -> dict[str, Any
 
 async def handle_offset_delete(ctx: RequestContext, request: Any) -> Any:
     """Waits until the tombstones are written."""
+    denied = ctx.missing(Operation.DELETE, ResourceKind.GROUP, request.group_id)
+    if denied is not None:
+        return respond(ctx, error_code=denied)
+    allowed = allowed_topics(ctx, Operation.READ, request.topics)
     asked = [TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions]
-    known = [tp for tp in asked if _missing(ctx, tp.topic, tp.partition) is None]
+    known = [tp for tp in asked if _missing(ctx, allowed, tp.topic, tp.partition) is None]
     coordinator = coordinator_of(ctx)
     result: OffsetDeleteResult = await answered(
         lambda reply: coordinator.delete_offsets(request.group_id, known, ctx.now_ms, reply)
     )
     if result.error is not None:
         return respond(ctx, error_code=result.error)
-    return respond(ctx, error_code=None, topics=per_partition(ctx, request.topics, result.partitions))
+    return respond(ctx, error_code=None, topics=per_partition(ctx, allowed, request.topics, result.partitions))

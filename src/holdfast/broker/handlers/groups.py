@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.group_offsets import coordinator_of
@@ -27,10 +27,8 @@ from holdfast.groups.types import (
 )
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group_errors import GroupIdNotFoundError
-
-if TYPE_CHECKING:
-    pass
-
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 _NONE = -1
 """No generation, offset, epoch or retention on the wire."""
@@ -41,16 +39,23 @@ _FETCH_ERROR, _FETCH_MANY = 2, 8
 _COMMIT_NOT_FOUND = 9
 _DESCRIBE_NOT_FOUND = 6
 _LIST_STATES = 4
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe configs, alter configs: what can be done with a group."""
 _NOT_ASKED = -(1 << 31)
 
 
 # -- members ---------------------------------------------------------------------------------------------------
 
 
+def _unreadable(ctx: RequestContext, request: Any) -> HoldfastError | None:
+    """The error of who may not be a member of the group."""
+    return ctx.missing(Operation.READ, ResourceKind.GROUP, request.group_id)
+
+
 async def handle_join_group(ctx: RequestContext, request: Any) -> Any:
     """Waits until the group's join phase ends."""
+    denied = _unreadable(ctx, request)
+    if denied is not None:
+        name = None if ctx.version >= _JOIN_NULL_PROTOCOL else ""
+        return respond(ctx, error_code=denied, generation_id=_NONE, protocol_name=name, leader="", member_id="")
     session_ms = request.session_timeout // _MILLISECOND
     rebalance = getattr(request, "rebalance_timeout", None)
     join = JoinRequest(
@@ -87,6 +92,9 @@ async def handle_join_group(ctx: RequestContext, request: Any) -> Any:
 
 async def handle_sync_group(ctx: RequestContext, request: Any) -> Any:
     """Waits until the leader has assigned."""
+    denied = _unreadable(ctx, request)
+    if denied is not None:
+        return respond(ctx, error_code=denied, assignment=b"")
     sync = SyncRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -109,6 +117,9 @@ async def handle_sync_group(ctx: RequestContext, request: Any) -> Any:
 
 async def handle_heartbeat(ctx: RequestContext, request: Any) -> Any:
     """Answers at once."""
+    denied = _unreadable(ctx, request)
+    if denied is not None:
+        return respond(ctx, error_code=denied)
     beat = HeartbeatRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -120,6 +131,9 @@ async def handle_heartbeat(ctx: RequestContext, request: Any) -> Any:
 
 async def handle_leave_group(ctx: RequestContext, request: Any) -> Any:
     """One member before version 3, whose error is the answer's; several from then on."""
+    denied = _unreadable(ctx, request)
+    if denied is not None:
+        return respond(ctx, error_code=denied, members=())
     if ctx.version < _LEAVE_MANY:
         leaving = [Leaving(request.member_id or None)]
     else:
@@ -142,8 +156,11 @@ async def handle_leave_group(ctx: RequestContext, request: Any) -> Any:
 
 
 async def handle_list_groups(ctx: RequestContext, request: Any) -> Any:
-    """The groups that this broker coordinates."""
+    """The groups that this broker coordinates, without those that may not be described."""
     found = coordinator_of(ctx).list_groups(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
+    may_describe = {str(g.group_id) for g in found.groups}
+    if not ctx.may(Operation.DESCRIBE, ResourceKind.CLUSTER):
+        may_describe &= ctx.allowed(Operation.DESCRIBE, ResourceKind.GROUP, may_describe)
     groups = [
         {
             "group_id": g.group_id,
@@ -152,16 +169,34 @@ async def handle_list_groups(ctx: RequestContext, request: Any) -> Any:
             "group_type": g.group_type,
         }
         for g in found.groups
+        if g.group_id in may_describe
     ]
     return respond(ctx, error_code=found.error, groups=groups)
 
 
 async def handle_describe_groups(ctx: RequestContext, request: Any) -> Any:
     """A group that does not exist is Dead; from version 6 on that is an error too."""
-    operations = _ALL_OPERATIONS if getattr(request, "include_authorized_operations", False) else _NOT_ASKED
     coordinator = coordinator_of(ctx)
-    described = [coordinator.describe_group(g, ctx.now_ms) for g in request.groups]
-    return respond(ctx, groups=[_described(ctx, g) | {"authorized_operations": operations} for g in described])
+    wants_operations = getattr(request, "include_authorized_operations", False)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.GROUP, set(request.groups))
+    groups = []
+    for name in request.groups:
+        if name not in may_describe:
+            groups.append(_hidden(name))
+            continue
+        operations = ctx.operations(ResourceKind.GROUP, name) if wants_operations else _NOT_ASKED
+        described = _described(ctx, coordinator.describe_group(name, ctx.now_ms))
+        groups.append(described | {"authorized_operations": operations})
+    return respond(ctx, groups=groups)
+
+
+def _hidden(name: str) -> dict[str, Any]:
+    """A group that may not be described, whether it exists or not."""
+    error = refusal(ResourceKind.GROUP)
+    return {
+        "error_code": error, "error_message": None, "group_id": name, "group_state": "", "protocol_type": "",
+        "protocol_data": "", "members": (), "authorized_operations": _NOT_ASKED,
+    }  # fmt: skip
 
 
 def _described(ctx: RequestContext, group: DescribedGroup) -> dict[str, Any]:
@@ -192,8 +227,11 @@ def _described(ctx: RequestContext, group: DescribedGroup) -> dict[str, Any]:
 async def handle_delete_groups(ctx: RequestContext, request: Any) -> Any:
     """Waits until the tombstones of all of them are written."""
     coordinator = coordinator_of(ctx)
+    may_delete = ctx.allowed(Operation.DELETE, ResourceKind.GROUP, set(request.groups_names))
 
     async def delete(group_id: str) -> dict[str, Any]:
+        if group_id not in may_delete:
+            return {"group_id": group_id, "error_code": refusal(ResourceKind.GROUP)}
         error: HoldfastError | None = await answered(lambda done: coordinator.delete_group(group_id, ctx.now_ms, done))
         return {"group_id": group_id, "error_code": error}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,13 +29,12 @@ from holdfast.model.errors import (
 )
 from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_NO_AUTHORIZED_OPERATIONS = -(2**31)
+NO_AUTHORIZED_OPERATIONS = -(2**31)
 """The request did not ask for them."""
-ALL_TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
-ALL_CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
-"""Everybody may do everything: there is no authorizer. Bits are Kafka's operations."""
 FIRST_WITH_IDS, FIRST_BY_ID = 10, 12
 FIRST_WITH_LISTENERS = 6
 BROKERS, CONTROLLERS = 1, 2
@@ -77,38 +76,54 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     topics: list[dict[str, Any]] = []
     view = View.of(ctx, ctx.version)
     if wanted is None or (ctx.version == 0 and not wanted):
-        topics = [_topic(view, name) for name in sorted(cache.topics)]
+        topics = [
+            _topic(view, name) for name in sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics))
+        ]
     else:
         missing = []
         named = dict.fromkeys((getattr(t, "name", None), getattr(t, "topic_id", None)) for t in wanted)
         if FIRST_WITH_IDS <= ctx.version < FIRST_BY_ID and any(i is not None and i.int for _, i in named):
             error = InvalidRequestError(f"topic ids in Metadata version {ctx.version}: expected {FIRST_BY_ID} or later")
             return respond(ctx, controller_id=-1, topics=[_failed(name or "", error, i) for name, i in named])
+        names = {name for asked in named if (name := _named(cache, *asked)) is not None}
+        may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, names)
         for name, topic_id in named:
-            entry, unknown = _wanted_topic(view, name, topic_id)
+            entry, unknown = _wanted_topic(view, may_describe, name, topic_id)
             topics.append(entry)
             if unknown is not None:
                 missing.append(unknown)
         allowed = getattr(request, "allow_auto_topic_creation", True)
         if missing and allowed and ctx.broker.config.bool("auto.create.topics.enable"):
-            ctx.broker.topic_creation.auto_create(missing)
+            refused = _create(ctx, missing)
+            topics = [
+                _failed(str(t["name"]), refusal(ResourceKind.TOPIC)) if t["name"] in refused else t for t in topics
+            ]
     if getattr(request, "include_topic_authorized_operations", False):
         for topic in topics:
             if topic.get("error_code") is None:
-                topic["topic_authorized_operations"] = ALL_TOPIC_OPERATIONS
+                topic["topic_authorized_operations"] = ctx.operations(ResourceKind.TOPIC, topic["name"])
     return respond(
         ctx,
         brokers=_brokers(ctx.connection.listener.name, [*cache.brokers.values(), *cache.departed.values()]),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
-        cluster_authorized_operations=_cluster_operations(request),
+        cluster_authorized_operations=_cluster_operations(ctx, request),
     )
 
 
-def _cluster_operations(request: Any) -> int:
-    wanted = getattr(request, "include_cluster_authorized_operations", False)
-    return ALL_CLUSTER_OPERATIONS if wanted else _NO_AUTHORIZED_OPERATIONS
+def _create(ctx: RequestContext, missing: Sequence[str]) -> frozenset[str]:
+    """Have topics made, as far as who asks may create them. Those that it may not."""
+    may = ctx.may(Operation.CREATE, ResourceKind.CLUSTER)
+    creatable = frozenset(missing) if may else ctx.allowed(Operation.CREATE, ResourceKind.TOPIC, missing)
+    ctx.broker.topic_creation.auto_create(name for name in missing if name in creatable)
+    return frozenset(missing) - creatable
+
+
+def _cluster_operations(ctx: RequestContext, request: Any) -> int:
+    if not getattr(request, "include_cluster_authorized_operations", False):
+        return NO_AUTHORIZED_OPERATIONS
+    return ctx.operations(ResourceKind.CLUSTER) if ctx.may(Operation.DESCRIBE, ResourceKind.CLUSTER) else 0
 
 
 async def _settled(cache: MetadataCache) -> None:
@@ -142,13 +157,25 @@ def _brokers(listener: str, brokers: Iterable[LiveBroker]) -> list[dict[str, Any
     ]
 
 
-def _wanted_topic(view: View, name: str | None, topic_id: UUID | None) -> tuple[dict[str, Any], str | None]:
-    """The answer for one topic, and its name when it should perhaps be made."""
-    cache = view.cache
+def _named(cache: MetadataCache, name: str | None, topic_id: UUID | None) -> str | None:
+    """The topic that a request means; None: an id that is no topic's, or nothing."""
     if not name and topic_id is not None and topic_id.int:  # the Java client names the empty topic with the id
-        name = cache.topic_names.get(topic_id)
-        if name is None:
-            return _failed(None, UnknownTopicIdError(), topic_id), None
+        return cache.topic_names.get(topic_id)
+    return name
+
+
+def _wanted_topic(
+    view: View, may_describe: frozenset[str], wanted: str | None, topic_id: UUID | None
+) -> tuple[dict[str, Any], str | None]:
+    """The answer for one topic, and its name when it should perhaps be made. What may not be described is answered
+    alike whether it exists or not; an id is no secret, and so has its error without a name."""
+    cache, name = view.cache, _named(view.cache, wanted, topic_id)
+    by_id = not wanted and topic_id is not None and bool(topic_id.int)
+    if name is None and by_id:
+        return _failed(None, UnknownTopicIdError(), topic_id), None
+    if name is not None and name not in may_describe:
+        hidden = _failed(None if by_id else name, refusal(ResourceKind.TOPIC), topic_id if by_id else None)
+        return hidden | {"is_internal": False}, None
     if name is None or not legal_topic_name(name):
         return _failed(name, InvalidTopicError()), None
     if name not in cache.topics:
@@ -162,7 +189,7 @@ def _failed(name: str | None, error: Exception, topic_id: UUID | None = None) ->
         "name": name if name is not None else (None if topic_id else ""),
         "topic_id": topic_id,
         "is_internal": name in INTERNAL_TOPICS,
-        "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
+        "topic_authorized_operations": NO_AUTHORIZED_OPERATIONS,
     }
 
 
@@ -174,7 +201,7 @@ def _topic(view: View, name: str) -> dict[str, Any]:
         "topic_id": cache.topic_ids[name],
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": [partition_fields(view, index, partitions[index]) for index in sorted(partitions)],
-        "topic_authorized_operations": _NO_AUTHORIZED_OPERATIONS,
+        "topic_authorized_operations": NO_AUTHORIZED_OPERATIONS,
     }
 
 
@@ -213,7 +240,7 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
         )
         return respond(
             ctx, error_code=error, error_message=error.message, endpoint_type=BROKERS, controller_id=-1,
-            cluster_authorized_operations=_NO_AUTHORIZED_OPERATIONS,
+            cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
         )  # fmt: skip
     return respond(
         ctx,
@@ -222,5 +249,5 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         brokers=_brokers(ctx.connection.listener.name, cache.brokers.values()),
-        cluster_authorized_operations=_cluster_operations(request),
+        cluster_authorized_operations=_cluster_operations(ctx, request),
     )

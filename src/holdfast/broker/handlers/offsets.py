@@ -28,6 +28,8 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import TopicPartition
 from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, OffsetSpec
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 _SINCE = {
     OffsetSpec.MAX_TIMESTAMP.value: 7,
@@ -47,15 +49,26 @@ def _wire_epoch(request_partition: Any) -> int | None:
 async def handle_list_offsets(ctx: RequestContext, request: Any) -> Any:
     """One answer per partition; those that need the disk are asked for at once and awaited together."""
     isolation = getattr(request, "isolation_level", 0)
-    topics = []
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, {str(t.name) for t in request.topics})
+    topics: list[dict[str, Any]] = []
     for topic in request.topics:
+        if topic.name not in may_describe:
+            topics.append({"name": topic.name, "partitions": [_undescribed(p) for p in topic.partitions]})
+            continue
         answers = [_list_offset(ctx, topic.name, p, isolation) for p in topic.partitions]
         topics.append({"name": topic.name, "partitions": await asyncio.gather(*answers)})
     return respond(ctx, topics=topics)
 
 
+_NO_OFFSET = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
+
+
+def _undescribed(p: Any) -> dict[str, Any]:
+    return _NO_OFFSET | {"partition_index": p.partition_index, "error_code": refusal(ResourceKind.TOPIC)}
+
+
 async def _list_offset(ctx: RequestContext, topic: str, p: Any, isolation: int) -> dict[str, Any]:
-    none = {"partition_index": p.partition_index, "timestamp": -1, "offset": -1, "leader_epoch": -1}
+    none = _NO_OFFSET | {"partition_index": p.partition_index}
     # kio has the timestamp as a number of milliseconds
     timestamp = p.timestamp
     if timestamp < _LOWEST or ctx.version < _SINCE.get(timestamp, 1):
@@ -90,10 +103,17 @@ async def handle_offset_for_leader_epoch(ctx: RequestContext, request: Any) -> A
     if replica_id >= 0 and not ctx.connection.listener.for_brokers:
         refuse_follower(ctx.connection, "OffsetForLeaderEpoch", replica_id)
         return None
+    may_all = ctx.is_judged and ctx.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+    named = {str(topic.topic) for topic in request.topics}
+    may_describe = named if may_all else ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, named)
     topics = []
     for topic in request.topics:
         partitions = []
         for p in topic.partitions:
+            if topic.topic not in may_describe:
+                denied = {"error_code": refusal(ResourceKind.TOPIC), "leader_epoch": -1, "end_offset": -1}
+                partitions.append(denied | {"partition": p.partition})
+                continue
             found = ctx.broker.replicas.offset_for_leader_epoch(
                 TopicPartition(topic.topic, p.partition), p.leader_epoch, current_leader_epoch=_wire_epoch(p)
             )
@@ -112,9 +132,15 @@ async def handle_offset_for_leader_epoch(ctx: RequestContext, request: Any) -> A
 async def handle_delete_records(ctx: RequestContext, request: Any) -> Any:
     """Raise the log start of each partition; -1 means up to the high watermark."""
     timeout_ms = _milliseconds(request.timeout)
-    topics = []
+    may_delete = ctx.allowed(Operation.DELETE, ResourceKind.TOPIC, {str(t.name) for t in request.topics})
+    topics: list[dict[str, Any]] = []
     for topic in request.topics:
         name = topic.name
+        if name not in may_delete:
+            denied = {"low_watermark": -1, "error_code": refusal(ResourceKind.TOPIC)}
+            refused = [denied | {"partition_index": p.partition_index} for p in topic.partitions]
+            topics.append({"name": name, "partitions": refused})
+            continue
         answers = [
             _delete(ctx, TopicPartition(name, p.partition_index), p.offset, timeout_ms) for p in topic.partitions
         ]

@@ -23,6 +23,7 @@ from holdfast.model.errors import (
     InvalidRequiredAcksError,
     InvalidTopicError,
     NotLeaderOrFollowerError,
+    TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -33,8 +34,12 @@ from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
 from holdfast.records.batch import parse_header
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
+    from holdfast.broker.access import Access, Judge
+    from holdfast.protocol.produce_codec import ProduceData
     from holdfast.replication.types import ProduceResult
 
 log = logging.getLogger(__name__)
@@ -42,6 +47,9 @@ log = logging.getLogger(__name__)
 ZSTD_VERSION = 7
 ADMIN_CLIENT = "__admin_client"
 """Kafka's tools have this client id, and may write to internal topics."""
+_WITHOUT_WORDS = (
+    NotLeaderOrFollowerError, UnknownTopicOrPartitionError, InvalidTopicError, TopicAuthorizationFailedError,
+)  # fmt: skip
 _NO_OFFSET = -1
 _HEAD = struct.Struct(">8xi4xb4xh")
 """Length, magic and attributes of a batch."""
@@ -53,6 +61,7 @@ _WORTH_A_LOOK = _ZSTD | _TRANSACTIONAL
 class ProduceHost(KnowsLeaders, Protocol):
     """What a produce request asks of the broker."""
 
+    access: Access
     transactional_appends: TransactionalAppends
 
     def now_ms(self) -> int: ...
@@ -70,22 +79,29 @@ class ProduceHandler:
         request = decode_produce_request(version, exchange.own_body())
         pending = _PendingProduce(self._broker, exchange, request.acks)
         broker, now_ms = self._broker, self._broker.now_ms()
+        judge = broker.access.judge(exchange.connection)
+        forged = None if judge is None else _forged(judge, request)
         acks_error: HoldfastError | None = None
         if request.acks not in (-1, 0, 1):
             acks_error = InvalidRequiredAcksError(f"acks={request.acks}: expected -1, 0 or 1")
         for name_or_id, partitions in request.topics:
             name = broker.metadata.resolve(name_or_id)
+            denied = forged
+            if judge is not None and denied is None and name is not None:
+                denied = None if judge.may(Operation.WRITE, ResourceKind.TOPIC, name) else refusal(ResourceKind.TOPIC)
             for index, records in partitions:
                 if records is None:
                     log.warning("Produce for %s-%d without records", name_or_id, index)
                     pending.abandoned = True
                     continue
                 place = pending.expect(name_or_id, index)
-                if acks_error is not None:
+                if denied is not None:
+                    pending.fail(place, denied)
+                elif acks_error is not None:
                     pending.fail(place, acks_error)
                 elif name is None:
                     pending.fail(place, UnknownTopicIdError(f"no topic has the id {name_or_id}"))
-                elif name in INTERNAL_TOPICS and exchange.header.client_id != ADMIN_CLIENT:
+                elif name in INTERNAL_TOPICS and not _may_write_internal(exchange, judge):
                     why = f"{name} is written by brokers alone: its records are groups, and one that is none stops them"
                     pending.fail(place, InvalidTopicError(why))
                 elif (refused := _refusal(version, records, request.transactional_id)) is not None:
@@ -102,6 +118,26 @@ class ProduceHandler:
                         timeout_ms=request.timeout_ms, now_ms=now_ms, done=place,
                     )  # fmt: skip
         pending.all_started()
+
+
+def _may_write_internal(exchange: Exchange, judge: Judge | None) -> bool:
+    """Kafka's tools, which say who they are by their client id: where rights are asked for that is not enough."""
+    if exchange.header.client_id != ADMIN_CLIENT:
+        return False
+    return judge is None or judge.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+
+
+def _forged(judge: Judge, request: ProduceData) -> HoldfastError | None:
+    """The error of the whole request: it has records of a transaction, in whatever partition, and no right to write in
+    its name (Kafka: CVE-2018-17196)."""
+    name = request.transactional_id
+    for _, partitions in request.topics:
+        for _, records in partitions:
+            if records is not None and _is_transactional(records):
+                if name is not None and judge.may(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, name):
+                    return None
+                return refusal(ResourceKind.TRANSACTIONAL_ID)
+    return None
 
 
 def _refusal(version: int, records: memoryview, transactional_id: str | None) -> HoldfastError | None:
@@ -261,7 +297,7 @@ class _PendingProduce:
             leader = leader_of(self._broker, TopicPartition(name, place.index))
             if leader is not None:
                 moved.append(leader[0])
-        quiet = isinstance(error, (NotLeaderOrFollowerError, UnknownTopicOrPartitionError, InvalidTopicError))
+        quiet = isinstance(error, _WITHOUT_WORDS)
         return ProduceAnswer(
             partition=place.index, error_code=code, base_offset=_NO_OFFSET,
             log_append_time_ms=_NO_OFFSET, log_start_offset=_NO_OFFSET,

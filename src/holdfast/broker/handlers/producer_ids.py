@@ -15,6 +15,8 @@ from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.transactions import as_known, coordinator_of
 from holdfast.controller import events
 from holdfast.model.errors import HoldfastError, InvalidRequestError
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 from holdfast.transactions.types import InitRequest, Producer, ProducerReply
 
 _NONE = -1
@@ -24,6 +26,9 @@ _FENCED_VERSION = 4
 
 async def handle_init_producer_id(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
+    denied = _denied(ctx, request.transactional_id)
+    if denied is not None:
+        return respond(ctx, error_code=denied, producer_id=_NONE, producer_epoch=_NONE)
     if request.transactional_id is None:
         return respond(ctx, producer_id=await _fresh_id(ctx), producer_epoch=0)
     told = await _transactional(ctx, request)
@@ -31,6 +36,15 @@ async def handle_init_producer_id(ctx: RequestContext, request: Any) -> Any:
         error = as_known(told, ctx.version >= _FENCED_VERSION)
         return respond(ctx, error_code=error, producer_id=_NONE, producer_epoch=_NONE)
     return respond(ctx, producer_id=told.id, producer_epoch=told.epoch)
+
+
+def _denied(ctx: RequestContext, transactional_id: str | None) -> HoldfastError | None:
+    """Without a transactional id, who may write anything at all gets an id, too (KIP-679)."""
+    if transactional_id is not None:
+        return ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id)
+    if ctx.may(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER) or ctx.may_any(Operation.WRITE, ResourceKind.TOPIC):
+        return None
+    return refusal(ResourceKind.CLUSTER)
 
 
 async def _transactional(ctx: RequestContext, request: Any) -> Producer | HoldfastError:

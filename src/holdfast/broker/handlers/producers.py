@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.model.errors import HoldfastError, UnknownTopicOrPartitionError
 from holdfast.model.types import TopicPartition
+from holdfast.security.resources import Operation, ResourceKind
 from holdfast.storage.log import Log
 
 _NO_SUCH = "This server does not host this topic-partition."
@@ -27,6 +28,9 @@ async def handle_describe_producers(ctx: RequestContext, request: Any) -> Any:
 async def _producers(ctx: RequestContext, topic: str, index: int) -> dict[str, Any]:
     answer: dict[str, Any] = {"partition_index": index, "error_message": None, "active_producers": []}
     try:
+        denied = ctx.missing(Operation.READ, ResourceKind.TOPIC, topic)
+        if denied is not None:
+            raise denied
         log = _led(ctx, TopicPartition(topic, index))
         found = await answered(partial(_read, log))
         if isinstance(found, HoldfastError):

@@ -61,11 +61,10 @@ def _log_dirs(request: Any, told: dict[str, Any]) -> dict[str, Any]:
 
 
 def _elections(request: Any, told: dict[str, Any]) -> dict[str, Any]:
-    results = []
-    for topic in request.topic_partitions or ():
-        results.append(
-            {"topic": topic.topic, "partition_result": [told | {"partition_id": p} for p in topic.partitions]}
-        )
+    results = [
+        {"topic": topic.topic, "partition_result": [told | {"partition_id": p} for p in topic.partitions]}
+        for topic in request.topic_partitions or ()
+    ]
     return {"replica_election_results": results}
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, respond
-from holdfast.broker.handlers.forwarding import reigns
+from holdfast.broker.handlers.forwarding import forward
 from holdfast.broker.handlers.metadata import (
-    ALL_TOPIC_OPERATIONS,
     FIRST_WITH_LISTENERS,
+    NO_AUTHORIZED_OPERATIONS,
     View,
     legal_topic_name,
     partition_fields,
@@ -20,6 +20,8 @@ from holdfast.broker.handlers.metadata import (
 from holdfast.model.errors import HoldfastError, InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 MAX_PARTITIONS = 2000
 """In one answer, whatever was asked for (max.request.partition.size.limit)."""
@@ -35,18 +37,18 @@ async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) ->
     first = ("", 0) if cursor is None else (str(cursor.topic_name), int(cursor.partition_index))
     if first[1] < 0:
         raise InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {first[1]}")
-    wanted = sorted({str(t.name) for t in request.topics} or set(cache.topics))
+    named = sorted({str(t.name) for t in request.topics})
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, named or cache.topics)
+    wanted = sorted(may_describe)
     known = [name for name in wanted if name >= first[0] and name in cache.topics]
     if ctx.broker.controller is None and _is_short(ctx, known):
         try:
-            answer = await ctx.broker.membership.forward(
-                ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, ASK_S, is_here=lambda: reigns(ctx)
-            )
+            answer = await forward(ctx, ASK_S)
             if answer is not None:
                 return answer
         except HoldfastError:
             pass  # no controller just now
-    topics = [_missing(name) for name in wanted if name >= first[0] and name not in cache.topics]
+    topics = [_missing(ctx, name) for name in wanted if name >= first[0] and name not in cache.topics]
     room, more = min(limit, MAX_PARTITIONS), None
     for name in known:
         numbers = [n for n in sorted(cache.topics[name]) if name != first[0] or n >= first[1]]
@@ -58,6 +60,7 @@ async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) ->
             more = {"topic_name": name, "partition_index": numbers[room]}
             break
         room -= len(numbers)
+    topics += [_hidden(name) for name in named if name >= first[0] and name not in may_describe]
     return respond(ctx, topics=topics, next_cursor=more)
 
 
@@ -66,9 +69,16 @@ def _is_short(ctx: RequestContext, names: list[str]) -> bool:
     return any(len(info.isr) < len(info.replicas) for name in names for info in topics[name].values())
 
 
-def _missing(name: str) -> dict[str, Any]:
+def _hidden(name: str) -> dict[str, Any]:
+    """One that may not be described, whether it exists or not."""
+    error = refusal(ResourceKind.TOPIC)
+    return {"error_code": error, "name": name, "topic_authorized_operations": NO_AUTHORIZED_OPERATIONS}
+
+
+def _missing(ctx: RequestContext, name: str) -> dict[str, Any]:
     error = UnknownTopicOrPartitionError() if legal_topic_name(name) else InvalidTopicError()
-    return {"error_code": error, "name": name, "topic_authorized_operations": ALL_TOPIC_OPERATIONS}
+    operations = ctx.operations(ResourceKind.TOPIC, name)
+    return {"error_code": error, "name": name, "topic_authorized_operations": operations}
 
 
 def _topic(ctx: RequestContext, name: str, numbers: list[int]) -> dict[str, Any]:
@@ -84,7 +94,7 @@ def _topic(ctx: RequestContext, name: str, numbers: list[int]) -> dict[str, Any]
         "topic_id": cache.topic_ids[name],
         "is_internal": name in INTERNAL_TOPICS,
         "partitions": partitions,
-        "topic_authorized_operations": ALL_TOPIC_OPERATIONS,
+        "topic_authorized_operations": ctx.operations(ResourceKind.TOPIC, name),
     }
 
 

@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import datetime
 import logging
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+from uuid import UUID
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
+from holdfast.broker.membership import is_forwarded
 from holdfast.controller import events
 from holdfast.model.config_entries import describe_topic
-from holdfast.model.errors import HoldfastError, InvalidRequestError, TopicDeletionDisabledError
+from holdfast.model.errors import (
+    HoldfastError,
+    InvalidRequestError,
+    TopicAuthorizationFailedError,
+    TopicDeletionDisabledError,
+    UnknownTopicOrPartitionError,
+)
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +47,12 @@ async def tell(ctx: RequestContext, timeout_ms: int) -> None:
 
 @at_controller
 async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
-    """Versions 2-7."""
+    """Versions 2-7. A topic that who asks may not create is refused by itself."""
+    names = {str(t.name) for t in request.topics}
+    creatable = names if ctx.may(Operation.CREATE, ResourceKind.CLUSTER) or _is_brokers_own(ctx) else None
+    if creatable is None:
+        creatable = {*ctx.allowed(Operation.CREATE, ResourceKind.TOPIC, names)}
+    may_describe = ctx.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, names)
     reply = await ctx.submit(
         events.CreateTopics(
             topics=tuple(
@@ -48,21 +64,43 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
                     configs=tuple((c.name, c.value) for c in t.configs),
                 )
                 for t in request.topics
+                if t.name in creatable
             ),
             validate_only=request.validate_only,
         )
     )
     if not request.validate_only:
         await tell(ctx, milliseconds(request.timeout))
-    return respond(ctx, topics=[_created(ctx, r) for r in reply.topics])
+    topics = [_created(ctx, r, r.name in may_describe) for r in reply.topics]
+    topics += [_nothing(t.name, _NOT_CREATABLE) for t in request.topics if t.name not in creatable]
+    return respond(ctx, topics=topics)
 
 
-def _created(ctx: RequestContext, result: Any) -> dict[str, Any]:
+_NOT_CREATABLE: Final = TopicAuthorizationFailedError("Authorization failed.")
+
+
+def _is_brokers_own(ctx: RequestContext) -> bool:
+    """Whether a broker asks for itself: for topics of coordinators, and for those that its clients may create."""
+    return (
+        ctx.asker is None
+        and is_forwarded(ctx.connection, ctx.client_id)
+        and ctx.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+    )
+
+
+def _nothing(name: str, error: HoldfastError) -> dict[str, Any]:
+    return {
+        "name": name, "error_code": error, "error_message": error.message,
+        "num_partitions": -1, "replication_factor": -1, "configs": [],
+    }  # fmt: skip
+
+
+def _created(ctx: RequestContext, result: Any, may_describe: bool) -> dict[str, Any]:
     if result.error is not None:
-        return {
-            "name": result.name, "error_code": result.error, "error_message": result.error.message,
-            "num_partitions": -1, "replication_factor": -1, "configs": [],
-        }  # fmt: skip
+        return _nothing(result.name, result.error)
+    if not may_describe:
+        denied = {"topic_config_error_code": refusal(ResourceKind.TOPIC), "error_code": None, "error_message": None}
+        return _nothing(result.name, _NOT_CREATABLE) | denied | {"topic_id": result.topic_id}
     return {
         "name": result.name,
         "topic_id": result.topic_id,
@@ -93,6 +131,9 @@ async def handle_delete_topics(ctx: RequestContext, request: Any) -> Any:
         error = TopicDeletionDisabledError("delete.topic.enable is false")
         failed = {"error_code": error, "error_message": str(error)}
         return respond(ctx, responses=[{"name": n, "topic_id": i} | failed for n, i in wanted])
+    refused: list[dict[str, Any]] = []
+    if ctx.is_judged:
+        wanted, refused = _deletable(ctx, wanted)
     reply = await ctx.submit(events.DeleteTopics(topics=wanted))
     await tell(ctx, milliseconds(request.timeout))
     return respond(
@@ -105,13 +146,54 @@ async def handle_delete_topics(ctx: RequestContext, request: Any) -> Any:
                 "error_message": None if r.error is None else r.error.message,
             }
             for r in reply.topics
-        ],
+        ]
+        + refused,
     )
+
+
+def _meant(names: Mapping[UUID, str], name: str | None, topic_id: UUID | None) -> str | None:
+    return name if name is not None or topic_id is None else names.get(topic_id)
+
+
+_Wanted: TypeAlias = tuple[tuple[str | None, UUID | None], ...]
+
+
+def _deletable(ctx: RequestContext, wanted: _Wanted) -> tuple[_Wanted, list[dict[str, Any]]]:
+    """Topics that who asks may delete, and the answers for the others: those that it may not describe are answered
+    alike whether they exist or not, and an id that it knows gets it no name."""
+    if ctx.may(Operation.DELETE, ResourceKind.CLUSTER):
+        return wanted, []
+    known = ctx.broker.metadata if ctx.broker.controller is None else ctx.broker.controller.image
+    named = [(each, _meant(known.topic_names, *each)) for each in wanted]
+    names = {name for _, name in named if name is not None}
+    deletable = ctx.allowed(Operation.DELETE, ResourceKind.TOPIC, names)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    left, refused = [], []
+    for each, name in named:
+        asked_name, topic_id = each
+        error: HoldfastError = refusal(ResourceKind.TOPIC)
+        if asked_name is not None and topic_id is not None and topic_id.int:
+            left.append(each)  # refused as it is
+        elif asked_name is not None and name in may_describe and name not in known.topics:
+            refused.append(_not_deleted(name, None, UnknownTopicOrPartitionError()))
+        elif name is None or (name in deletable and (asked_name is None or name in may_describe)):
+            left.append(each)
+        else:
+            told = name if asked_name is not None or name in may_describe else None
+            refused.append(_not_deleted(told, topic_id if asked_name is None else None, error))
+    return tuple(left), refused
+
+
+def _not_deleted(name: str | None, topic_id: UUID | None, error: HoldfastError) -> dict[str, Any]:
+    return {
+        "name": name, "topic_id": topic_id, "error_code": error, "error_message": error.message or None,
+    }  # fmt: skip
 
 
 @at_controller
 async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-3."""
+    may_alter = ctx.allowed(Operation.ALTER, ResourceKind.TOPIC, {str(t.name) for t in request.topics})
     reply = await ctx.submit(
         events.CreatePartitions(
             topics=tuple(
@@ -121,13 +203,16 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
                     assignments=None if t.assignments is None else tuple(tuple(a.broker_ids) for a in t.assignments),
                 )
                 for t in request.topics
+                if t.name in may_alter
             ),
             validate_only=request.validate_only,
         )
     )
     if not request.validate_only:
         await tell(ctx, milliseconds(request.timeout))
-    return respond(ctx, results=[_named(r) for r in reply.topics])
+    denied = {"error_code": refusal(ResourceKind.TOPIC), "error_message": None}
+    refused = [denied | {"name": t.name} for t in request.topics if t.name not in may_alter]
+    return respond(ctx, results=[_named(r) for r in reply.topics] + refused)
 
 
 def _named(result: Any) -> dict[str, Any]:

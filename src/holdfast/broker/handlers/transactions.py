@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
@@ -27,8 +27,10 @@ from holdfast.model.errors import (
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
-from holdfast.model.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from holdfast.model.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from holdfast.model.types import TopicPartition
+from holdfast.security.operations import refusal
+from holdfast.security.resources import Operation, ResourceKind
 from holdfast.transactions.types import (
     BUMPING,
     AddReply,
@@ -73,6 +75,9 @@ def as_known(error: HoldfastError | None, knows_fenced: bool) -> HoldfastError |
 async def handle_add_partitions_to_txn(ctx: RequestContext, request: Any) -> Any:
     """One answer per partition."""
     if ctx.version >= _BATCHED:
+        denied = ctx.missing(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER)
+        if denied is not None:
+            return respond(ctx, error_code=denied)
         told = await asyncio.gather(*(_one_of_many(ctx, transaction) for transaction in request.transactions))
         results = [
             {"transactional_id": transaction.transactional_id, "topic_results": _by_topic(each)}
@@ -84,7 +89,18 @@ async def handle_add_partitions_to_txn(ctx: RequestContext, request: Any) -> Any
         producer=Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions=_partitions(request.v3_and_below_topics),
     )
-    return respond(ctx, results_by_topic_v3_and_below=_by_topic(await _add_partitions(ctx, asked)))
+    return respond(ctx, results_by_topic_v3_and_below=_by_topic(await _of_client(ctx, asked)))
+
+
+async def _of_client(ctx: RequestContext, asked: AddRequest) -> Verified:
+    """What only brokers write is in no client's transaction by its wish."""
+    denied = ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, asked.transactional_id)
+    if denied is not None:
+        return dict.fromkeys(asked.partitions, denied)
+    topics = {tp.topic for tp in asked.partitions}
+    if ctx.is_judged:
+        topics = {*ctx.allowed(Operation.WRITE, ResourceKind.TOPIC, topics - INTERNAL_TOPICS)}
+    return await _add_partitions(ctx, asked, topics)
 
 
 async def _one_of_many(ctx: RequestContext, transaction: Any) -> Verified:
@@ -96,17 +112,22 @@ async def _one_of_many(ctx: RequestContext, transaction: Any) -> Verified:
     )
     if transaction.verify_only:
         return await _verify(ctx, asked)
-    return await _add_partitions(ctx, asked)
+    return await _add_partitions(ctx, asked, {tp.topic for tp in asked.partitions})
 
 
-async def _add_partitions(ctx: RequestContext, asked: AddRequest) -> Verified:
-    """All of them or none: where one does not exist, nothing is done about the others."""
-    missing = [tp for tp in asked.partitions if ctx.broker.metadata.partition(tp) is None]
-    if missing:
-        told: dict[TopicPartition, HoldfastError | None] = dict.fromkeys(
-            asked.partitions, OperationNotAttemptedError("another partition of the request does not exist")
-        )
-        return told | {tp: UnknownTopicOrPartitionError(f"{tp} does not exist") for tp in missing}
+async def _add_partitions(ctx: RequestContext, asked: AddRequest, topics: Set[str]) -> Verified:
+    """All of them or none: where one does not exist, or is of no topic of ``topics``, nothing is done about the
+    others."""
+    refused: dict[TopicPartition, HoldfastError | None] = {}
+    for tp in asked.partitions:
+        if tp.topic not in topics:
+            refused[tp] = refusal(ResourceKind.TOPIC)
+        elif ctx.broker.metadata.partition(tp) is None:
+            refused[tp] = UnknownTopicOrPartitionError(f"{tp} does not exist")
+    if refused:
+        others = OperationNotAttemptedError("another partition of the request does not exist, or is not allowed")
+        told: dict[TopicPartition, HoldfastError | None] = dict.fromkeys(asked.partitions, others)
+        return told | refused
     error = as_known(await _add(ctx, asked), ctx.version >= _FENCED_VERSION)
     return dict.fromkeys(asked.partitions, error)
 
@@ -166,6 +187,11 @@ def _by_topic(told: Verified) -> list[dict[str, Any]]:
 
 async def handle_add_offsets_to_txn(ctx: RequestContext, request: Any) -> Any:
     """The partition of ``__consumer_offsets`` that keeps the group is in the transaction."""
+    denied = ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id) or ctx.missing(
+        Operation.READ, ResourceKind.GROUP, request.group_id
+    )
+    if denied is not None:
+        return respond(ctx, error_code=denied)
     partition = partition_for(request.group_id, ctx.broker.groups.partition_count)
     asked = AddRequest(
         transactional_id=request.transactional_id,
@@ -180,6 +206,9 @@ async def handle_add_offsets_to_txn(ctx: RequestContext, request: Any) -> Any:
 
 async def handle_end_txn(ctx: RequestContext, request: Any) -> Any:
     """Answered when the decision is durable; the markers follow."""
+    denied = ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id)
+    if denied is not None:
+        return respond(ctx, error_code=denied, producer_id=_NONE, producer_epoch=_NONE)
     asked = EndRequest(
         transactional_id=request.transactional_id,
         producer=Producer(request.producer_id, request.producer_epoch),
@@ -203,15 +232,18 @@ async def handle_end_txn(ctx: RequestContext, request: Any) -> Any:
 async def handle_describe_transactions(ctx: RequestContext, request: Any) -> Any:
     """State, timeout, start, producer and partitions of each id that this broker coordinates."""
     coordinator = coordinator_of(ctx)
-    return respond(
-        ctx,
-        transaction_states=[
-            _described(name, coordinator.describe(name, ctx.now_ms)) for name in request.transactional_ids
-        ],
-    )
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, set(request.transactional_ids))
+    states = []
+    for name in request.transactional_ids:
+        if name in may_describe:
+            states.append(_described(ctx, name, coordinator.describe(name, ctx.now_ms)))
+        else:
+            error = refusal(ResourceKind.TRANSACTIONAL_ID)
+            states.append({"error_code": error, "transactional_id": name, "transaction_start_time_ms": 0})
+    return respond(ctx, transaction_states=states)
 
 
-def _described(name: str, found: DescribedTransaction) -> dict[str, Any]:
+def _described(ctx: RequestContext, name: str, found: DescribedTransaction) -> dict[str, Any]:
     answer: dict[str, Any] = {"error_code": found.error, "transactional_id": name, "transaction_start_time_ms": 0}
     t = found.transaction
     if t is None:
@@ -219,13 +251,16 @@ def _described(name: str, found: DescribedTransaction) -> dict[str, Any]:
     topics: dict[str, list[int]] = {}
     for tp in sorted(t.partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topics)
     return answer | {
         "transaction_state": t.state.value,
         "transaction_timeout": t.timeout_ms,
         "transaction_start_time_ms": _NONE if t.start_ms is None else t.start_ms,
         "producer_id": t.producer_id,
         "producer_epoch": t.epoch,
-        "topics": [{"topic": topic, "partitions": indexes} for topic, indexes in topics.items()],
+        "topics": [
+            {"topic": topic, "partitions": indexes} for topic, indexes in topics.items() if topic in may_describe
+        ],
     }
 
 
@@ -239,6 +274,8 @@ async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
         longer_than_ms=None if longer_ms < 0 else longer_ms,
         pattern=getattr(request, "transactional_id_pattern", None),
     )
+    ids = {str(name) for name, _, _ in found.transactions}
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, ids)
     return respond(
         ctx,
         error_code=found.error,
@@ -246,5 +283,6 @@ async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
         transaction_states=[
             {"transactional_id": name, "producer_id": producer_id, "transaction_state": state}
             for name, producer_id, state in found.transactions
+            if name in may_describe
         ],
     )

@@ -9,9 +9,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
-from holdfast.broker.handlers.group_offsets import coordinator_of, offsets_to_commit, per_partition
+from holdfast.broker.handlers.group_offsets import (
+    all_refused,
+    allowed_topics,
+    coordinator_of,
+    offsets_to_commit,
+    per_partition,
+)
 from holdfast.groups.types import CommitRequest, CommitResult, OffsetsTransaction
 from holdfast.model.group_errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+from holdfast.security.resources import Operation, ResourceKind
 
 _KNOWS_LOADING: Final = 2
 """Producers before this version end when they are told that the group is being read (KAFKA-7296)."""
@@ -19,9 +26,15 @@ _KNOWS_LOADING: Final = 2
 
 async def handle_txn_offset_commit(ctx: RequestContext, request: Any) -> Any:
     """Waits until the offsets are written to all in-sync replicas; each partition has its answer."""
+    denied = ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, request.transactional_id) or ctx.missing(
+        Operation.READ, ResourceKind.GROUP, request.group_id
+    )
+    if denied is not None:
+        return respond(ctx, topics=all_refused(request.topics, denied))
     generation = getattr(request, "generation_id", -1)
     result: CommitResult = {}
-    offsets = offsets_to_commit(ctx, request.topics)
+    allowed = allowed_topics(ctx, Operation.READ, request.topics)
+    offsets = offsets_to_commit(ctx, allowed, request.topics)
     if offsets:
         commit = CommitRequest(
             group_id=request.group_id,
@@ -41,4 +54,4 @@ async def handle_txn_offset_commit(ctx: RequestContext, request: Any) -> Any:
             tp: CoordinatorNotAvailableError(str(e)) if isinstance(e, CoordinatorLoadInProgressError) else e
             for tp, e in result.items()
         }
-    return respond(ctx, topics=per_partition(ctx, request.topics, result))
+    return respond(ctx, topics=per_partition(ctx, allowed, request.topics, result))
