@@ -120,7 +120,8 @@ class Broker:
         self.outgoing = Outgoing.of(config)
         port = config.int("metrics.port")
         self.meters = Meters() if port else None
-        self.metrics = MetricsServer(self, config.listeners[0].host, port) if port else None
+        host = config.optional_str("metrics.host") or config.listeners[0].host
+        self.metrics = MetricsServer(self, host, port) if port else None
         self.controller: ControllerLoop | None = None
         self.list_changes = asyncio.Lock()
         self.stopping = asyncio.Event()

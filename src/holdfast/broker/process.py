@@ -21,7 +21,7 @@ from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, 
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
 from holdfast.model.config import BrokerConfig, read_properties
-from holdfast.model.config_notes import ineffective
+from holdfast.model.config_notes import ineffective, open_to_strangers
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.model.log_events import LogEvent, told
 
@@ -122,7 +122,7 @@ def run_broker(
         lines = configure_logging(config, log_path)
         for line in oddities(text, config):
             log.warning("%s: %s", config_path, line)
-        for line in (*ineffective(config), *without_log_file(config, log_path)):
+        for line in (*ineffective(config), *open_to_strangers(config), *without_log_file(config, log_path)):
             log.warning("%s", line)
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads

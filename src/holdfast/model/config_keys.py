@@ -362,9 +362,16 @@ _NETWORK = (
         _I,
         0,
         "Prometheus' text is served on this port, at /metrics, and how the broker is at /health/live, ready and "
-        "safe-to-stop, on the host of the first listener; 0 is nowhere, and nothing is counted.",
+        "safe-to-stop, on metrics.host; 0 is nowhere, and nothing is counted.",
         0,
         high=65_535,
+        ours=True,
+    ),
+    make_key(
+        "metrics.host",
+        _S,
+        None,
+        "The address that metrics.port is listened to on; nobody logs in there. Not given: that of the first listener.",
         ours=True,
     ),
     make_key(

@@ -7,6 +7,7 @@ from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
 from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, ConfigKey, key_of
 from holdfast.model.config_protocol import PROTOCOL_VERSION
+from holdfast.model.listeners import SecurityProtocol, is_loopback
 
 
 def nearest_key(name: str) -> str:
@@ -50,6 +51,16 @@ def _of_no_listener(config: BrokerConfig) -> Iterator[str]:
         listener = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
         if key.startswith(LISTENER_PREFIX) and listener.upper() not in names:
             yield f"{key} has no effect: listener {listener.upper()} is none of {', '.join(names)}"
+
+
+def open_to_strangers(config: BrokerConfig) -> list[str]:
+    """The listeners that others than this machine reach without a login, one line each."""
+    return [
+        f"listener {endpoint}: whoever reaches it may do everything, as nobody logs in there: expected SASL_SSL, or an "
+        "address of this machine alone (docs/security.md)"
+        for endpoint in config.listening.bound
+        if endpoint.security_protocol is SecurityProtocol.PLAINTEXT and not is_loopback(endpoint.host)
+    ]
 
 
 def _about_ids(config: BrokerConfig) -> Iterator[str]:

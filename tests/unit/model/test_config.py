@@ -91,7 +91,8 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "metadata.log.dir.probe.interval.ms",
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "log.file", "log.file.backups", "log.file.max.bytes", "log.format",
-        "leader.election.wait.ms", "metrics.port", "metrics.level", "operator.listener.names",
+        "leader.election.wait.ms", "metrics.host", "metrics.port", "metrics.level",
+        "operator.listener.names",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
         "broker.id.host.key", "broker.id.adopt.missing", "inter.broker.protocol.version",
@@ -494,6 +495,7 @@ TABLE_MODULES = {
     "config_key.py", "config_keys.py", "config_inert.py", "config_cleaner_keys.py", "config_transaction_keys.py",
     "config_log_keys.py", "config_logging_keys.py", "config_topic_keys.py", "config_zookeeper.py",
     "config_docs.py", "option_names.py", "sasl_options.py", "security_options.py",
+    "up_secure.py", "up_secrets.py",
 }  # fmt: skip
 
 
