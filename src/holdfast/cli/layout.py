@@ -28,7 +28,8 @@ from holdfast.cli.relocation import (
     taken_over,
 )
 from holdfast.cli.up_address import Address
-from holdfast.cli.up_ports import MAX_PORT, IsFree, PortError, all_free, brokers_port, metrics_port
+from holdfast.cli.up_ports import MAX_PORT, IsFree, PortError, all_free, brokers_port, certificates_port, metrics_port
+from holdfast.cli.up_secure import BY_CERTIFICATE, BY_PASSWORD, OWNED, STORE_TOO, broker_values, is_secured
 from holdfast.cli.up_store import Store, StoreError, store_of
 from holdfast.model.config import BrokerConfig, key_of, read_properties
 from holdfast.model.config_notes import nearest_key
@@ -86,6 +87,8 @@ class Options:
     """By which clients reach the brokers."""
     store: str | None = None
     """As --store has it."""
+    secure: bool = False
+    """A cluster that was secured once stays it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +106,33 @@ class Node:
     between: Address
     """By which other brokers reach it."""
     store: Store
+    certificates_port: int = 0
+    """Of the listener for clients that have a certificate; 0: there is none, and nobody logs in at all."""
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether clients and brokers have to say who they are."""
+        return self.certificates_port > 0
 
     @property
     def address(self) -> str:
         """As clients are told."""
-        return f"[{self.reach.host}]:{self.port}" if ":" in self.reach.host else f"{self.reach.host}:{self.port}"
+        return f"{self._host}:{self.port}"
+
+    @property
+    def certificates_address(self) -> str:
+        """As clients with a certificate are told."""
+        return f"{self._host}:{self.certificates_port}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.reach.host}]" if ":" in self.reach.host else self.reach.host
 
     @property
     def listens(self) -> tuple[tuple[str, int], ...]:
         """Where its listeners are bound."""
-        return (self.reach.bound, self.port), (self.between.bound, self.brokers_port)
+        more = ((self.reach.bound, self.certificates_port),) if self.is_secured else ()
+        return (self.reach.bound, self.port), (self.between.bound, self.brokers_port), *more
 
 
 def properties_path(data_dir: str, broker_id: int) -> str:
@@ -162,6 +182,8 @@ def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[l
     warnings += [] if moved is None else [moved]
     between = brokers_port(port, metrics, brokers, _between(reach, store).bound, is_free)
     taken = (port, between, *((metrics,) if metrics else ()))
+    secured = _is_secured(found, options, store)
+    by_certificate = certificates_port(taken, brokers, reach.bound, is_free) if secured else 0
     if store.port is not None and any(first <= store.port < first + brokers for first in taken):
         raise LayoutError(f"port {store.port} of the ZooKeeper server is that of a broker: expected another --port")
     if options.metadata_dirs and store.connect is not None:
@@ -172,10 +194,11 @@ def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[l
     for i in range(brokers):
         kept = found.get(i + 1, {})
         dirs = _log_dirs(data_dir, i + 1, kept, options)
-        ports = (port + i, between + i, metrics and metrics + i)
+        ports = (port + i, between + i, metrics and metrics + i, by_certificate and by_certificate + i)
         kept = {**kept, "metadata.log.dirs": ",".join(_metadata_dirs(data_dir, found.get(1, {}), options))}
         sized = _sized(brokers, found, {**kept, **options.settings})
-        nodes.append(_node(i + 1, (reach, store), ports, dirs, {**kept, **sized}, options.settings))
+        more = broker_values(data_dir) if secured else {}
+        nodes.append(_node(i + 1, (reach, store), ports, dirs, {**kept, **sized, **more}, options.settings))
     return nodes, warnings
 
 
@@ -321,7 +344,7 @@ def _reach(found: Mapping[int, Mapping[str, str]], options: Options) -> Address:
     try:
         if host is None and 1 in found:
             told = BrokerConfig.parse(found[1]).listening.advertised
-            host = next((endpoint.host for endpoint in told if endpoint.name == CLIENTS), None)
+            host = next((each.host for each in told if each.name in (CLIENTS, BY_PASSWORD)), None)
         return Address() if host is None else Address(host=host)
     except (ConfigError, ValueError) as e:
         raise LayoutError(f"--host {e}" if options.host is not None else f"broker-1.properties: {e}") from e
@@ -379,33 +402,57 @@ def _between(reach: Address, store: Store) -> Address:
     return reach if store.is_shared else Address()
 
 
+def _is_secured(found: Mapping[int, Mapping[str, str]], options: Options, store: Store) -> bool:
+    """LayoutError where it is asked for and cannot be."""
+    if not options.secure and not any(map(is_secured, found.values())):
+        return False
+    if store.connect is not None:
+        raise LayoutError(f"--store {store}: {STORE_TOO}")
+    for key in sorted(OWNED & options.settings.keys()):
+        raise LayoutError(f"--set {key}: expected a key that --secure does not set")
+    return True
+
+
+def _listeners(
+    reach: tuple[str, str], between: tuple[str, str], ports: tuple[int, int, int, int]
+) -> tuple[str, str, str]:
+    """(bound, told, protocols). ``reach``, ``between``: where each is bound, and what is told."""
+    clients = ((CLIENTS, ports[0]),) if not ports[3] else ((BY_PASSWORD, ports[0]), (BY_CERTIFICATE, ports[3]))
+    bound, told = (
+        ",".join(
+            (
+                *(str(Endpoint(name=name, host=reach[which], port=port)) for name, port in clients),
+                str(Endpoint(name=BROKERS, host=between[which], port=ports[1])),
+            )
+        )
+        for which in (0, 1)
+    )
+    protocols = [f"{name}:{name}" for name, _ in clients] + [f"{BROKERS}:{BY_CERTIFICATE if ports[3] else CLIENTS}"]
+    return bound, told, ",".join(protocols)
+
+
 def _node(
     broker_id: int,
     common: tuple[Address, Store],
-    ports: tuple[int, int, int],
+    ports: tuple[int, int, int, int],
     log_dirs: tuple[str, ...],
     kept: Mapping[str, str],
     settings: Mapping[str, str],
 ) -> Node:
-    """``common``: what all brokers have; ``ports``: of clients, of brokers and of metrics."""
+    """``common``: what all brokers have; ``ports``: for clients, brokers, metrics, and clients with certificates."""
     reach, store = common
     between = _between(reach, store)
-    bound, told = (
-        ",".join(str(Endpoint(name=name, host=host, port=port)) for name, host, port in listeners)
-        for listeners in (
-            ((CLIENTS, reach.bound, ports[0]), (BROKERS, between.bound, ports[1])),
-            ((CLIENTS, reach.host, ports[0]), (BROKERS, between.host, ports[1])),
-        )
-    )
+    bound, told, protocols = _listeners((reach.bound, reach.host), (between.bound, between.host), ports)
+    operators = f"{BY_PASSWORD},{BY_CERTIFICATE}" if ports[3] else CLIENTS if reach.is_loopback else ""
     properties = {
         **kept,
         **store.properties,
         "node.id": str(broker_id),
         LISTENERS: bound,
         ADVERTISED: told,
-        PROTOCOL_MAP: f"{CLIENTS}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+        PROTOCOL_MAP: protocols,
         INTER_BROKER: BROKERS,
-        OPERATORS: CLIENTS if reach.is_loopback else "",
+        OPERATORS: operators,
         "log.dirs": ",".join(log_dirs),
         "metrics.port": str(ports[2]),
         **settings,
@@ -426,4 +473,5 @@ def _node(
         reach=reach,
         between=between,
         store=store,
+        certificates_port=ports[3],
     )

@@ -4,6 +4,8 @@
     metrics   --metrics-port  a port that was asked for and is taken is refused, too. Else what the cluster had, or
                               --port + 100; where that is taken another one, and a line says so
     brokers   --port + 200    another one where that is taken; nobody goes by it
+    mutual    --port + 50     with --secure, of clients with certificates: another one where that is taken, or where
+                              there are more than 50 brokers; DIR/client-mtls.properties names it
 
 Each is the first of as many as there are brokers. Pure but for what ``is_free`` looks at.
 """
@@ -21,6 +23,8 @@ METRICS_AFTER: Final = (100, 500, 600, 700, 800)
 BROKERS_AFTER: Final = (200, 300, -200, -300, 900, 1000, 1100)
 """Broker 1 is reached by the others on its port plus the first of these that is free and not taken by what else the
 cluster has."""
+CERTIFICATES_AFTER: Final = (50, 350, 400, -100, -400, 1200, 1300)
+"""Broker 1 takes clients with certificates on its port plus the first of these."""
 STEP: Final = 300
 """A cluster that far above another one has none of its ports."""
 STEPS: Final = 60
@@ -76,6 +80,16 @@ def brokers_port(port: int, metrics: int, brokers: int, host: str, is_free: IsFr
         if 1 <= place <= MAX_PORT - brokers + 1 and not any(abs(place - other) < brokers for other in others)
     ]
     return next((place for place in places if _fits(place, brokers, others, host, is_free)), places[0])
+
+
+def certificates_port(taken: tuple[int, ...], brokers: int, host: str, is_free: IsFree) -> int:
+    """Of broker 1, where clients log in by a certificate. ``taken``: the first of each kind that the cluster has."""
+    places = [
+        place
+        for place in (taken[0] + after for after in CERTIFICATES_AFTER)
+        if 1 <= place <= MAX_PORT - brokers + 1 and not any(abs(place - other) < brokers for other in taken)
+    ]
+    return next((place for place in places if _fits(place, brokers, taken, host, is_free)), places[0])
 
 
 def other_port(port: int, brokers: int, host: str, is_free: IsFree) -> int | None:
