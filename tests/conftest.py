@@ -63,6 +63,11 @@ TEARDOWN_S = 200.0
 """More than whatever a fixture's end waits for has as its own limit."""
 ONE_COPY = {"default.replication.factor": "1"}
 """Topics say themselves how many replicas they have, and one is enough for a write: what most tests count on."""
+STEADY_DISKS = {"log.dir.degraded.probe.ms": "60000"}
+"""No disk is slow for as long: where tests count leaders and states of directories, the disk of a busy machine would be
+found degraded now and then, and its leaders moved away. Not for tests of disks that hang, which take as long to be
+found."""
+SETTINGS = {**ONE_COPY, **STEADY_DISKS}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -183,7 +188,7 @@ def up_command() -> list[str] | None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers with two log directories each, shared by the session: leave it as you found it."""
-    with Cluster(data_dir=tmp_path_factory.mktemp("cluster"), up=up_command(), settings=ONE_COPY) as running:
+    with Cluster(data_dir=tmp_path_factory.mktemp("cluster"), up=up_command(), settings=SETTINGS) as running:
         yield running
 
 
@@ -197,7 +202,7 @@ def own_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
         options.setdefault("up", up_command())
         given = options.get("settings") or {}
         assert isinstance(given, dict)
-        options["settings"] = {**ONE_COPY, **given}
+        options["settings"] = {**SETTINGS, **given}
         made.append(Cluster(**options))  # type: ignore[arg-type]
         return made[-1].__enter__()
 

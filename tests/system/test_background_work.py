@@ -58,7 +58,7 @@ def committed(cluster: Cluster, group: str, partitions: int) -> list[int] | None
     consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group, "log_level": 0})
     try:
         wanted = [confluent_kafka.TopicPartition("t", p) for p in range(partitions)]
-        return [each.offset for each in consumer.committed(wanted, timeout=2.0)]
+        return [each.offset for each in consumer.committed(wanted, timeout=10.0)]
     except confluent_kafka.KafkaException:
         return None
     finally:

@@ -19,6 +19,7 @@ from holdfast.client.blocking import BlockingClient
 from holdfast.client.views import CommittedOffset
 from holdfast.model.types import TopicPartition
 from holdfast.testing import Cluster, free_port, wait_for
+from tests.conftest import SETTINGS
 from tests.system.console_pages import ConsolePages, console_of, console_pid, news
 
 pytestmark = pytest.mark.system
@@ -35,7 +36,7 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"default.replication.factor": "1", "min.insync.replicas": "1", "message.max.bytes": "12000000"}
+    settings = {**SETTINGS, "min.insync.replicas": "1", "message.max.bytes": "12000000"}
     with Cluster(brokers=2, log_dirs=2, settings=settings, console=True) as running:
         running.create_topic("orders", partitions=2, replication_factor=2)
         running.create_topic("many", partitions=PARTITIONS)

@@ -22,6 +22,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.protocol.operating import DirAction
 from holdfast.testing import Cluster, wait_for
 from tests import browsers
+from tests.conftest import SETTINGS
 from tests.system.console_clicks import (
     SOON_MS,
     Countdown,
@@ -67,7 +68,7 @@ def assigned(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    settings = {"default.replication.factor": "1", "min.insync.replicas": "1", "message.max.bytes": "12000000"}
+    settings = {**SETTINGS, "min.insync.replicas": "1", "message.max.bytes": "12000000"}
     with Cluster(brokers=2, log_dirs=2, settings=settings, console=True) as running:
         running.create_topic("orders", partitions=4)
         running.produce("orders", [b'{"n": %d}' % n for n in range(200)])

@@ -29,6 +29,7 @@ from holdfast.testing import Cluster
 from tests.answering.answers import RECORD_BYTES
 from tests.answering.description import DescribedCluster, DescribedGroup, DescribedTopic
 from tests.answering.server import AnsweringCluster
+from tests.conftest import STEADY_DISKS
 
 pytestmark = pytest.mark.system
 
@@ -55,7 +56,8 @@ def seen(request: pytest.FixtureRequest) -> Iterator[Snapshot]:
         if request.param == "answering":
             yield asyncio.run(looked(stack.enter_context(AnsweringCluster(SHOP)).bootstrap, join=False))
             return
-        cluster = stack.enter_context(Cluster(brokers=2, log_dirs=2, settings={"default.replication.factor": "2"}))
+        settings = {"default.replication.factor": "2", **STEADY_DISKS}
+        cluster = stack.enter_context(Cluster(brokers=2, log_dirs=2, settings=settings))
         made(cluster)
         yield asyncio.run(looked(cluster.bootstrap, join=True))
 

@@ -20,6 +20,7 @@ from holdfast.client.reassignments import throttle_moves
 from holdfast.testing import Cluster, wait_for
 from holdfast.testing.disks import EioDisk
 from tests import browsers
+from tests.conftest import STEADY_DISKS
 from tests.system.console_clicks import (
     SLOW_MS,
     SOON_MS,
@@ -84,7 +85,7 @@ class Scene:
 def scene() -> Iterator[Scene]:
     """Set up by clicks as well: the directory that has to stay empty is cordoned while the topic is made."""
     disks = {(broker, 2): EioDisk for broker in (1, 2, 3)}
-    settings = {"log.dir.probe.interval.ms": "500", "log.segment.delete.delay.ms": "200"}
+    settings = {"log.dir.probe.interval.ms": "500", "log.segment.delete.delay.ms": "200", **STEADY_DISKS}
     with Cluster(disks=disks, settings=settings, console=True) as cluster, browsers.browser() as chromium:
         controller = cluster.describe([]).controller_id
         assert controller is not None

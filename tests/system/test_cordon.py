@@ -23,6 +23,7 @@ from kio.static.primitive import i32Timedelta
 
 from holdfast.cli.layout import properties_path
 from holdfast.testing import Cluster, wait_for
+from tests.conftest import STEADY_DISKS
 from tests.system.on_disks import QUIET, TIMEOUT_S, Load, ask, create, wait_equal
 
 pytestmark = pytest.mark.system
@@ -39,7 +40,7 @@ OPERATIONS = {
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(data_dir=tmp_path_factory.mktemp("cordoned")) as running:
+    with Cluster(data_dir=tmp_path_factory.mktemp("cordoned"), settings=STEADY_DISKS) as running:
         yield running
 
 

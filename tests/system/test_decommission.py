@@ -58,7 +58,7 @@ class NewTopics:
 
     def _look_for_the_controller(self) -> None:
         try:
-            self._admin.list_topics(timeout=5)
+            self._admin.list_topics(timeout=TIMEOUT_S)
         except confluent_kafka.KafkaException as e:
             self.refused.append(e.args[0].str())
 

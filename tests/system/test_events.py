@@ -19,11 +19,12 @@ import pytest
 from holdfast.model.log_events import LogEvent
 from holdfast.testing import Cluster, wait_for
 from holdfast.testing.disks import ReplacedDisk
+from tests.conftest import STEADY_DISKS
 from tests.system.on_disks import TIMEOUT_S, create
 
 pytestmark = pytest.mark.system
 
-SETTINGS = {"log.format": "json", "default.replication.factor": "1", "log.dir.probe.interval.ms": "300"}
+SETTINGS = {"log.format": "json", "default.replication.factor": "1", "log.dir.probe.interval.ms": "300", **STEADY_DISKS}
 ALL = (1, 2, 3)
 KINDS = {event.value.name: event.value for event in LogEvent}
 

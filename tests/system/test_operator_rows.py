@@ -14,13 +14,14 @@ from click.testing import CliRunner
 
 from holdfast.cli import main as entry
 from holdfast.testing import Cluster, free_port, wait_for
+from tests.conftest import STEADY_DISKS
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with Cluster(brokers=3) as running:
+    with Cluster(brokers=3, settings=STEADY_DISKS) as running:
         running.create_topic("plain", partitions=2, replication_factor=2)
         yield running
 

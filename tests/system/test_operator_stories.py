@@ -16,6 +16,7 @@ import confluent_kafka
 import pytest
 
 from holdfast.testing import Cluster, ClusterError, wait_for
+from tests.conftest import STEADY_DISKS
 
 pytestmark = pytest.mark.system
 
@@ -68,17 +69,20 @@ def numbers(count: int) -> list[str]:
 
 def test_A1_a_copy_works_on_the_copy_alone(tmp_path: pathlib.Path) -> None:
     orig, copy = tmp_path / "orig", tmp_path / "copy"
-    with Cluster(brokers=1, data_dir=orig) as cluster:
+    with Cluster(brokers=1, data_dir=orig, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "4")
         produce(cluster, "t", range(1000))
         cluster.stop()
     shutil.copytree(orig, copy)
-    with Cluster(brokers=1, data_dir=copy) as other, Cluster(brokers=1, data_dir=orig) as cluster:
+    with (
+        Cluster(brokers=1, data_dir=copy) as other,
+        Cluster(brokers=1, data_dir=orig, settings=STEADY_DISKS) as cluster,
+    ):
         assert records(other, "t", 1000) == numbers(1000)  # both run at once
         ok(other, "topics", "delete", "t")
         assert records(cluster, "t", 1000) == numbers(1000)
         produce(cluster, "t", range(1000, 1500))
-    with Cluster(brokers=1, data_dir=orig) as cluster:
+    with Cluster(brokers=1, data_dir=orig, settings=STEADY_DISKS) as cluster:
         assert records(cluster, "t", 1500) == numbers(1500)
 
 
@@ -87,7 +91,7 @@ def test_A1_a_copy_that_shares_a_disk_with_the_original_does_not_start(tmp_path:
     disk.mkdir()
     (orig / "broker-1").mkdir(parents=True)
     (orig / "broker-1/log-dir-2").symlink_to(disk)
-    with Cluster(brokers=1, data_dir=orig) as cluster:
+    with Cluster(brokers=1, data_dir=orig, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "4")
         produce(cluster, "t", range(1000))
         cluster.stop()
@@ -100,26 +104,26 @@ def test_A1_a_copy_that_shares_a_disk_with_the_original_does_not_start(tmp_path:
 
 def test_A2_a_cluster_that_was_moved_and_moved_back_has_everything(tmp_path: pathlib.Path) -> None:
     orig, moved = tmp_path / "orig", tmp_path / "moved"
-    with Cluster(data_dir=orig) as cluster:
+    with Cluster(data_dir=orig, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "6", "--replication-factor", "3")
         produce(cluster, "t", range(1000))
         cluster.stop()
     orig.rename(moved)
-    with Cluster(data_dir=moved) as cluster:
+    with Cluster(data_dir=moved, settings=STEADY_DISKS) as cluster:
         cluster.wait_in_sync(["t"])
         assert records(cluster, "t", 1000) == numbers(1000)
         produce(cluster, "t", range(1000, 2000))
         cluster.stop()
     assert not orig.exists()
     moved.rename(orig)
-    with Cluster(data_dir=orig) as cluster:
+    with Cluster(data_dir=orig, settings=STEADY_DISKS) as cluster:
         cluster.wait_in_sync(["t"])
         assert records(cluster, "t", 2000) == numbers(2000)
 
 
 def test_A2_a_cluster_without_any_of_its_records_does_not_start(tmp_path: pathlib.Path) -> None:
     orig, away = tmp_path / "orig", tmp_path / "away"
-    with Cluster(brokers=1, data_dir=orig) as cluster:
+    with Cluster(brokers=1, data_dir=orig, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "4")
         produce(cluster, "t", range(1000))
         cluster.stop()
@@ -134,7 +138,7 @@ def test_A2_a_cluster_without_any_of_its_records_does_not_start(tmp_path: pathli
 def test_A3_a_directory_that_was_added_stays_after_a_restart(tmp_path: pathlib.Path) -> None:
     data, disk = tmp_path / "data", tmp_path / "disk3"
     disk.mkdir()
-    with Cluster(brokers=1, data_dir=data, log_dirs=3) as cluster:
+    with Cluster(brokers=1, data_dir=data, log_dirs=3, settings=STEADY_DISKS) as cluster:
         ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
         ok(cluster, "topics", "create", "t", "--partitions", "8")
         produce(cluster, "t", range(1000))
@@ -150,7 +154,7 @@ def test_A3_a_directory_that_is_left_out_is_told_and_its_records_wait_for_it(tmp
     data, disk = tmp_path / "data", tmp_path / "disk3"
     disk.mkdir()
     properties = data / "broker-1.properties"
-    with Cluster(brokers=1, data_dir=data) as cluster:
+    with Cluster(brokers=1, data_dir=data, settings=STEADY_DISKS) as cluster:
         before = properties.read_text()
         ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
         ok(cluster, "topics", "create", "t", "--partitions", "3")
@@ -185,7 +189,7 @@ def test_A3_what_others_have_is_made_anew_and_an_empty_copy_never_wins(tmp_path:
     data, disk = tmp_path / "data", tmp_path / "disk3"
     disk.mkdir()
     properties = data / "broker-1.properties"
-    with Cluster(brokers=2, data_dir=data) as cluster:
+    with Cluster(brokers=2, data_dir=data, settings=STEADY_DISKS) as cluster:
         before = properties.read_text()
         ok(cluster, "log-dirs", "add", "--broker", "1", str(disk))
         ok(cluster, "topics", "create", "both", "--replica-assignment", ",".join(["1:2"] * 6))
@@ -221,7 +225,7 @@ def die(cluster: Cluster, number: int, away: pathlib.Path) -> pathlib.Path:
 
 def test_A3_a_disk_that_died_and_was_replaced_by_an_empty_one_leads_nothing_K112_41(tmp_path: pathlib.Path) -> None:
     """It died while its broker ran and was the last in sync; the other broker has lost nothing and comes back."""
-    with Cluster(brokers=2, data_dir=tmp_path / "data") as cluster:
+    with Cluster(brokers=2, data_dir=tmp_path / "data", settings=STEADY_DISKS) as cluster:
         options = ("--config", "min.insync.replicas=2")
         ok(cluster, "topics", "create", "both", "--replica-assignment", ",".join(["1:2"] * 6), *options)
         ok(cluster, "topics", "create", "only", "--replica-assignment", ",".join(["1"] * 6))
@@ -245,7 +249,7 @@ def test_A3_a_disk_that_died_and_was_replaced_by_an_empty_one_leads_nothing_K112
 def test_A3_a_directory_that_died_and_is_left_out_is_awaited(tmp_path: pathlib.Path) -> None:
     data = tmp_path / "data"
     properties = data / "broker-1.properties"
-    with Cluster(brokers=1, data_dir=data) as cluster:
+    with Cluster(brokers=1, data_dir=data, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "6")
         produce(cluster, "t", range(500))
         there = sorted(p.name for p in cluster.log_dir(1, 2).glob("t-*"))
@@ -270,7 +274,7 @@ def test_A3_a_directory_that_died_and_is_left_out_is_awaited(tmp_path: pathlib.P
 
 
 def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) -> None:
-    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+    with Cluster(brokers=1, data_dir=tmp_path, settings=STEADY_DISKS) as cluster:
         for topic in ("keep", "logs-a", "logs.a", "logs.b", "old-1", "old-2"):
             ok(cluster, "topics", "create", topic)
             produce(cluster, topic, range(100))
@@ -298,7 +302,7 @@ def test_A4_delete_takes_names_and_says_what_it_deletes(tmp_path: pathlib.Path) 
 
 
 def test_A6_ctrl_c_at_a_terminal_ends_produce_after_all_was_written(tmp_path: pathlib.Path) -> None:
-    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+    with Cluster(brokers=1, data_dir=tmp_path, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t")
         for turn in range(3):
             code, shown = typed(cluster, ["produce", "t"], [f"{turn}-{n}" for n in range(5)])
@@ -331,7 +335,7 @@ def end_of(cluster: Cluster, topic: str) -> int:
 
 
 def test_B11_the_last_copy_of_something_is_taken_away_by_force_only(tmp_path: pathlib.Path) -> None:
-    with Cluster(brokers=2, data_dir=tmp_path, settings={"default.replication.factor": "2"}) as cluster:
+    with Cluster(brokers=2, data_dir=tmp_path, settings={"default.replication.factor": "2", **STEADY_DISKS}) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "2")
         produce(cluster, "t", range(100))
         ok(cluster, "topics", "create", "only", "--replica-assignment", "1")
@@ -353,7 +357,7 @@ def test_B11_the_last_copy_of_something_is_taken_away_by_force_only(tmp_path: pa
 
 
 def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) -> None:
-    settings = {"default.replication.factor": "2", "replica.lag.time.max.ms": "1500"}
+    settings = {"default.replication.factor": "2", "replica.lag.time.max.ms": "1500", **STEADY_DISKS}
     with Cluster(brokers=2, data_dir=tmp_path, settings=settings) as cluster:
         ok(cluster, "topics", "create", "t", "--replica-assignment", "1:2")
         produce(cluster, "t", range(100))
@@ -379,7 +383,7 @@ def test_A2_an_unclean_election_says_what_may_be_lost(tmp_path: pathlib.Path) ->
 
 
 def test_operator_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: pathlib.Path) -> None:
-    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+    with Cluster(brokers=1, data_dir=tmp_path, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t", "--partitions", "3")
         ok(cluster, "consume", "t", "--group", "g", "--timeout-ms", "3000")  # begins at the end, and that is kept
         produce(cluster, "t", range(100))
@@ -388,7 +392,7 @@ def test_operator_C7_a_group_reads_what_was_written_while_nobody_read(tmp_path: 
 
 
 def test_operator_C8_consume_goes_on_when_its_only_broker_is_back(tmp_path: pathlib.Path) -> None:
-    with Cluster(brokers=1, data_dir=tmp_path) as cluster:
+    with Cluster(brokers=1, data_dir=tmp_path, settings=STEADY_DISKS) as cluster:
         ok(cluster, "topics", "create", "t")
         produce(cluster, "t", range(50))
         environment = os.environ | {"HOLDFAST_BOOTSTRAP_SERVER": cluster.bootstrap}
@@ -408,7 +412,7 @@ def test_B6_B9_B10_B12_what_cannot_be_meant_is_refused(tmp_path: pathlib.Path) -
     data, foreign = tmp_path / "data", tmp_path / "home"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("mine")
-    with Cluster(brokers=2, data_dir=data) as cluster:
+    with Cluster(brokers=2, data_dir=data, settings=STEADY_DISKS) as cluster:
         both = run(cluster, "topics", "create", "x", "--replica-assignment", "1:2", "--partitions", "2")
         assert (both.returncode, "expected it without --partitions" in both.stderr) == (2, True)
 

@@ -16,7 +16,7 @@ from holdfast.client.views import NewTopic
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
 from holdfast.testing import Cluster, wait_for
-from tests.conftest import ONE_COPY, up_command
+from tests.conftest import ONE_COPY, STEADY_DISKS, up_command
 from tests.system.test_metrics import page_of
 
 pytestmark = pytest.mark.system
@@ -68,7 +68,7 @@ def promtool() -> str:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A page of a broker that leads, follows, has been asked and has answered with an error, by partition."""
-    settings = {**ONE_COPY, "metrics.level": "partition", "log.flush.interval.messages": "1"}
+    settings = {**ONE_COPY, **STEADY_DISKS, "metrics.level": "partition", "log.flush.interval.messages": "1"}
     with Cluster(
         data_dir=tmp_path_factory.mktemp("prometheus"), up=up_command(), brokers=2, log_dirs=1, settings=settings
     ) as cluster:

@@ -251,7 +251,7 @@ def test_coordinators_topics_made_while_a_broker_is_down_have_their_replicas_whe
     with Cluster(brokers=3, settings=settings) as cluster:
         cluster.kill(1)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        wait_for(lambda: len(admin.list_topics(timeout=5).brokers) == 2, "the death of broker 1", timeout_s=TIMEOUT_S)
+        wait_for(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "the death of broker 1", timeout_s=TIMEOUT_S)
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": cluster.bootstrap, "transactional.id": "late", "log_level": 0}
         )
@@ -261,6 +261,6 @@ def test_coordinators_topics_made_while_a_broker_is_down_have_their_replicas_whe
         group.close()
         cluster.revive()
         cluster.wait_in_sync(["__consumer_offsets", "__transaction_state"])
-        topics = admin.list_topics(timeout=5).topics
+        topics = admin.list_topics(timeout=TIMEOUT_S).topics
         found = [sorted(p.isrs) for topic in topics.values() for p in topic.partitions.values()]
         assert found == [[1, 2, 3]] * 4

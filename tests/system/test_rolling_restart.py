@@ -16,6 +16,7 @@ from holdfast.testing import Cluster, mounts, wait_for
 from holdfast.testing.disks import EioDisk
 from holdfast.testing.processes import lives
 from holdfast.testing.users import NOBODY
+from tests.conftest import STEADY_DISKS
 from tests.system.services import Services, stop
 from tests.system.steady import SteadyLoad
 
@@ -70,7 +71,7 @@ def test_three_brokers_of_up_are_restarted_and_nobody_notices(own_cluster: Calla
 
 def test_it_stops_when_a_disk_dies_names_it_and_goes_on_later(topic: str) -> None:
     disks = {(broker, number): EioDisk for broker in ALL for number in (1, 2)}
-    settings = {"log.dir.probe.interval.ms": "300"}
+    settings = {"log.dir.probe.interval.ms": "300", **STEADY_DISKS}
     with Cluster(disks=disks, user=NOBODY, settings=settings) as cluster:
         create(cluster.bootstrap, topic)
         cluster.wait_in_sync([topic])

@@ -162,7 +162,7 @@ def test_H_10_the_nodes_of_an_earlier_process_of_this_broker_are_not_waited_for(
         node = cluster_nodes.node("/brokers/ids/1")
         return node is not None and node.stat.ephemeral_owner == cluster_nodes.clients[0].session_id
 
-    wait_for(replaced, "its own node", timeout_s=2)
+    wait_for(replaced, "its own node", timeout_s=5)
     incarnation = cluster_nodes.json("/brokers/ids/1")["holdfast"]["incarnation"]
     assert incarnation == id_text(presence(1, 2).incarnation_id)
     assert cluster_nodes.node("/controller").stat.ephemeral_owner == cluster_nodes.clients[0].session_id  # type: ignore[union-attr]

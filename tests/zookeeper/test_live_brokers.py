@@ -92,7 +92,7 @@ def test_H_10_the_node_of_a_broker_that_was_fenced_goes_and_comes_back_if_it_liv
     other.enter(me)
     first = wait_for(lambda: czxid(cluster_nodes, 2), "its node")
     reign.commit(fence(me, 1))
-    wait_for(lambda: czxid(cluster_nodes, 2) not in (None, first), "another node of it", timeout_s=2)
+    wait_for(lambda: czxid(cluster_nodes, 2) not in (None, first), "another node of it", timeout_s=5)
     assert incarnation(cluster_nodes, 2) == id_text(me.incarnation_id)
     assert reign.heard.gone == []  # that its node went was the controller's own doing
 
@@ -112,7 +112,7 @@ def test_H_10_a_broker_that_started_again_elsewhere_within_its_session_gets_its_
     again.cluster_id()
     again.enter(elsewhere)
     reign.commit(registered(elsewhere, 2, fenced=True))
-    wait_for(lambda: incarnation(cluster_nodes, 2) == id_text(elsewhere.incarnation_id), "its node", timeout_s=2)
+    wait_for(lambda: incarnation(cluster_nodes, 2) == id_text(elsewhere.incarnation_id), "its node", timeout_s=5)
 
 
 def test_a_node_that_is_no_brokers_is_no_trouble(cluster_nodes: ClusterNodes) -> None:
