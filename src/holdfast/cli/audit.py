@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command_config import command_security, with_way_out
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import cluster_option, memory_option
 from holdfast.cli.failing import OneLineCommand
@@ -64,14 +65,17 @@ def audit(bootstrap: str, topics: tuple[str, ...], as_json: bool, quick: bool, d
 
     # Where the output goes to no terminal, its lines are not cut to the width of one.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    security = command_security()
     try:
         with bar(Console(stderr=True)) as progress:
             if quick:
-                result = run_quick(bootstrap, topics or None, progress=progress)
+                result = run_quick(bootstrap, topics or None, progress=progress, security=security)
             else:
-                result = run(bootstrap, topics or None, progress=progress, driver_memory=driver_memory)
+                result = run(
+                    bootstrap, topics or None, progress=progress, driver_memory=driver_memory, security=security
+                )
     except (AuditError, HoldfastError, JavaNotFoundError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(with_way_out(str(error))) from error
     if as_json:
         for line in json_lines(result):
             click.echo(line)

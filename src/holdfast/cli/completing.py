@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import CompletionItem
 
+from holdfast.cli.command_config import CHOSEN, VARIABLE, CommandConfig, read_command_config
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.profiles import load_profile
+from holdfast.client.security import SecuritySettings
 
 if TYPE_CHECKING:
     from holdfast.client.admin import AdminClient
@@ -59,7 +61,8 @@ def names_of(ctx: click.Context, question: Question) -> list[str]:
     logging.disable(logging.CRITICAL)
     try:
         with lean_imports():
-            return asyncio.run(asyncio.wait_for(_asked(bootstrap_of(ctx), question), LIMIT_S))
+            asking = _asked(bootstrap_of(ctx), config_of(ctx).security, question)
+            return asyncio.run(asyncio.wait_for(asking, LIMIT_S))
     except Exception:
         return []
     finally:
@@ -71,14 +74,24 @@ def bootstrap_of(ctx: click.Context) -> str:
     typed = ctx.params.get("bootstrap")
     if isinstance(typed, str) and typed:
         return typed
-    return os.environ.get(BOOTSTRAP_VARIABLE) or load_profile(None, os.environ).bootstrap or DEFAULT_BOOTSTRAP
+    said = os.environ.get(BOOTSTRAP_VARIABLE) or config_of(ctx).bootstrap
+    return said or load_profile(None, os.environ).bootstrap or DEFAULT_BOOTSTRAP
 
 
-async def _asked(bootstrap: str, question: Question) -> list[str]:
+def config_of(ctx: click.Context) -> CommandConfig:
+    """The same, of its --command-config."""
+    found = ctx.meta.get(CHOSEN)
+    if isinstance(found, CommandConfig):
+        return found
+    path = os.environ.get(VARIABLE) or load_profile(None, os.environ).command_config
+    return CommandConfig() if path is None else read_command_config(path)
+
+
+async def _asked(bootstrap: str, security: SecuritySettings | None, question: Question) -> list[str]:
     from holdfast.client.admin import AdminClient
 
     async with AdminClient(
-        bootstrap, client_id="holdfast-completion", timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S
+        bootstrap, client_id="holdfast-completion", timeout_s=LIMIT_S, connect_timeout_s=LIMIT_S, security=security
     ) as client:
         return list(await question(client))
 

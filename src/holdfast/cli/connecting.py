@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 
 import click
 
+from holdfast.cli.command_config import CHOSEN, OPTION, VARIABLE, command_config, command_security, read_command_config
 from holdfast.cli.completing import BOOTSTRAP_VARIABLE, DEFAULT_BOOTSTRAP
 from holdfast.cli.profiles import PROFILE_VARIABLE, Profile, ProfileError, load_profile
 from holdfast.client.admin import AdminClient
+from holdfast.model.errors import ConfigError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,12 +34,44 @@ class UsageError(click.UsageError):
 
 
 def cluster_option(command: F) -> F:
-    """``-b``, ``--bootstrap-server``, and ``--profile``: parameter ``bootstrap``."""
-    command = click.option(
+    """``-b``, ``--bootstrap-server``: parameter ``bootstrap``; ``--command-config``, and ``--profile``."""
+    return cluster_options()(command)
+
+
+def cluster_options(*files: str) -> Callable[[F], F]:
+    """``cluster_option`` of a command whose file has further names at Kafka, as ``--producer.config``."""
+
+    def options(command: F) -> F:
+        return _bootstrap(config_option(*files)(profile_option(command)))
+
+    return options
+
+
+def _bootstrap(command: F) -> F:
+    return click.option(
         "-b", "--bootstrap-server", "bootstrap", default=DEFAULT_BOOTSTRAP, show_default=True, show_envvar=True,
         envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT,...", callback=_of_profile, help="Brokers to ask first.",
     )(command)  # fmt: skip
-    return profile_option(command)
+
+
+def config_option(*more: str) -> Callable[[F], F]:
+    """``--command-config`` alone; ``more``: further names of it."""
+    return click.option(
+        OPTION, *more, "config_file", metavar="FILE", envvar=VARIABLE, show_envvar=True, is_eager=True,
+        expose_value=False, callback=_config_read,
+        help="Properties of a Kafka client: its security.protocol, ssl.*, sasl.* and bootstrap.servers count.",
+    )  # fmt: skip
+
+
+def _config_read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    if path is None and not ctx.resilient_parsing:
+        path = chosen_profile(ctx).command_config
+    if path is None:
+        return
+    try:
+        ctx.meta[CHOSEN] = read_command_config(path)
+    except ConfigError as e:
+        raise click.UsageError(f"{OPTION} {e}", ctx) from None
 
 
 def profile_option(command: F) -> F:
@@ -67,7 +101,7 @@ def _chosen(ctx: click.Context, param: click.Parameter, name: str | None) -> Non
 def _of_profile(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if ctx.get_parameter_source("bootstrap") is not click.core.ParameterSource.DEFAULT:
         return value
-    return chosen_profile(ctx).bootstrap or value
+    return command_config().bootstrap or chosen_profile(ctx).bootstrap or value
 
 
 def _timeout_of_profile(ctx: click.Context, param: click.Parameter, value: float | None) -> None:
@@ -120,10 +154,15 @@ def request_timeout_s(otherwise_s: float = 30.0) -> float:
 def with_cluster(bootstrap: str, work: Callable[[AdminClient], Awaitable[T]], *, timeout_s: float = 30.0) -> T:
     """Runs ``work`` with a connected client in an event loop of its own. ``timeout_s``: unless the user has said."""
     limit_s = request_timeout_s(timeout_s)
+    security = command_security()
 
     async def run() -> T:
         async with AdminClient(
-            bootstrap, client_id="holdfast-cli", timeout_s=limit_s, connect_timeout_s=min(CONNECT_S, limit_s)
+            bootstrap,
+            client_id="holdfast-cli",
+            timeout_s=limit_s,
+            connect_timeout_s=min(CONNECT_S, limit_s),
+            security=security,
         ) as client:
             return await work(client)
 

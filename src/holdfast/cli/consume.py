@@ -12,8 +12,9 @@ import sys
 
 import click
 
+from holdfast.cli.command_config import command_security, with_way_out
 from holdfast.cli.completing import complete_groups, complete_topics
-from holdfast.cli.connecting import cluster_option, understood
+from holdfast.cli.connecting import cluster_options, understood
 from holdfast.cli.consuming import Consumer, Wanted
 from holdfast.cli.escapes import unescape
 from holdfast.cli.failing import OneLineCommand
@@ -44,7 +45,7 @@ FORMAT is kcat's; it adds no newline by itself:
 
 
 @click.command(cls=OneLineCommand, epilog=EPILOG)
-@cluster_option
+@cluster_options("--consumer.config")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topics)
 @click.option(
     "--topic",
@@ -119,7 +120,7 @@ def consume(
         raise click.UsageError(f"which topics? {given}: expected names, --topic or --include, and one of them")
     if group is not None and partition is not None:
         raise click.UsageError("--partition and --group: expected one of them, as a group assigns partitions")
-    sys.exit(run(Consumer(bootstrap, wanted)))
+    sys.exit(run(Consumer(bootstrap, wanted, command_security())))
 
 
 def run(consumer: Consumer) -> int:
@@ -128,7 +129,7 @@ def run(consumer: Consumer) -> int:
     try:
         code = asyncio.run(consumer.run())
     except HoldfastError as e:
-        click.echo(f"holdfast consume: {e}", err=True)
+        click.echo(f"holdfast consume: {with_way_out(str(e))}", err=True)
         code = 1
     except BrokenPipeError:  # who has read enough goes
         silence()

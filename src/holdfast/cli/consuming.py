@@ -19,6 +19,7 @@ from holdfast.cli.start_at import Start, starting_offsets
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.group_member import ConsumerGroupMember
 from holdfast.client.reader import PartitionReader
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import FetchedRecords, IsolationLevel, OffsetSpec, TopicView
 from holdfast.model.errors import HoldfastError, RequestError, UnknownTopicOrPartitionError
 from holdfast.model.types import Offset, TopicPartition
@@ -50,9 +51,10 @@ class Wanted:
 class Consumer:
     """One run of the command: ``count`` records written so far."""
 
-    def __init__(self, bootstrap: str, wanted: Wanted) -> None:
+    def __init__(self, bootstrap: str, wanted: Wanted, security: SecuritySettings | None = None) -> None:
         self.count = 0
         self._bootstrap = bootstrap
+        self._security = security
         self._wanted = wanted
         self._written: dict[TopicPartition, Offset] = {}
         self._ends: dict[TopicPartition, Offset] = {}
@@ -72,7 +74,7 @@ class Consumer:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop, number)
         try:
-            async with KafkaClient(self._bootstrap, client_id="holdfast-consume") as client:
+            async with KafkaClient(self._bootstrap, client_id="holdfast-consume", security=self._security) as client:
                 views = await chosen_topics(client, self._wanted)
                 if self._wanted.group is None:
                     await self._read_alone(client, views)
@@ -94,7 +96,8 @@ class Consumer:
             reader.close()
 
     async def _read_in_group(self, client: KafkaClient, group: str, views: Iterable[TopicView]) -> None:
-        member = ConsumerGroupMember(self._bootstrap, group, [view.name for view in views])
+        names = [view.name for view in views]
+        member = ConsumerGroupMember(self._bootstrap, group, names, security=self._security)
         output = Output()
         try:
             while True:

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
+from holdfast.cli.command_config import with_way_out
 from holdfast.cli.connecting import with_cluster
 from holdfast.client.admin import AdminClient
 from holdfast.client.pool import parse_bootstrap
@@ -86,7 +87,7 @@ def failing(command: str) -> Iterator[None]:
     except Failed as e:
         raise OneLineError(command, *e.messages) from e
     except HoldfastError as e:
-        raise OneLineError(command, text_of(e)) from e
+        raise OneLineError(command, with_way_out(text_of(e))) from e
     except OSError as e:
         _ended_by(command, e)
 

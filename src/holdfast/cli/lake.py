@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.command_config import command_config
 from holdfast.cli.completing import complete_topics
-from holdfast.cli.connecting import cluster_option, memory_option
+from holdfast.cli.connecting import cluster_option, config_option, memory_option
 from holdfast.cli.failing import Failed, OneLineGroup
 
 if TYPE_CHECKING:
@@ -124,7 +125,11 @@ def _run(topics: tuple[str, ...], to: str, checkpoint: Path, as_json: bool, driv
             keep_value=given["keep_value"],
             headers=given["headers"],
             starting_offsets=given["starting_offsets"],
-            options={"kafka.isolation.level": given["isolation_level"], **_pairs(given["options"])},
+            options={
+                "kafka.isolation.level": given["isolation_level"],
+                **command_config().spark_options(),
+                **_pairs(given["options"]),
+            },
             max_offsets_per_batch=given["max_records_per_batch"],
             max_bytes_per_batch=given["max_bytes_per_batch"],
             trigger_s=given["trigger_s"],
@@ -161,6 +166,7 @@ def _pairs(options: tuple[str, ...]) -> dict[str, str]:
 @click.option(
     "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers to ask for the lag; else none."
 )
+@config_option()
 @click.option("--json", "as_json", is_flag=True, help="All of it, as JSON.")
 def status(to: str, table_format: str | None, catalog: str | None, bootstrap: str | None, as_json: bool) -> None:
     """Rows, offsets by topic and partition, lag, snapshot and the current metadata file. Needs no Spark."""
@@ -228,7 +234,8 @@ def _ends(bootstrap: str, topics: list[str]) -> dict["TopicPartition", int]:
 
     if not topics:
         return {}
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics)}
+    security = command_config().spark_options()
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics), **security}
     asked = Topics(parse_read({**options, "kafka.isolation.level": "read_committed"}, streaming=False))
     return dict(asked.latest(asked.partitions()))
 

@@ -8,10 +8,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from holdfast.cli.command_config import command_security
 from holdfast.cli.connecting import bootstrap_option, request_timeout_s
 from holdfast.cli.failing import Failed, OneLineGroup
 from holdfast.cli.perf_lines import CONSUMER_HEADER, consumed_document, consumed_line
-from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, refuse_doubles
+from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, settled
 from holdfast.client.pool import parse_bootstrap
 from holdfast.model.errors import ConfigError
 from holdfast.records.compression import Codec
@@ -88,7 +89,7 @@ def produce(
     from holdfast.cli.perf_load import PerfLoad
     from holdfast.cli.perf_load import produce as run
 
-    refuse_doubles(ctx, properties)
+    properties = settled(ctx, properties)
     if throughput == 0:
         raise click.UsageError("--throughput 0: expected records a second, or -1")
     said: dict[str, Any] = {
@@ -116,7 +117,7 @@ def produce(
         raise click.UsageError(
             f"--idempotence, --acks {acks}, --in-flight {in_flight}: expected acks all and {IN_ORDER} at most with it"
         )
-    sent, seconds = _run(bootstrap, run(bootstrap, load, _nothing if as_json else click.echo))
+    sent, seconds = _run(bootstrap, run(bootstrap, load, _nothing if as_json else click.echo, command_security()))
     click.echo(json.dumps(sent.document(seconds)) if as_json else sent.line(seconds, final=True))
 
 
@@ -170,7 +171,7 @@ def consume(
         if detailed and not as_json:
             click.echo(consumed_line(*numbers))
 
-    found = _run(bootstrap, run(bootstrap, reading, window))
+    found = _run(bootstrap, run(bootstrap, reading, window, command_security()))
     numbers = (found.began_ms, found.ended_ms, found.records, found.size)
     click.echo(json.dumps(consumed_document(*numbers)) if as_json else consumed_line(*numbers))
     if records is not None and found.records < records:

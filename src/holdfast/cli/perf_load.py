@@ -16,6 +16,7 @@ from holdfast.cli.perf_lines import Sent
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.producer import NO_PRODUCER
 from holdfast.client.reader import PartitionReader
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import OffsetSpec
 from holdfast.model.errors import OutOfOrderSequenceError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
@@ -181,11 +182,15 @@ class BatchWriter:
         await self._client.produce(self._load.topic, partition, batch, acks=self._load.acks)
 
 
-async def produce(bootstrap: str, load: PerfLoad, window: Callable[[str], None]) -> tuple[Sent, float]:
+async def produce(
+    bootstrap: str, load: PerfLoad, window: Callable[[str], None], security: SecuritySettings | None = None
+) -> tuple[Sent, float]:
     """(all that was sent, seconds). ``window`` gets a line every five seconds. The first batch that cannot be written
     ends it with its HoldfastError."""
     source = BatchSource(load.size, load.batch_bytes, load.codec)
-    async with KafkaClient(bootstrap, client_id=load.client_id, timeout_s=load.delivery_timeout_s) as client:
+    async with KafkaClient(
+        bootstrap, client_id=load.client_id, timeout_s=load.delivery_timeout_s, security=security
+    ) as client:
         partitions = len((await topic_of(client, load.topic)).partitions)
         writer = BatchWriter(client, load, source, partitions)
         await writer.start()
@@ -254,11 +259,18 @@ class PerfRead:
         self.ended_ms = 0
 
 
-async def consume(bootstrap: str, reading: PerfReading, window: Callable[[int, int, int, int], None]) -> PerfRead:
+async def consume(
+    bootstrap: str,
+    reading: PerfReading,
+    window: Callable[[int, int, int, int], None],
+    security: SecuritySettings | None = None,
+) -> PerfRead:
     """Reads all partitions from their beginning. ``window`` is told (began ms, ended ms, records, bytes) of every five
     seconds. Ends early when nothing comes for ``timeout_s``: the caller compares the numbers."""
     found = PerfRead()
-    async with KafkaClient(bootstrap, client_id="holdfast-perf", timeout_s=reading.request_timeout_s) as client:
+    async with KafkaClient(
+        bootstrap, client_id="holdfast-perf", timeout_s=reading.request_timeout_s, security=security
+    ) as client:
         tps = [TopicPartition(reading.topic, p.partition) for p in (await topic_of(client, reading.topic)).partitions]
         first = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.EARLIEST))
         last = await client.list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST))

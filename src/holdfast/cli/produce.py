@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 
+from holdfast.cli.command_config import command_security, with_way_out
 from holdfast.cli.completing import complete_topics
-from holdfast.cli.connecting import cluster_option, understood
+from holdfast.cli.connecting import cluster_options, understood
 from holdfast.cli.escapes import unescape
 from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.input_frames import PARTS, LengthFrames, LineFrames, record_of_file, record_of_lengths
-from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, refuse_doubles
+from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, settled
 from holdfast.cli.producing import Asked, Production
 from holdfast.cli.record_json import LATEST_TIMESTAMP
 from holdfast.cli.record_lines import HeaderForm, InputError, LineForm, ReadLine, header_of, json_record, text_of
@@ -45,7 +46,7 @@ A length is four bytes, big-endian, before the bytes of the key or the value; -1
 
 
 @click.command(cls=OneLineCommand, epilog=EPILOG)
-@cluster_option
+@cluster_options("--producer.config")
 @click.argument("name", required=False, shell_complete=complete_topics)
 @click.option("--topic", shell_complete=complete_topics, help="Where the records go; or give it as NAME.")
 @click.option("--key-separator", help=r"A line is KEY, this, VALUE (\t is a tab). Without it there are no keys.")
@@ -100,7 +101,7 @@ def produce(
     properties: ProducerProperties,
 ) -> None:
     """Write lines of standard input to topic NAME, one record a line."""
-    refuse_doubles(ctx, properties)
+    properties = settled(ctx, properties)
     if name is not None and topic is not None and name != topic:
         raise click.UsageError(f"--topic {topic} and {name}: expected one of them")
     target = topic or name
@@ -130,9 +131,9 @@ def produce(
         files=files,
     ))  # fmt: skip
     try:
-        code = asyncio.run(Production(bootstrap, asked).run())
+        code = asyncio.run(Production(bootstrap, asked, command_security()).run())
     except (HoldfastError, InputError) as e:
-        click.echo(f"holdfast produce: {e}", err=True)
+        click.echo(f"holdfast produce: {with_way_out(str(e))}", err=True)
         code = 1
     sys.exit(code)
 

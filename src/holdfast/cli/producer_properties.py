@@ -1,16 +1,18 @@
 """``--producer-property KEY=VALUE``: settings of a producer by Kafka's names, where the command has them.
 
-Owns the names, their values and what they mean; a name that changes nothing here is refused.
+Owns the names, their values and what they mean; a name that changes nothing here is refused. The file of
+--command-config, which is made for other clients too, may have others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import click
 
+from holdfast.cli.command_config import OPTION, command_config
 from holdfast.records.compression import Codec
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,6 +77,8 @@ _SAME: Final = {
     "idempotence": "enable.idempotence", "no_idempotence": "enable.idempotence",
 }  # fmt: skip
 """A parameter of a command -> the property that says the same."""
+_KNOWN: Final = "holdfast.producer_properties"
+"""Of a click context's ``meta``: those that the command has."""
 
 
 def properties_of(pairs: Sequence[str], known: Sequence[str]) -> ProducerProperties:
@@ -101,6 +105,7 @@ def producer_properties(*known: str) -> Callable[[F], F]:
     """The option, for a command that has these properties: parameter ``properties``."""
 
     def check(ctx: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> ProducerProperties:
+        ctx.meta[_KNOWN] = known
         try:
             return properties_of(pairs, known)
         except ValueError as e:
@@ -112,10 +117,24 @@ def producer_properties(*known: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def refuse_doubles(ctx: click.Context, properties: ProducerProperties) -> None:
-    """UsageError where an option and a property say the same thing."""
-    for parameter, key in _SAME.items():
-        said = getattr(properties, _KEYS[key][0])
-        if said is not None and ctx.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE:
-            option = f"--{parameter.replace('_', '-')}"
+def settled(ctx: click.Context, properties: ProducerProperties) -> ProducerProperties:
+    """With what the file of --command-config says where neither a property nor an option does. UsageError where an
+    option and a property say the same thing, or the file what cannot be."""
+    optional = {
+        key: f"--{parameter.replace('_', '-')}"
+        for parameter, key in _SAME.items()
+        if ctx.get_parameter_source(parameter) is click.core.ParameterSource.COMMANDLINE
+    }
+    for key, option in optional.items():
+        if getattr(properties, _KEYS[key][0]) is not None:
             raise click.UsageError(f"{option} and {key} of --producer-property: expected one of them", ctx)
+    known, settings = ctx.meta[_KNOWN], command_config().settings
+    names = [
+        key for key in known
+        if key in settings and key not in optional and getattr(properties, _KEYS[key][0]) is None
+    ]  # fmt: skip
+    try:
+        found = properties_of([f"{key}={settings[key]}" for key in names], known)
+    except ValueError as e:
+        raise click.UsageError(f"{OPTION} {e}", ctx) from None
+    return replace(properties, **{_KEYS[key][0]: getattr(found, _KEYS[key][0]) for key in names})

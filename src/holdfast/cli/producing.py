@@ -20,6 +20,7 @@ from holdfast.cli.pipes import read_chunks
 from holdfast.cli.record_lines import InputError, ReadLine
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.producer import PipeProducer
+from holdfast.client.security import SecuritySettings
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TimestampMs
 from holdfast.records.compression import Codec
@@ -58,8 +59,9 @@ class Asked:
 class Production:
     """One run of the command."""
 
-    def __init__(self, bootstrap: str, asked: Asked) -> None:
+    def __init__(self, bootstrap: str, asked: Asked, security: SecuritySettings | None = None) -> None:
         self._bootstrap = bootstrap
+        self._security = security
         self._asked = asked
         self._partitions = 0
         self._signal: int | None = None
@@ -67,7 +69,7 @@ class Production:
     async def run(self) -> int:
         """The exit code. InputError, once what stood before is written."""
         asked = self._asked
-        async with KafkaClient(self._bootstrap, client_id=asked.client_id) as client:
+        async with KafkaClient(self._bootstrap, client_id=asked.client_id, security=self._security) as client:
             view = await unless_late(
                 client.topic(asked.topic, auto_create=True),
                 f"topic {asked.topic!r} has no leader yet, or cannot be made: waiting {client.timeout_s:g} s in all",

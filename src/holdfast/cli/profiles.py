@@ -23,6 +23,7 @@ PROFILE_VARIABLE: Final = "HOLDFAST_PROFILE"
 DEFAULT_PROFILE: Final = "default"
 BOOTSTRAP_KEY: Final = "bootstrap-server"
 TIMEOUT_KEY: Final = "request-timeout"
+CONFIG_KEY: Final = "command-config"
 
 
 class ProfileError(Exception):
@@ -34,6 +35,7 @@ class Profile(NamedTuple):
 
     bootstrap: str | None = None
     request_timeout_s: float | None = None
+    command_config: str | None = None
 
 
 def config_path(environ: Mapping[str, str]) -> tuple[Path, bool]:
@@ -112,8 +114,15 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
+def _path(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError('expected "FILE", the properties of a Kafka client')
+    return value
+
+
 KEYS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     BOOTSTRAP_KEY: ("bootstrap", _addresses),
     TIMEOUT_KEY: ("request_timeout_s", _seconds),
+    CONFIG_KEY: ("command_config", _path),
 }
 """Key of a profile -> the field that it is, and how its value is read; ValueError says what was expected."""

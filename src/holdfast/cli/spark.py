@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.command_config import command_security
+from holdfast.cli.connecting import config_option
 from holdfast.cli.failing import OneLineGroup
 
 
@@ -22,6 +24,7 @@ def spark() -> None:
 @click.option(
     "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT,...", help="Brokers: all of the cluster are tried."
 )
+@config_option()
 @click.option(
     "--path",
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
@@ -66,5 +69,5 @@ def _addresses(bootstrap: str) -> list[tuple[str, int]]:
     """Of all brokers of the cluster."""
     from holdfast.client.blocking import BlockingClient
 
-    with BlockingClient(bootstrap) as client:
+    with BlockingClient(bootstrap, security=command_security()) as client:
         return [(broker.host, broker.port) for _, broker in sorted(client.metadata([]).brokers.items())]

@@ -10,6 +10,7 @@ from typing import Protocol
 import click
 
 from holdfast.cli.columns import terminal_width
+from holdfast.cli.command_config import command_security
 from holdfast.cli.connecting import bootstrap_option, request_timeout_s
 from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
 from holdfast.cli.top_lines import TopLook, document, frame
@@ -65,7 +66,8 @@ def top(bootstrap: str, interval_s: float, once: bool, as_json: bool) -> None:
 async def _watch(bootstrap: str, interval_s: float, shown: TopFrames, *, once: bool) -> None:
     """The first look has to succeed, with ``once`` both; later nobody may be there for a while."""
     timeout_s = request_timeout_s(ASK_TIMEOUT_S)
-    async with AdminClient(bootstrap, client_id="holdfast-top", timeout_s=timeout_s) as client:
+    security = command_security()
+    async with AdminClient(bootstrap, client_id="holdfast-top", timeout_s=timeout_s, security=security) as client:
         last = await take_look(client)
         if not once:
             shown.show(last, None, None)

@@ -19,8 +19,9 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32Timedelta
 
 from holdfast.client.connection import BrokerConnection
+from holdfast.client.errors import ConnectionLost
 from holdfast.client.pool import ConnectionPool, ask, parse_bootstrap, raise_for
-from holdfast.client.security import SecuritySettings
+from holdfast.client.security import LOGIN_EXPECTED, SecuritySettings
 from holdfast.client.translate import cluster_view
 from holdfast.client.versions import FETCH, PINNED, PRODUCE
 from holdfast.client.views import (
@@ -89,7 +90,12 @@ class KafkaClient:
         self._topics: dict[str, TopicView] = {}
 
     async def __aenter__(self) -> Self:
-        await self.refresh(())
+        try:
+            await self.refresh(())
+        except ConnectionLost as e:
+            if self._pool.logs_in:
+                raise
+            raise ConnectionLost(f"{e}; if it asks for a login, {LOGIN_EXPECTED}") from e
         return self
 
     async def __aexit__(

@@ -27,6 +27,7 @@ from holdfast.client.group_translate import (
     raise_commit_errors,
 )
 from holdfast.client.pool import raise_for
+from holdfast.client.security import SecuritySettings
 from holdfast.groups.consumer_protocol import subscribed_topics
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group_errors import (
@@ -61,6 +62,7 @@ class ConsumerGroupMember:
         client_id: str = "holdfast",
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         rebalance_timeout_ms: int = REBALANCE_TIMEOUT_MS,
+        security: SecuritySettings | None = None,
     ) -> None:
         self.group_id = group_id
         self.assignment: tuple[TopicPartition, ...] = ()
@@ -68,7 +70,7 @@ class ConsumerGroupMember:
         self._topics = tuple(topics)
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._client = AdminClient(bootstrap, client_id=client_id, timeout_s=60.0)
+        self._client = AdminClient(bootstrap, client_id=client_id, timeout_s=60.0, security=security)
         self._member_id = ""
         self._generation = -1
         self._coordinator: BrokerId | None = None

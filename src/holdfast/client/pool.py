@@ -15,7 +15,7 @@ from holdfast import __version__
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
 from holdfast.client.sasl import authenticate_version
-from holdfast.client.security import SecuritySettings, tls_context
+from holdfast.client.security import TLS_EXPECTED, SecuritySettings, tls_context
 from holdfast.client.versions import Range, require
 from holdfast.client.views import BrokerNode
 from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
@@ -24,6 +24,8 @@ from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.sasl_codec import AUTHENTICATE
 
 DEFAULT_PORT = 9092
+WRONG_LANGUAGE = "it speaks "
+"""In what a connection says of bytes that are another protocol's."""
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
@@ -73,6 +75,10 @@ class ConnectionPool:
         for connection in self._open.values():
             connection.close()
         self._open.clear()
+
+    @property
+    def logs_in(self) -> bool:
+        return self._sasl is not None
 
     def learn(self, nodes: Mapping[BrokerId, BrokerNode]) -> None:
         """The brokers of the cluster, as its last metadata tells them."""
@@ -130,6 +136,10 @@ class ConnectionPool:
                     f"connected, and no answer within {self._connect_timeout_s:g} s: is it a broker's port for clients?"
                 )
                 raise BrokerUnreachable(connection.address, refused=False, reason=reason) from e
+            except ConnectionLost as e:
+                if self._ssl is not None or WRONG_LANGUAGE in str(e):
+                    raise
+                raise ConnectionLost(f"{e}; if it speaks TLS, {TLS_EXPECTED}") from e
             error = error_of(answer.error_code.value)
             if error is not None:
                 raise error

@@ -25,7 +25,9 @@ _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----",
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 ALERT: Final = b"\x15\x03"
 """How the answer of a TLS listener to plaintext begins."""
-PLAINTEXT_TO_TLS: Final = "it speaks TLS: expected security.protocol=SSL or SASL_SSL for this listener"
+TLS_EXPECTED: Final = "expected security.protocol=SSL or SASL_SSL for this listener"
+LOGIN_EXPECTED: Final = "expected security.protocol=SASL_PLAINTEXT or SASL_SSL for this listener"
+PLAINTEXT_TO_TLS: Final = f"it speaks TLS: {TLS_EXPECTED}"
 
 
 FROM_CONTROLLER: Final = "holdfast-controller"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from holdfast.client.security import SecuritySettings
 from holdfast.model.types import TopicPartition
 from holdfast.spark.audit_compare import Comparer, Progress
 from holdfast.spark.audit_plan import AuditError, PartitionPlan, cut, in_sync_now, make_plan
@@ -54,6 +55,7 @@ def run(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
     driver_memory: str = "1g",
+    security: SecuritySettings | None = None,
 ) -> AuditResult:
     """Audits the topics (None: all, internal ones too) of a running cluster.
 
@@ -62,9 +64,9 @@ def run(
     asked or a topic is not there.
     """
     began_s = time.monotonic()
-    plans = make_plan(bootstrap, topics)
+    plans = make_plan(bootstrap, topics, security)
     if spark is not None:
-        partitions = _audit(bootstrap, plans, spark, progress)
+        partitions = _audit(bootstrap, plans, spark, progress, security)
     else:
         from pyspark.sql import SparkSession
 
@@ -73,7 +75,7 @@ def run(
         borrowed = SparkSession.getActiveSession() is not None
         session = spark_session("holdfast audit", driver_memory=driver_memory)
         try:
-            partitions = _audit(bootstrap, plans, session, progress)
+            partitions = _audit(bootstrap, plans, session, progress, security)
         finally:
             if not borrowed:
                 session.stop()
@@ -83,7 +85,11 @@ def run(
 
 
 def _audit(
-    bootstrap: str, plans: tuple[PartitionPlan, ...], spark: SparkSession, progress: Progress | None
+    bootstrap: str,
+    plans: tuple[PartitionPlan, ...],
+    spark: SparkSession,
+    progress: Progress | None,
+    security: SecuritySettings | None,
 ) -> tuple[PartitionAudit, ...]:
     with Comparer(spark, cut(plans, parallelism=_parallelism(spark))) as comparer:
         reports = comparer.read(progress)
@@ -91,7 +97,7 @@ def _audit(
         compared = comparer.compare(plans, windows)
     short = lagging(plans, reports)
     # A replica that fell behind since we began is no error: the cluster knows.
-    in_sync: dict[TopicPartition, tuple[int, ...]] = in_sync_now(bootstrap, short) if short else {}
+    in_sync: dict[TopicPartition, tuple[int, ...]] = in_sync_now(bootstrap, short, security) if short else {}
     return tuple(judge(plan, reports, compared.get(plan.tp, Comparison()), in_sync.get(plan.tp)) for plan in plans)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.disks import describe_disks
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import ClusterView, LogDirView, OffsetSpec, PartitionView, TopicView
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
@@ -93,11 +94,13 @@ class _Dirs:
     """Why directories are offline, as their broker tells its operator."""
 
 
-def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[PartitionPlan, ...]:
+def make_plan(
+    bootstrap: str, topics: Iterable[str] | None = None, security: SecuritySettings | None = None
+) -> tuple[PartitionPlan, ...]:
     """All partitions of the topics (None: of all topics) with the files of their replicas."""
     with (
-        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as client,
-        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=DIRS_TIMEOUT_S) as disks,
+        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security) as client,
+        BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=DIRS_TIMEOUT_S, security=security) as disks,
     ):
         view = client.metadata(None if topics is None else sorted(set(topics)))
         for topic in view.topics.values():
@@ -138,10 +141,12 @@ def make_plan(bootstrap: str, topics: Iterable[str] | None = None) -> tuple[Part
         return tuple(plans)
 
 
-def in_sync_now(bootstrap: str, tps: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+def in_sync_now(
+    bootstrap: str, tps: Iterable[TopicPartition], security: SecuritySettings | None = None
+) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     """The in-sync replicas as they are by now."""
     wanted = set(tps)
-    with BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S) as client:
+    with BlockingClient(bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_S, security=security) as client:
         view = client.metadata(sorted({tp.topic for tp in wanted}))
     return {
         tp: partition.isr

@@ -15,6 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import IO, Final, NamedTuple
 
+from holdfast.client.security import SecuritySettings
 from holdfast.model.types import BrokerId, Offset
 from holdfast.records.batch import HEADER_SIZE, BatchHeader
 from holdfast.spark.audit_compare import Progress
@@ -91,10 +92,16 @@ class _Of(NamedTuple):
     row: BatchRow
 
 
-def run(bootstrap: str, topics: Iterable[str] | None = None, *, progress: Progress | None = None) -> AuditResult:
+def run(
+    bootstrap: str,
+    topics: Iterable[str] | None = None,
+    *,
+    progress: Progress | None = None,
+    security: SecuritySettings | None = None,
+) -> AuditResult:
     """As holdfast.spark.audit.run, without Spark and by headers alone. ``progress``: (partitions done, all)."""
     began_s = time.monotonic()
-    plans = make_plan(bootstrap, topics)
+    plans = make_plan(bootstrap, topics, security)
     found: list[tuple[SegmentReports, Comparison]] = []
     for number, plan in enumerate(plans):
         if progress is not None:
@@ -106,7 +113,7 @@ def run(bootstrap: str, topics: Iterable[str] | None = None, *, progress: Progre
                for broker, part in every.items()}  # fmt: skip
     short = lagging(plans, reports)
     # A replica that fell behind since we began is no error: the cluster knows.
-    in_sync = in_sync_now(bootstrap, short) if short else {}
+    in_sync = in_sync_now(bootstrap, short, security) if short else {}
     partitions: tuple[PartitionAudit, ...] = tuple(
         judge(plan, reports, comparison, in_sync.get(plan.tp))
         for plan, (_, comparison) in zip(plans, found, strict=True)

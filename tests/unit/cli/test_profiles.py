@@ -138,7 +138,7 @@ def test_a_profile_says_what_it_says() -> None:
     assert parse_profiles("", "f") == {}
     with pytest.raises(ProfileError, match=r"^f: there"):
         raise ProfileError("f: there")
-    assert set(KEYS) == {"bootstrap-server", "request-timeout"}
+    assert set(KEYS) == {"bootstrap-server", "request-timeout", "command-config"}
 
 
 @pytest.mark.parametrize("by", ["option", "variable", "profile"])
