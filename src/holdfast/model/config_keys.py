@@ -18,6 +18,7 @@ from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, 
 from holdfast.model.config_log_keys import LOG_KEYS
 from holdfast.model.config_logging_keys import LOGGING_KEYS
 from holdfast.model.config_protocol import PROTOCOL_KEY
+from holdfast.model.config_sasl_keys import OF_A_MECHANISM, SASL_KEYS, SASL_MECHANISMS
 from holdfast.model.config_transaction_keys import TRANSACTION_KEYS
 from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
 from holdfast.model.listeners import (
@@ -400,6 +401,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _GROUPS,
         TRANSACTION_KEYS,
         CONNECTION_KEYS,
+        SASL_KEYS,
         _NETWORK,
         LOGGING_KEYS,
         ZOOKEEPER_KEYS,
@@ -418,6 +420,9 @@ def key_of(name: str) -> ConfigKey | None:
     if not name.startswith(LISTENER_PREFIX):
         return KEYS.get(name)
     listener, _, plain = name.removeprefix(LISTENER_PREFIX).partition(".")
+    mechanism, _, rest = plain.partition(".")
+    if rest in OF_A_MECHANISM and mechanism.upper() in SASL_MECHANISMS and mechanism == mechanism.lower():
+        plain = rest
     key = KEYS.get(plain)
     if key is None or not key.per_listener or not listener or listener != listener.lower():
         return None

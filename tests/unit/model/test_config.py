@@ -155,6 +155,7 @@ def test_doubles_have_ranges_too() -> None:
 def test_passwords_are_sensitive() -> None:
     assert ConfigKey(name="p", type=ConfigType.PASSWORD, default=None, doc="").sensitive
     assert {name for name, key in KEYS.items() if key.sensitive and key.inert is None} == {
+        "sasl.jaas.config",
         "zookeeper.auth.digest", "zookeeper.sasl.password", "zookeeper.ssl.keystore.password",
     }  # fmt: skip
     with pytest.raises(ConfigError) as caught:
