@@ -7,14 +7,16 @@ Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.broker.acl_view import AclView
 from holdfast.security.operations import SUPPORTED, bits
 from holdfast.security.principal import Principal
 from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
     from holdfast.broker.exchange import Answering
+    from holdfast.model.config import BrokerConfig
 
 
 class Deciding(Protocol):
@@ -43,8 +45,21 @@ class Judge:
 class Access:
     """Of one broker."""
 
-    def __init__(self, authorizer: Deciding | None = None) -> None:
+    def __init__(self, authorizer: Deciding | None = None, acls: AclView | None = None) -> None:
+        """``acls``: by what the authorizer decides, if it is ours."""
         self.authorizer = authorizer
+        self.acls = acls
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Access:
+        """What the configuration asks for."""
+        acls = AclView.of(config)
+        return cls(acls, acls)
+
+    def learn(self, request: Any) -> None:
+        """What UpdateMetadata says of access control lists."""
+        if self.acls is not None:
+            self.acls.update(request)
 
     def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
         """``host``: the peer's address, without the slash that Kafka prints before it."""

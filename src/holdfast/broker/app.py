@@ -232,7 +232,7 @@ class Broker:
 
     def _wire(self) -> None:
         config = self.config
-        self.access = Access()
+        self.access = Access.of(config)
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
@@ -353,6 +353,7 @@ class Broker:
         before, alive = set(self.metadata.topics), set(self.metadata.brokers)
         configured = set(self.metadata.topic_configs)
         changed = self.metadata.update(request)
+        self.access.learn(request)
         for topic in changed:
             self.logs.update_config(topic, self.log_config(topic))
         dynamic_config.apply(self)

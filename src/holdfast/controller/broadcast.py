@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from holdfast.controller.directories import Replicas
+from holdfast.metadata.codec_acls import encode_acl_news
 from holdfast.metadata.image import BrokerImage, ClusterDelta, ClusterImage, PartitionImage, TopicImage
 from holdfast.metadata.records import ResourceType
 from holdfast.model.types import BrokerId, ControllerEpoch, TopicId
@@ -49,6 +50,8 @@ class Metadata:
     deleted: tuple[TopicImage, ...] = ()
     topic_configs: tuple[str, ...] = ()
     broker_configs: tuple[str, ...] = ()
+    acls: bytes = b""
+    """Access control entries (codec_acls.py): all, or those that changed."""
     new_brokers: bool = False
     offline: Offline = field(default_factory=dict)
 
@@ -137,9 +140,18 @@ def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Met
             sorted(name for kind, name in delta.changed_configs if kind == ResourceType.TOPIC and name in image.topics)
         ),
         broker_configs=tuple(sorted(name for kind, name in delta.changed_configs if kind == ResourceType.BROKER)),
+        acls=_changed_acls(image, delta),
         new_brokers=any(_alive(image, broker) for broker in moved),
         offline=offline,
     )
+
+
+def _changed_acls(image: ClusterImage, delta: ClusterDelta) -> bytes:
+    if not delta.changed_acls:
+        return b""
+    changed = sorted(delta.changed_acls)
+    there = [acl for acl in changed if acl in image.acls]
+    return encode_acl_news(there, [acl for acl in changed if acl not in image.acls])
 
 
 def _stop_topic(topic: TopicImage, outgoing: dict[BrokerId, Outgoing]) -> None:
@@ -176,7 +188,7 @@ def build_requests(
             continue
         key = id(out.metadata)
         if key not in shared:
-            first = builder.update_metadata(replace(out.metadata, partitions={}, deleted=()))
+            first = builder.update_metadata(replace(out.metadata, partitions={}, deleted=(), acls=b""))
             shared[key] = (first if out.metadata.first else None, builder.update_metadata(out.metadata))
         ahead, update = shared[key]
         requests: list[Any] = []
@@ -202,10 +214,11 @@ class FullStates:
             partitions={topic.name: frozenset(topic.partitions) for topic in image.sorted_topics()},
             topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
             broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
+            acls=encode_acl_news(tuple(image.acls)),
             offline=offline,
         )
         self._builder = _Builder(image, controller_id, controller_epoch)
-        self._ahead = self._builder.update_metadata(replace(metadata, partitions={}))
+        self._ahead = self._builder.update_metadata(replace(metadata, partitions={}, acls=b""))
         self._update = self._builder.update_metadata(metadata, kind=TYPE_FULL)
 
     def requests(self, broker_id: BrokerId) -> list[Any]:
@@ -360,6 +373,7 @@ class _Builder:
                 for name in metadata.broker_configs
             ),
             features=tuple(_wire.FeatureLevel(name=n, level=level) for n, level in sorted(image.features.items())),
+            acls=metadata.acls,
         )
 
     def _topic_metadata(self, metadata: Metadata) -> Iterator[UpdateMetadataTopicState]:

@@ -11,7 +11,8 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import broker_ids, brokers, configs, features, isr, reassignment, replicas, topics
+from holdfast.controller import acls, broker_ids, brokers, configs, features, isr, reassignment, replicas, topics
+from holdfast.controller.acl_events import CreateAcls, DeleteAcls
 from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
     AllocateProducerIds,
@@ -173,5 +174,7 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     ListReassignments: reassignment.ongoing,
     AlterConfigs: configs.alter_configs,
     AllocateProducerIds: configs.allocate_producer_ids,
+    CreateAcls: acls.create_acls,
+    DeleteAcls: acls.delete_acls,
     UpdateFeatures: features.update_features,
 }

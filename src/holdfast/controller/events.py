@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from holdfast.controller.acl_events import CreateAcls, DeleteAcls
 from holdfast.controller.feature_events import UpdateFeatures
 from holdfast.metadata.broker_ids import Applicant
 from holdfast.metadata.records import MetadataRecord
@@ -481,4 +482,6 @@ Event: TypeAlias = (
     | AlterConfigs
     | AllocateProducerIds
     | UpdateFeatures
+    | CreateAcls
+    | DeleteAcls
 )

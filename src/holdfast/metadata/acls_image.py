@@ -41,8 +41,13 @@ class AclsImage:
         return self.by_resource.get(resource, _NONE)
 
     def matching(self, wanted: AclFilter) -> Iterator[AclBinding]:
-        """Those that a filter finds, in the order of their ids."""
-        return filter(wanted.matches, self)
+        """Those that a filter finds, in the order of what they say. One that names a pattern looks at that alone."""
+        pattern = wanted.resource
+        if pattern is not None:
+            bindings = (AclBinding(pattern, entry) for entry in self.entries(pattern))
+        else:
+            bindings = (acl for acl in self.by_id.values())
+        return iter(sorted(filter(wanted.matches, bindings)))
 
     def with_acl(self, acl_id: UUID, acl: AclBinding) -> "AclsImage":
         """One more. What had the id before, or is the same under another one, goes."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from holdfast.model.config_authorizer_keys import AUTHORIZER_KEYS
 from holdfast.model.config_cleaner_keys import CLEANER_KEYS, COMPRESSION_KEYS
 from holdfast.model.config_connection_keys import CONNECTION_KEYS
 from holdfast.model.config_id_keys import ID_KEYS
@@ -402,6 +403,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         TRANSACTION_KEYS,
         CONNECTION_KEYS,
         SASL_KEYS,
+        AUTHORIZER_KEYS,
         _NETWORK,
         LOGGING_KEYS,
         ZOOKEEPER_KEYS,

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
+from holdfast.model.config_authorizer_keys import without_authorizer
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
 from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, ConfigKey, key_of
 from holdfast.model.config_protocol import PROTOCOL_VERSION
@@ -31,6 +32,7 @@ def ineffective(config: BrokerConfig) -> list[str]:
         lines.append(f"{HOST_KEY} has no effect: {PROTOCOL_VERSION} is {config.str(PROTOCOL_VERSION)}")
     lines += _about_ids(config)
     lines += _of_no_listener(config)
+    lines += without_authorizer(config.static)
     lines += [
         f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
     ]

@@ -5,7 +5,8 @@ Fields, order and versions are those of Apache Kafka 3.9; kio's reader and write
 take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip them.
 
 * UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record),
-  ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default).
+  ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default), ``acls`` (access
+  control entries, all or those that changed, as codec_acls.py writes them; empty: nothing is said of them).
 * UpdateMetadata for each broker, and BrokerRegistration: ``inter_broker`` and ``control_plane``, the names of the
   listeners that brokers and the controller use; empty: the first one, and that of the brokers.
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
@@ -66,6 +67,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
     0x1003,
 )
 _TAG_FEATURES = 0x1004
+_TAG_ACLS = 0x1005
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
@@ -324,6 +326,7 @@ class UpdateMetadataRequest(_UpdateMetadataRequest):
     topic_configs: tuple[TopicConfigs, ...] = field(metadata={"tag": _TAG_TOPIC_CONFIGS}, default=())
     broker_configs: tuple[BrokerConfigs, ...] = field(metadata={"tag": _TAG_BROKER_CONFIGS}, default=())
     features: tuple[FeatureLevel, ...] = field(metadata={"tag": _TAG_FEATURES}, default=())
+    acls: bytes = field(metadata={"kafka_type": "bytes", "tag": _TAG_ACLS}, default=b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

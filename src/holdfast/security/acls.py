@@ -94,6 +94,12 @@ class AclFilter:
     operation: Operation = Operation.ANY
     permission: Permission = Permission.ANY
 
+    @property
+    def resource(self) -> ResourcePattern | None:
+        """The one pattern that it can find; None: there may be more."""
+        is_one = self.kind > ResourceKind.ANY and self.pattern > PatternKind.MATCH
+        return ResourcePattern(self.kind, self.name, self.pattern) if is_one and self.name is not None else None
+
     def matches(self, binding: AclBinding) -> bool:
         """Whether the binding is one of those asked for."""
         entry = binding.entry
