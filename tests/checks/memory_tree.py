@@ -77,6 +77,8 @@ class MemoryTree:
     def asked(self) -> dict[str, TreeNode]:
         """What a new controller gets of it: nothing but what it asks for."""
         found = self._get(znode_tree.first_paths({parent: self.children(parent) for parent in znode_tree.LISTED}))
+        for parent in znode_tree.user_lists(list(found)):
+            found |= self._get([parent, *(f"{parent}/{name}" for name in self.children(parent))])
         return found | self._get(znode_tree.second_paths(found, znode_tree.topics_of(found)))
 
     def _get(self, paths: Sequence[str]) -> dict[str, TreeNode]:

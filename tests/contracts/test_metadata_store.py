@@ -13,14 +13,19 @@ import pytest
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import (
+    ClientQuotaRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    RemoveUserScramCredentialRecord,
+    ScramSecretRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from holdfast.metadata.store import Asked, Candidate, InMemoryStore, MetadataStore, SharedMemory
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
+from holdfast.security.scram_credential import ScramCredential, ScramMechanism
 from holdfast.testing import wait_for
 from tests.zookeeper.cluster_nodes import ClusterNodes
 
@@ -30,6 +35,18 @@ TOPIC = UUID(int=7)
 TOPIC_RECORDS: tuple[MetadataRecord, ...] = (
     TopicRecord(name="t", topic_id=TOPIC),
     PartitionRecord(partition=0, topic_id=TOPIC, replicas=(1, 2), isr=(1, 2), leader=1),
+)
+USER_RECORDS: tuple[MetadataRecord, ...] = (
+    ScramSecretRecord(secret=b"s" * 32),
+    *(
+        UserScramCredentialRecord(
+            name="a/b", mechanism=mechanism, credential=ScramCredential(b"salt", b"stored", b"server", 4096)
+        )
+        for mechanism in ScramMechanism
+    ),
+    ClientQuotaRecord(entity=(("user", "a/b"),), key="producer_byte_rate", value=1024.0),
+    ClientQuotaRecord(entity=(("user", "c"), ("client-id", None)), key="request_percentage", value=12.5),
+    ClientQuotaRecord(entity=(("ip", None),), key="connection_creation_rate", value=3.0),
 )
 
 
@@ -192,6 +209,23 @@ def test_a_snapshot_gives_the_same_image_and_offsets_go_on(open_store: Open) -> 
     assert second.loaded.end_offset == second.image.next_offset == 5
     assert second.image.topics == topics
     assert dict(second.image.features) == {"f": 1}
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_users_and_quotas_are_what_the_next_controller_finds(open_store: Open, snapshot: bool) -> None:
+    store, other = open_store(), open_store()
+    first = Reign(store, ONE)
+    first.commit(*USER_RECORDS)
+    first.commit(RemoveUserScramCredentialRecord(name="a/b", mechanism=ScramMechanism.SCRAM_SHA_256))
+    first.commit(ClientQuotaRecord(entity=(("ip", None),), key="connection_creation_rate", value=None))
+    if snapshot:
+        store.snapshot(first.image, first.epoch)
+    store.resign()
+    second = Reign(other, TWO)
+    assert second.image.users == first.image.users
+    assert second.image.quotas == first.image.quotas
+    assert (len(second.image.users.credentials), len(second.image.quotas)) == (1, 2)
+    assert second.image.users.secret == b"s" * 32
 
 
 def test_a_snapshot_needs_the_claim(open_store: Open) -> None:

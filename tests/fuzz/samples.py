@@ -24,6 +24,21 @@ def acl() -> Any:
     return AclBinding(ResourcePattern(ResourceKind.TOPIC, "t"), entry)
 
 
+def users() -> list[Any]:
+    """Records of a user, what salts are made of, and quotas."""
+    from holdfast.metadata import records as m
+    from holdfast.security.scram_credential import ScramCredential
+
+    credential = ScramCredential(b"salt", b"stored", b"server", 4096)
+    with_client = (("user", "u"), ("client-id", "c"))
+    return [
+        m.ScramSecretRecord(secret=b"s" * 32),
+        m.UserScramCredentialRecord(name="u", mechanism=m.ScramMechanism.SCRAM_SHA_512, credential=credential),
+        m.ClientQuotaRecord(entity=with_client, key="producer_byte_rate", value=1024.0),
+        m.ClientQuotaRecord(entity=with_client, key="request_percentage", value=0.5),
+    ]
+
+
 class Recorded(NamedTuple):
     """A request (with its header) and perhaps its answer, both without their sizes."""
 

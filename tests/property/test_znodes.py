@@ -17,6 +17,7 @@ from holdfast.metadata.records import (
     UNASSIGNED_DIRECTORY,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
@@ -27,8 +28,11 @@ from holdfast.metadata.records import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    ScramSecretRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from holdfast.metadata.znode_notices import CHANGES
 from holdfast.metadata.znode_tree import image_of, read_tree
@@ -36,7 +40,9 @@ from holdfast.metadata.znode_writes import cut, weight
 from holdfast.metadata.znodes import TreeWriter
 from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.quota_entities import OF_CLIENTS, entity_of
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
+from holdfast.security.scram_credential import ScramCredential, ScramMechanism
 from tests.checks.memory_tree import MemoryTree
 from tests.property.test_controller import ControllerMachine
 
@@ -79,6 +85,34 @@ ACLS = st.builds(
         st.sampled_from((Permission.DENY, Permission.ALLOW)),
     ),
 )
+
+CREDENTIALS = st.builds(
+    ScramCredential,
+    salt=st.binary(max_size=20),
+    stored_key=st.binary(max_size=64),
+    server_key=st.binary(max_size=64),
+    iterations=st.integers(1, 2**31 - 1),
+)
+USERS = st.builds(
+    UserScramCredentialRecord,
+    name=st.sampled_from(("a", "a/b", ".", "..", "<default>", "a%2Fb", "a b", "~", "clients")) | TEXTS.filter(bool),
+    mechanism=st.sampled_from(ScramMechanism),
+    credential=CREDENTIALS,
+)
+QUOTA_NAMES = st.sampled_from((None, "a", "b", "..", "clients", "<default>", "é/é"))
+RATES = st.floats(min_value=0.001, allow_infinity=False) | st.integers(1, 2**53).map(float)
+BYTE_RATES = st.integers(1, 2**53).map(float)
+
+
+@st.composite
+def quotas(draw: st.DrawFn) -> ClientQuotaRecord:
+    if draw(st.integers(0, 4)) == 0:
+        named, key, value = {"ip": draw(QUOTA_NAMES)}, "connection_creation_rate", draw(st.integers(1, 2**31 - 1))
+        return ClientQuotaRecord(entity=entity_of(named.items()), key=key, value=float(value))
+    named = draw(st.dictionaries(st.sampled_from(("user", "client-id")), QUOTA_NAMES, min_size=1))
+    key = draw(st.sampled_from(tuple(OF_CLIENTS)))
+    rate = draw(RATES if OF_CLIENTS[key] is None else BYTE_RATES)
+    return ClientQuotaRecord(entity=entity_of(named.items()), key=key, value=rate)
 
 
 @st.composite
@@ -145,6 +179,10 @@ def images(draw: st.DrawFn) -> ClusterImage:
             records.append(ConfigRecord(resource_type=kind, resource_name=resource, name=key, value=value))
     records.append(ProducerIdsRecord(broker_id=0, broker_epoch=0, next_producer_id=draw(st.integers(0, 2**63 - 1))))
     records += [AccessControlEntryRecord(id=acl.id(), acl=acl) for acl in draw(st.sets(ACLS, max_size=4))]
+    if draw(st.booleans()):
+        records.append(ScramSecretRecord(secret=draw(st.binary(min_size=1, max_size=32))))
+    records += draw(st.lists(USERS, max_size=4))
+    records += draw(st.lists(quotas(), max_size=6))
     if draw(st.booleans()):
         records.append(ControllerClaimRecord(controller_epoch=draw(NUMBERS), broker_id=draw(BROKERS), host="h", port=1))
     offset = draw(st.integers(len(records), 2**62))
@@ -315,6 +353,16 @@ def commits(draw: st.DrawFn, image: ClusterImage) -> list[MetadataRecord]:
                 add(AccessControlEntryRecord(id=acl.id(), acl=acl))
             for acl_id in draw(st.sets(st.sampled_from([acl.id() for acl in now.acls]))) if len(now.acls) else ():
                 add(RemoveAccessControlEntryRecord(id=acl_id))
+            for record in draw(st.lists(st.one_of(USERS, quotas()), max_size=4)):
+                add(record)
+            users = sorted(now.users.credentials)
+            for name, mechanism in draw(st.sets(st.sampled_from(users))) if users else ():
+                add(RemoveUserScramCredentialRecord(name=name, mechanism=mechanism))
+            limited = [(entity, key) for entity in now.quotas for key in sorted(now.quotas.of(entity))]
+            for entity, key in draw(st.sets(st.sampled_from(limited))) if limited else ():
+                add(ClientQuotaRecord(entity=entity, key=key, value=None))
+            if draw(st.booleans()):
+                add(ScramSecretRecord(secret=draw(st.binary(min_size=1, max_size=32))))
     return made
 
 

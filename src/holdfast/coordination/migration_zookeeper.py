@@ -30,7 +30,7 @@ from holdfast.coordination.zookeeper_client import (
     ZooKeeperClient,
 )
 from holdfast.coordination.zookeeper_ids import read_ids
-from holdfast.metadata import moved, znode_acls, znode_hosts, znode_paths, znode_values, znodes
+from holdfast.metadata import moved, znode_acls, znode_hosts, znode_paths, znode_users, znode_values, znodes
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.moved import Moved
 from holdfast.metadata.znode_tree import Reading
@@ -47,7 +47,7 @@ _EMPTIED: Final = (
     znode_paths.TOPICS, znode_paths.TOPIC_CONFIGS, znode_paths.BROKER_CONFIGS, znode_paths.CONFIG_CHANGES,
     znode_paths.DELETE_TOPICS, znode_paths.LOG_DIR_EVENTS, znode_paths.ISR_CHANGES, znode_paths.OUR_BROKERS,
     znode_paths.OUR_CONFIGS, znode_paths.HOSTS, znode_paths.CLAIMED_IDS, *znode_acls.LISTED,
-    znode_acls.LITERAL_CHANGES, znode_acls.PREFIXED_CHANGES,
+    znode_acls.LITERAL_CHANGES, znode_acls.PREFIXED_CHANGES, *znode_users.LISTED,
 )  # fmt: skip
 """Of these everything below goes. What others keep beside them stays."""
 _REQUESTS: Final = (znode_paths.REASSIGN_PARTITIONS, znode_paths.PREFERRED_ELECTION)
@@ -221,7 +221,7 @@ class ZooKeeperSide:
                 if len(gone) == DELETES_AT_ONCE:
                     self._write(gone)
                     gone.clear()
-        gone += [Delete(path=path) for path in _REQUESTS if self._client.get(path) is not None]
+        gone += [Delete(path=path) for path in (*_REQUESTS, znode_users.SECRET) if self._client.get(path) is not None]
         gone += [Delete(path=znode_paths.BROKER_SEQUENCE), Create(path=znode_paths.BROKER_SEQUENCE)]  # version 0
         self._write(gone)
 

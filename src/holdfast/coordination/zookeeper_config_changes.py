@@ -17,9 +17,12 @@ from holdfast.coordination.zookeeper_link import Errands, Link, settled
 from holdfast.coordination.zookeeper_tree import operation
 from holdfast.metadata.records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
 )
 from holdfast.metadata.znode_notices import CHANGES, surplus_changes
 
@@ -28,7 +31,14 @@ log = logging.getLogger(__name__)
 EVERY: Final = 200
 """Changed keys and entries between two looks: so many nodes more than are kept may be there for a while."""
 _AT_ONCE: Final = 100
-_CHANGING: Final = (ConfigRecord, AccessControlEntryRecord, RemoveAccessControlEntryRecord)
+_CHANGING: Final = (
+    ConfigRecord,
+    AccessControlEntryRecord,
+    RemoveAccessControlEntryRecord,
+    UserScramCredentialRecord,
+    RemoveUserScramCredentialRecord,
+    ClientQuotaRecord,
+)
 
 
 class ConfigChanges:

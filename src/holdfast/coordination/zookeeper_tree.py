@@ -26,7 +26,16 @@ from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, settled
 from holdfast.coordination.zookeeper_writer import Step
 from holdfast.metadata import moved, znode_acls, znode_notices, znode_paths, znode_values, znodes
-from holdfast.metadata.znode_tree import LISTED, Reading, TreeNode, first_paths, read_tree, second_paths, topics_of
+from holdfast.metadata.znode_tree import (
+    LISTED,
+    Reading,
+    TreeNode,
+    first_paths,
+    read_tree,
+    second_paths,
+    topics_of,
+    user_lists,
+)
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut
 from holdfast.model.errors import KafkaStorageError, MetadataError
 from holdfast.model.types import Offset
@@ -93,10 +102,14 @@ def read(client: ZooKeeperClient) -> Reading:
     children = {path: client.children(path) or [] for path in LISTED}
     children[znode_paths.BROKER_IDS] = _of_kafka(client, children[znode_paths.BROKER_IDS])
     first = first_paths(children)
-    tree = dict(_there(first, client.get_all(first)))
+    nodes = client.get_all(first)
+    tree = dict(_there(first, nodes))
     tree.pop(znode_paths.CONTROLLER, None)  # of who reads: in a tree of Kafka's it would count as a claim before
     topics = topics_of(tree)
     second = second_paths(tree, topics)
+    had_children = (path for path, node in zip(first, nodes, strict=True) if node is not None and node.stat.cversion)
+    for parent in user_lists(had_children):
+        second += [parent, *(f"{parent}/{name}" for name in client.children(parent) or [])]
     tree.update(_there(second, client.get_all(second)))
     return read_tree(tree, topics)
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from holdfast.metadata.records import UNASSIGNED_DIRECTORY
 
 I8, I16, U16, I32, I64 = Struct(">b"), Struct(">h"), Struct(">H"), Struct(">i"), Struct(">q")
+F64 = Struct(">d")
 I32_I64 = Struct(">iq")
 THREE_I32 = Struct(">iii")
 _ARRAYS: Final = tuple(Struct(f">{count}i") for count in range(17))
@@ -46,6 +47,11 @@ def put_string(out: bytearray, value: str | None) -> None:
     data = value.encode()
     put_uvarint(out, len(data) + 1)
     out += data
+
+
+def put_bytes(out: bytearray, value: bytes) -> None:
+    put_uvarint(out, len(value) + 1)
+    out += value
 
 
 def string_field(value: str) -> bytes:
@@ -127,6 +133,12 @@ class Reader:
         if value is None:
             raise ValueError("null where a string is expected")
         return value
+
+    def bytes(self) -> bytes:
+        length = self.uvarint()
+        if length == 0:
+            raise ValueError("null where bytes are expected")
+        return self.take(length - 1)
 
     def ints(self) -> tuple[int, ...]:
         count = max(0, self.uvarint() - 1)

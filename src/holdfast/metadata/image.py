@@ -17,6 +17,7 @@ from holdfast.metadata.records import (
     NO_CHANGE,
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
@@ -27,14 +28,19 @@ from holdfast.metadata.records import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     ResourceType,
+    ScramSecretRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
+from holdfast.metadata.users_image import QuotasImage, ScramUser, UsersImage
 from holdfast.model.errors import MetadataError
 from holdfast.model.listeners import Endpoints
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TopicId
 from holdfast.security.acls import AclBinding
+from holdfast.security.quota_entities import QuotaEntity
 
 __all__ = ["BrokerImage", "ClusterDelta", "ClusterImage", "ConfigResource", "PartitionImage", "TopicImage"]
 
@@ -59,6 +65,9 @@ class ClusterDelta:
     features_changed: bool = False
     changed_acls: frozenset[AclBinding] = frozenset()
     """Entries that came or went, or both."""
+    changed_users: frozenset[ScramUser] = frozenset()
+    secret_changed: bool = False
+    changed_quotas: frozenset[QuotaEntity] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -71,6 +80,9 @@ class ClusterDelta:
             or self.controller_changed
             or self.features_changed
             or self.changed_acls
+            or self.changed_users
+            or self.secret_changed
+            or self.changed_quotas
         )
 
 
@@ -85,6 +97,8 @@ class ClusterImage:
     configs: Map[ConfigResource, Map[str, str]] = field(default_factory=Map)
     features: Map[str, int] = field(default_factory=Map)
     acls: AclsImage = field(default_factory=AclsImage)
+    users: UsersImage = field(default_factory=UsersImage)
+    quotas: QuotasImage = field(default_factory=QuotasImage)
     next_producer_id: int = 0
     controller_id: BrokerId | None = None
     controller_epoch: ControllerEpoch = 0
@@ -140,6 +154,8 @@ class ClusterImage:
             for key, value in sorted(values.items()):
                 yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
         yield from self.acls.to_records()
+        yield from self.users.to_records()
+        yield from self.quotas.to_records()
         if self.next_producer_id:
             yield ProducerIdsRecord(broker_id=0, broker_epoch=0, next_producer_id=self.next_producer_id)
         if self.controller_id is not None:
@@ -198,7 +214,9 @@ class _Changes:
         "_changed_acls",
         "_changed_brokers",
         "_changed_configs",
+        "_changed_quotas",
         "_changed_topics",
+        "_changed_users",
         "_configs",
         "_controller",
         "_deleted",
@@ -206,8 +224,10 @@ class _Changes:
         "_image",
         "_next_producer_id",
         "_open",
+        "_quotas",
         "_topic_names",
         "_topics",
+        "_users",
     )
 
     def __init__(self, image: ClusterImage) -> None:
@@ -218,6 +238,8 @@ class _Changes:
         self._configs = image.configs
         self._features = image.features
         self._acls = image.acls
+        self._users = image.users
+        self._quotas = image.quotas
         self._next_producer_id = image.next_producer_id
         self._controller = (image.controller_id, image.controller_epoch)
         # Topics under change: their partitions as one mutation, closed once at the end.
@@ -226,6 +248,8 @@ class _Changes:
         self._changed_topics: dict[str, set[int]] = {}
         self._changed_configs: set[ConfigResource] = set()
         self._changed_acls: set[AclBinding] = set()
+        self._changed_users: set[ScramUser] = set()
+        self._changed_quotas: set[QuotaEntity] = set()
         self._deleted: dict[TopicId, TopicImage] = {}
 
     def apply(self, record: MetadataRecord) -> None:
@@ -246,6 +270,8 @@ class _Changes:
             configs=self._configs,
             features=self._features,
             acls=self._acls,
+            users=self._users,
+            quotas=self._quotas,
             next_producer_id=self._next_producer_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
@@ -260,6 +286,9 @@ class _Changes:
             controller_changed=controller_epoch != before.controller_epoch,
             features_changed=self._features != before.features,
             changed_acls=frozenset(self._changed_acls),
+            changed_users=frozenset(self._changed_users),
+            secret_changed=self._users.secret != before.users.secret,
+            changed_quotas=frozenset(self._changed_quotas),
         )
         return image, delta
 
@@ -413,6 +442,21 @@ class _Changes:
         self._acls, acl = self._acls.without(record.id)
         self._changed_acls.add(acl)
 
+    def set_scram(self, record: UserScramCredentialRecord) -> None:
+        self._users = self._users.with_credential(record)
+        self._changed_users.add((record.name, record.mechanism))
+
+    def remove_scram(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._users = self._users.without(record)
+        self._changed_users.add((record.name, record.mechanism))
+
+    def set_secret(self, record: ScramSecretRecord) -> None:
+        self._users = self._users.with_secret(record)
+
+    def set_quota(self, record: ClientQuotaRecord) -> None:
+        self._quotas = self._quotas.after(record)
+        self._changed_quotas.add(record.entity)
+
     def claim(self, record: ControllerClaimRecord) -> None:
         if record.controller_epoch < self._controller[1]:
             raise MetadataError(
@@ -435,5 +479,9 @@ _APPLY: Final[Mapping[type, Callable[[_Changes, Any], None]]] = {
     FeatureLevelRecord: _Changes.set_feature,
     AccessControlEntryRecord: _Changes.add_acl,
     RemoveAccessControlEntryRecord: _Changes.remove_acl,
+    UserScramCredentialRecord: _Changes.set_scram,
+    RemoveUserScramCredentialRecord: _Changes.remove_scram,
+    ScramSecretRecord: _Changes.set_secret,
+    ClientQuotaRecord: _Changes.set_quota,
     ControllerClaimRecord: _Changes.claim,
 }

@@ -10,6 +10,8 @@ Names and values have no blank: those of people are written with %XX, as in addr
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from urllib.parse import quote
 
 from holdfast.metadata.image import BrokerImage, ClusterImage, PartitionImage
 from holdfast.metadata.records import ResourceType
+from holdfast.metadata.users_image import UsersImage
 from holdfast.model.errors import MetadataError
+from holdfast.security.quota_entities import QuotaEntity
 
 HEADER: Final = "# holdfast metadata, version 1"
 VERSION: Final = 1
@@ -65,6 +69,29 @@ def _things(image: ClusterImage) -> Iterator[tuple[str, Fields]]:
             of = f"{_KINDS.get(kind, str(kind))} {_name(resource) if resource else '<default>'}"
             yield f"config {of} {_name(key)}", {"value": _word(value)}
     yield from _acls(image)
+    yield from _users(image.users)
+    for entity in image.quotas:
+        for key, limit in sorted(image.quotas.of(entity).items()):
+            yield f"quota {_entity(entity)} {key}", {"value": repr(limit)}
+
+
+def _users(users: UsersImage) -> Iterator[tuple[str, Fields]]:
+    """Whether two images have the same users can be seen, and nothing that helps to be one: what is said of keys is
+    made with the secret of the cluster, so that nobody can try passwords by it."""
+    if users.secret:
+        yield "scram-secret", {"digest": hashlib.sha256(users.secret).hexdigest()[:16]}
+    for name, mechanism in sorted(users.credentials):
+        credential = users.credentials[name, mechanism]
+        keys = credential.salt + (credential.stored_key + credential.server_key if users.secret else b"")
+        digest = hmac.digest(users.secret, keys, "sha256").hex()[:16]
+        yield (
+            f"scram-user {_name(name)} {mechanism.sasl_name}",
+            {"iterations": str(credential.iterations), "digest": digest},
+        )
+
+
+def _entity(entity: QuotaEntity) -> str:
+    return " ".join(f"{kind} {'<default>' if name is None else _name(name)}" for kind, name in entity)
 
 
 def _acls(image: ClusterImage) -> Iterator[tuple[str, Fields]]:

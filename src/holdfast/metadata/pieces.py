@@ -1,18 +1,27 @@
 """Where a commit may be cut: for a store that cannot write any number of records at once.
 
 Records that make one thing as its users see it are an atom, and stay together: a topic with its configurations and
-partitions, partitions that a topic gets more of, the configurations of one resource. Between atoms a commit may be cut:
-the controller orders the records of each decision so that a new controller can go on from every prefix of whole atoms.
+partitions, partitions that a topic gets more of, the configurations of one resource, the quotas of one entity. Between
+atoms a commit may be cut: the controller orders the records of each decision so that a new controller can go on from
+every prefix of whole atoms.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from holdfast.metadata.records import ConfigRecord, MetadataRecord, PartitionRecord, ResourceType, TopicRecord
+from holdfast.metadata.records import (
+    ClientQuotaRecord,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ResourceType,
+    TopicRecord,
+)
 from holdfast.model.types import TopicId
+from holdfast.security.quota_entities import QuotaEntity
 
-_Thing: TypeAlias = TopicId | tuple[int, str]
-"""A topic's partitions, or a resource's configurations."""
+_Thing: TypeAlias = TopicId | tuple[int, str] | QuotaEntity
+"""A topic's partitions, a resource's configurations, or an entity's quotas."""
 
 
 def atoms(records: Sequence[MetadataRecord]) -> Iterator[Sequence[MetadataRecord]]:
@@ -40,6 +49,8 @@ def _thing(record: MetadataRecord) -> _Thing | None:
         return record.topic_id
     if isinstance(record, ConfigRecord):
         return int(record.resource_type), record.resource_name
+    if isinstance(record, ClientQuotaRecord):
+        return record.entity
     return None
 
 

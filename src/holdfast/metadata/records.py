@@ -6,7 +6,7 @@ record_codec.py turns them into bytes. Nothing here applies a record: image.py d
 Absence is ``None`` inside. ``NO_CHANGE`` is a state of its own where "no leader" and "the leader stays" differ.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -14,6 +14,8 @@ from uuid import UUID
 from holdfast.model.listeners import Endpoint
 from holdfast.model.types import BrokerEpoch, BrokerId, ControllerEpoch, DirectoryId, LeaderEpoch, Offset, TopicId
 from holdfast.security.acls import AclBinding
+from holdfast.security.quota_entities import QuotaEntity
+from holdfast.security.scram_credential import ScramCredential, ScramMechanism
 
 UNASSIGNED_DIRECTORY: Final = UUID(int=1)
 """The directory of a replica that its broker has not placed yet. Which dir it takes is the broker's business
@@ -188,6 +190,39 @@ class RemoveAccessControlEntryRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UserScramCredentialRecord:
+    """A user can log in with this mechanism, and by this credential alone."""
+
+    name: str
+    mechanism: ScramMechanism
+    credential: ScramCredential
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveUserScramCredentialRecord:
+    """A user can log in with this mechanism no more."""
+
+    name: str
+    mechanism: ScramMechanism
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramSecretRecord:
+    """Ours: what the salts of users that there are not are made of (controller/users.py)."""
+
+    secret: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientQuotaRecord:
+    """A quota of an entity; ``value`` None: it has none any more."""
+
+    entity: QuotaEntity
+    key: str
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
     """Changes nothing; shows that the log can be written."""
 
@@ -227,6 +262,10 @@ MetadataRecord: TypeAlias = (
     | FeatureLevelRecord
     | AccessControlEntryRecord
     | RemoveAccessControlEntryRecord
+    | UserScramCredentialRecord
+    | RemoveUserScramCredentialRecord
+    | ScramSecretRecord
+    | ClientQuotaRecord
     | NoOpRecord
     | BeginTransactionRecord
     | EndTransactionRecord

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from holdfast.metadata import znode_acls
+from holdfast.metadata import znode_acls, znode_users
 from holdfast.metadata import znode_paths as paths
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import ClusterImage, PartitionImage
@@ -35,11 +35,12 @@ from holdfast.model.types import BrokerId, Offset, TopicId
 
 LISTED: Final = (
     paths.BROKER_IDS, paths.TOPICS, paths.TOPIC_CONFIGS, paths.BROKER_CONFIGS, paths.OUR_BROKERS, paths.OUR_CONFIGS,
-    *znode_acls.LISTED,
+    *znode_acls.LISTED, *znode_users.LISTED,
 )  # fmt: skip
 """The nodes whose children are asked for first."""
 _SINGLE: Final = (
     paths.FEATURE, paths.PRODUCER_IDS, paths.METADATA_LOG, paths.UNFINISHED, paths.CONTROLLER, paths.CONTROLLER_EPOCH,
+    znode_users.SECRET,
 )  # fmt: skip
 _NOBODY: Final = UUID(int=0)
 """The incarnation of a broker of Kafka's, which has none."""
@@ -88,6 +89,12 @@ def first_paths(children: Mapping[str, Sequence[str]]) -> list[str]:
     for parent in LISTED:
         found += [f"{parent}/{name}" for name in children.get(parent, ())]
     return found
+
+
+def user_lists(paths: Iterable[str]) -> list[str]:
+    """The nodes whose children are asked for then, of those of users with children; each is to be got too, and all
+    that is below it."""
+    return [znode_users.clients_of(path) for path in paths if znode_users.is_user(path)]
 
 
 def topics_of(tree: Tree) -> Topics:
@@ -223,6 +230,9 @@ class _Reader:
             self._topic(name, topic)
         emptied = self._configs(topics)
         self._acls()
+        records, for_nothing = znode_users.read({path: node.data for path, node in self._tree.items()})
+        self._records += records
+        self._repairs += for_nothing
         self._producer_ids()
         end_offset = self._claim()
         if self._unfinished is not None:

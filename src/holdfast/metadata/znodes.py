@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from holdfast.metadata import znode_acls
+from holdfast.metadata import znode_acls, znode_users
 from holdfast.metadata import znode_paths as paths
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import ClusterImage, TopicImage
@@ -22,6 +22,7 @@ from holdfast.metadata.pieces import atoms
 from holdfast.metadata.records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
@@ -31,15 +32,18 @@ from holdfast.metadata.records import (
     RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from holdfast.metadata.znode_json import wrong
 from holdfast.metadata.znode_notices import config_change
 from holdfast.metadata.znode_writes import OVERHEAD, CreateNode, DeleteNode, Multi, NodeWrite, SetNode, cut, weight
 from holdfast.model.types import BrokerId, ControllerEpoch, Offset, TopicId
 from holdfast.security.acls import ResourcePattern
+from holdfast.security.quota_entities import USER, QuotaEntity
 
 # What the node of a partition takes at most, as a guess: what is too heavy in the end is cut once more.
 _STATE_BYTES = OVERHEAD + 320
@@ -245,6 +249,7 @@ class _Touched:
     configs: dict[tuple[int, str], None] = field(default_factory=dict)
     acls: dict[UUID, ResourcePattern | None] = field(default_factory=dict)
     """By the ids of their entries; None: what the image before has under this id."""
+    entities: dict[QuotaEntity, None] = field(default_factory=dict)
     producer_ids: ProducerIdsRecord | None = None
     features: bool = False
 
@@ -265,6 +270,10 @@ class _Touched:
             self.acls[record.id] = record.acl.resource
         elif isinstance(record, RemoveAccessControlEntryRecord):
             self.acls.setdefault(record.id, None)
+        elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+            self.entities[((USER, record.name),)] = None
+        elif isinstance(record, ClientQuotaRecord):
+            self.entities[record.entity] = None
 
 
 class _Changes:
@@ -310,6 +319,7 @@ class _Changes:
             self._broker(broker)
         for resource in self._acl_resources():
             self._entries(resource)
+        self._out += znode_users.writes(before, after, touched.entities)
         return self._out
 
     def _set(self, path: str, data: bytes) -> None:

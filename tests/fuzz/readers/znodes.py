@@ -13,6 +13,7 @@ _NODES = (
     "/brokers/topics/t", "/brokers/topics/t/partitions/1/state", "/config/topics/t", "/config/brokers/1", "/feature",
     "/latest_producer_id_block", "/holdfast/brokers/1", "/holdfast/metadata_log", "/holdfast/unfinished",
     "/brokers/ids/1", "/controller", "/controller_epoch", "/kafka-acl/Topic/t",
+    "/config/users/u", "/config/users/u/clients/c", "/holdfast/scram_secret",
 )  # fmt: skip
 
 
@@ -44,6 +45,7 @@ def _tree() -> dict[str, Any]:
         m.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1"),
         m.ConfigRecord(resource_type=4, resource_name="1", name="x", value="y"),
         m.AccessControlEntryRecord(id=samples.acl().id(), acl=samples.acl()),
+        *samples.users(),
         m.ProducerIdsRecord(broker_id=1, broker_epoch=3, next_producer_id=1000),
         m.ControllerClaimRecord(controller_epoch=1, broker_id=1, host="h", port=1),
     ]  # fmt: skip

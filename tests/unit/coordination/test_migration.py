@@ -333,11 +333,11 @@ def test_what_else_is_in_the_tree_stays(stores: TwoStores, ensemble: ModelEnsemb
     stores.put(TO_ZOOKEEPER, IMAGE)
     client = ensemble.client()
     client.write([Create(path="/consumers/somebody", data=b"x")]).result(30)
-    client.write([Create(path="/config/users/alice", data=b"y")]).result(30)
+    client.write([Create(path="/admin/alice", data=b"y")]).result(30)
     stores.migrate(TO_EMBEDDED)
     stores.migrate(TO_ZOOKEEPER)
     assert client.get("/consumers/somebody") is not None
-    assert client.get("/config/users/alice") is not None
+    assert client.get("/admin/alice") is not None
 
 
 def test_a_left_tree_can_be_given_back_by_hand(stores: TwoStores, ensemble: ModelEnsemble) -> None:

@@ -18,7 +18,9 @@ from holdfast.model.errors import CorruptRecordError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.records.record import decode_batches
 from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.quota_entities import entity_of
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
+from holdfast.security.scram_credential import ScramCredential, ScramMechanism
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "disk" / "4.3.0" / "__cluster_metadata-0.json"
 FOREIGN_KEYS = (27, 28)
@@ -80,6 +82,18 @@ acls = st.builds(
     st.builds(ResourcePattern, st.sampled_from(ResourceKind), names, st.sampled_from(PatternKind)),
     st.builds(AclEntry, names, names, st.sampled_from(Operation), st.sampled_from(Permission)),
 )
+credentials = st.builds(
+    ScramCredential,
+    salt=st.binary(max_size=40),
+    stored_key=st.binary(max_size=64),
+    server_key=st.binary(max_size=64),
+    iterations=st.integers(0, 2**31 - 1),
+)
+quota_names = st.none() | st.text(min_size=1, max_size=20)
+entities = (
+    st.dictionaries(st.sampled_from(("user", "client-id")), quota_names, min_size=1)
+    | st.dictionaries(st.just("ip"), quota_names, min_size=1)
+).map(lambda named: entity_of(named.items()))
 RECORDS = {
     rec.RegisterBrokerRecord: {
         "broker_id": ids, "incarnation_id": uuids, "broker_epoch": longs, "rack": maybe(names),
@@ -112,6 +126,15 @@ RECORDS = {
     rec.FeatureLevelRecord: {"name": names, "level": st.integers(0, 32767)},
     rec.AccessControlEntryRecord: {"id": uuids, "acl": acls},
     rec.RemoveAccessControlEntryRecord: {"id": uuids},
+    rec.UserScramCredentialRecord: {
+        "name": names, "mechanism": st.sampled_from(ScramMechanism), "credential": credentials,
+    },
+    rec.RemoveUserScramCredentialRecord: {"name": names, "mechanism": st.sampled_from(ScramMechanism)},
+    rec.ScramSecretRecord: {"secret": st.binary(max_size=64)},
+    rec.ClientQuotaRecord: {
+        "entity": entities, "key": names,
+        "value": maybe(st.floats(allow_nan=False, allow_infinity=False)),
+    },
     rec.NoOpRecord: {},
     rec.BeginTransactionRecord: {"name": maybe(names)},
     rec.EndTransactionRecord: {},
@@ -135,6 +158,46 @@ def test_access_control_entries_have_kafkas_layout() -> None:
         b"\x01\x12\x00" + bytes(range(16)) + b"\x03" + b"\x03gr" + b"\x04" + b"\x07User:a" + b"\x02*" + b"\x0a\x02\x00"
     )
     assert encode_record(rec.RemoveAccessControlEntryRecord(id=acl_id)) == b"\x01\x13\x00" + bytes(range(16)) + b"\x00"
+
+
+def test_users_and_quotas_have_kafkas_layout() -> None:
+    """UserScramCredentialRecord.json: Name, Mechanism, Salt, StoredKey, ServerKey, Iterations;
+    RemoveUserScramCredentialRecord.json: Name, Mechanism; ClientQuotaRecord.json: Entity (EntityType, EntityName), Key,
+    Value, Remove."""
+    credential = ScramCredential(b"sa", b"st", b"sv", 4096)
+    record = rec.UserScramCredentialRecord(name="al", mechanism=ScramMechanism.SCRAM_SHA_512, credential=credential)
+    assert encode_record(record) == b"\x01\x0b\x00" + b"\x03al\x02\x03sa\x03st\x03sv" + b"\x00\x00\x10\x00" + b"\x00"
+    gone = rec.RemoveUserScramCredentialRecord(name="al", mechanism=ScramMechanism.SCRAM_SHA_256)
+    assert encode_record(gone) == b"\x01\x16\x00" + b"\x03al\x01" + b"\x00"
+    quota = rec.ClientQuotaRecord(entity=entity_of([("user", "al"), ("client-id", None)]), key="k", value=1000.0)
+    assert encode_record(quota) == (
+        b"\x01\x0e\x00" + b"\x03" + b"\x05user\x03al\x00" + b"\x0aclient-id\x00\x00" + b"\x02k"
+        b"\x40\x8f\x40\x00\x00\x00\x00\x00" + b"\x00" + b"\x00"
+    )
+    assert encode_record(rec.ClientQuotaRecord(entity=(("ip", "h"),), key="k", value=None)) == (
+        b"\x01\x0e\x00" + b"\x02" + b"\x03ip\x02h\x00" + b"\x02k" + bytes(8) + b"\x01" + b"\x00"
+    )
+
+
+def test_no_record_shows_a_key() -> None:
+    credential = ScramCredential(b"salt", b"stored", b"server", 4096)
+    shown = repr(rec.UserScramCredentialRecord(name="a", mechanism=ScramMechanism.SCRAM_SHA_256, credential=credential))
+    shown += repr(rec.ScramSecretRecord(secret=b"secret"))
+    assert not [key for key in ("salt", "stored", "server", "b'secret'") if key in shown]
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\x01\x0b\x00" + b"\x03al\x07\x03sa\x03st\x03sv" + bytes(5), "7 is not a valid ScramMechanism"),
+        (b"\x01\x0b\x00" + b"\x03al\x01\x00\x03st\x03sv" + bytes(5), "null where bytes are expected"),
+        (b"\x01\x0e\x00" + b"\x02" + b"\x02x\x02h\x00" + b"\x02k" + bytes(10), "Unhandled client quota entity type: x"),
+        (b"\x01\x0e\x00" + b"\x02" + b"\x03ip\x02h\x00" + b"\x02k\x7f\xf0" + bytes(8), "quota k is inf"),
+    ],
+)
+def test_users_and_quotas_that_nobody_knows_cannot_be_read(data: bytes, text: str) -> None:
+    with pytest.raises(CorruptRecordError, match=text):
+        decode_record(data)
 
 
 def test_an_entry_that_nobody_knows_cannot_be_read() -> None:

@@ -64,6 +64,8 @@ def test_the_page_has_every_node() -> None:
         "/brokers/topics/T/partitions/P/state", "/config/brokers/<default>", "/holdfast/configs/TYPE:NAME",
         "/kafka-acl/TYPE/NAME", "/kafka-acl-extended/prefixed/TYPE/NAME", "/holdfast/acls/PATTERN:TYPE:NAME",
         "/kafka-acl-changes/acl_changes_", "/kafka-acl-extended-changes/acl_changes_",
+        "/config/users/NAME", "/config/users/NAME/clients/NAME", "/config/clients/NAME", "/config/ips/NAME",
+        "/holdfast/scram_secret",
     }  # fmt: skip
     for path in elsewhere - {"/isr_change_notification/isr_change_"}:
         assert path in PAGE

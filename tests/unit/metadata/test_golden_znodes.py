@@ -21,19 +21,24 @@ import pytest
 
 from holdfast.metadata import znode_notices as notices
 from holdfast.metadata import znode_paths as paths
+from holdfast.metadata import znode_users
 from holdfast.metadata import znode_values as values
 from holdfast.metadata.image import ClusterImage, partition_record
 from holdfast.metadata.records import (
+    ClientQuotaRecord,
     ConfigRecord,
     MetadataRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from holdfast.metadata.znode_tree import TreeNode, image_of, read_tree
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, NodeWrite, SetNode
 from holdfast.metadata.znodes import TreeWriter, base_nodes, claim, cluster_id, registration
 from holdfast.model.errors import MetadataError
+from holdfast.security.quota_entities import entity_order
 from tests.checks.memory_tree import MemoryTree
 
 GOLDEN = Path(__file__).parents[2] / "golden/znodes"
@@ -57,7 +62,6 @@ class Row(NamedTuple):
 
 OWN_NODE = "decision 22: what Kafka's nodes cannot hold; its readers do not look there"
 OWN_KEY = "decision 22: a key that Kafka's readers skip"
-NO_QUOTAS = "not built: quotas of users and clients, and SCRAM"
 BY_BROKERS = "written by a broker there; here by the controller, and all that it writes is checked (H-08)"
 TWO_WRITES = "two writes of one change there; here each writes all of the partition"
 AGAIN = "the same once more, after a reassignment that moved nothing; here nothing has changed"
@@ -75,8 +79,6 @@ TABLE = [
     Row("*", "/brokers/topics/*/state", "holdfast", NOTHING, "*", OWN_KEY),
     # -- trees, written anew from their images
     Row("tree_*", "/brokers/topics/*/state", "controller_epoch", "*", "*", LAST_WRITER),
-    Row("tree_*", "/config/users/*", "", "*", NOTHING, NO_QUOTAS),
-    Row("tree_*", "/config/clients/*", "", "*", NOTHING, NO_QUOTAS),
     Row("tree_*", "/config/changes/*", "", "*", NOTHING, "news, which no image holds"),
     Row("tree_*", "/config/brokers/[23]", "", '{"config": {}, "version": 1}', NOTHING, NO_HISTORY),
     Row("tree_*", "/latest_producer_id_block", "b*", "*", "*", NO_HISTORY),
@@ -94,10 +96,8 @@ TABLE = [
     Row("a_*", "/config/brokers/*", "(check)", NOTHING, paths.CONTROLLER_EPOCH, BY_BROKERS),
     Row("a_*", "/config/changes/*", "(check)", NOTHING, paths.CONTROLLER_EPOCH, BY_BROKERS),
     Row("a_07*", "/latest_producer_id_block", "(check)", NOTHING, paths.CONTROLLER_EPOCH, BY_BROKERS),
-    Row("a_06*", "/config/clients/*", "", "*", NOTHING, NO_QUOTAS),
-    Row("a_06*", "/config/users/*", "", "*", NOTHING, NO_QUOTAS),
-    Row("a_06*", "/config/changes/*", "", '*"clients/*', NOTHING, NO_QUOTAS),
-    Row("a_06*", "/config/changes/*", "", '*"users/*', NOTHING, NO_QUOTAS),
+    Row("a_06*", "/config/clients/*", "(check)", NOTHING, paths.CONTROLLER_EPOCH, BY_BROKERS),
+    Row("a_06*", "/config/users/*", "(check)", NOTHING, paths.CONTROLLER_EPOCH, BY_BROKERS),
     Row("a_08*", "/brokers/topics/golden", "", "*", NOTHING, AGAIN),
     Row("a_09*", "/brokers/topics/mv", "", "*", NOTHING, AGAIN),
     Row("a_*", "/brokers/topics/*/state", "", NOTHING, "*", TWO_WRITES),
@@ -314,9 +314,24 @@ def records_between(old: ClusterImage, new: ClusterImage, broker: int) -> list[M
             for key in sorted({*before, *after}):
                 if before.get(key) != after.get(key):
                     made.append(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=after.get(key)))
+    made += users_between(old, new)
     if old.next_producer_id != new.next_producer_id:
         made.append(ProducerIdsRecord(broker_id=broker, broker_epoch=0, next_producer_id=new.next_producer_id))
     return made
+
+
+def users_between(old: ClusterImage, new: ClusterImage) -> Iterator[MetadataRecord]:
+    for name, mechanism in sorted({*old.users.credentials, *new.users.credentials}):
+        now = new.users.credentials.get((name, mechanism))
+        if now is None:
+            yield RemoveUserScramCredentialRecord(name=name, mechanism=mechanism)
+        elif now != old.users.credentials.get((name, mechanism)):
+            yield UserScramCredentialRecord(name=name, mechanism=mechanism, credential=now)
+    for entity in sorted({*old.quotas, *new.quotas}, key=entity_order):
+        had, has = old.quotas.of(entity), new.quotas.of(entity)
+        for key in sorted({*had, *has}):
+            if had.get(key) != has.get(key):
+                yield ClientQuotaRecord(entity=entity, key=key, value=has.get(key))
 
 
 def ours_of(step: list[Written], old: ClusterImage, new: ClusterImage, writer: TreeWriter) -> dict[str, NodeWrite]:
@@ -384,6 +399,7 @@ def write_differences(phase: str, write: Written, ours: NodeWrite | None, check:
 def is_state(path: str) -> bool:
     """Whether an image holds what this node says, or the news of it."""
     entity = path.startswith((paths.TOPICS + "/", paths.TOPIC_CONFIGS + "/", paths.BROKER_CONFIGS + "/"))
+    entity = entity or path.startswith(tuple(f"{parent}/" for parent in znode_users.LISTED))
     return entity or path in (paths.PRODUCER_IDS, paths.FEATURE) or path.startswith(paths.CONFIG_CHANGE)
 
 

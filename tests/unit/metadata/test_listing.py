@@ -92,8 +92,8 @@ def test_every_field_of_an_image_is_in_its_listing() -> None:
     """A field that is added is missing in dumps, and in the check of a migration, until it is added there too."""
     names = {kind: {field.name for field in fields(kind)} for kind in (ClusterImage, BrokerImage, PartitionImage)}
     assert names[ClusterImage] == {
-        "cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls", "next_producer_id",
-        "controller_id", "controller_epoch", "offset",
+        "cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls", "users", "quotas",
+        "next_producer_id", "controller_id", "controller_epoch", "offset",
     }  # fmt: skip
     assert names[BrokerImage] == {
         "id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown", "log_dirs",

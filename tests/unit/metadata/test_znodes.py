@@ -240,8 +240,8 @@ def test_every_field_of_an_image_has_its_place() -> None:
     """A field that is added has to be added to the nodes, too; tests/property/test_znodes.py then shows it."""
     names = {kind: [field.name for field in fields(kind)] for kind in (ClusterImage, BrokerImage, PartitionImage)}
     assert names == {
-        ClusterImage: ["cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls",
-                       "next_producer_id", "controller_id", "controller_epoch", "offset"],
+        ClusterImage: ["cluster_id", "brokers", "topics", "topic_names", "configs", "features", "acls", "users",
+                           "quotas", "next_producer_id", "controller_id", "controller_epoch", "offset"],
         BrokerImage: ["id", "epoch", "incarnation_id", "endpoints", "rack", "fenced", "in_controlled_shutdown",
                       "log_dirs", "cordoned", "features"],
         PartitionImage: ["replicas", "isr", "leader", "leader_epoch", "partition_epoch", "adding", "removing",
