@@ -226,6 +226,29 @@ def test_where_the_controller_is_says_what_is_spoken_there(directory: str, store
     assert EmbeddedStore(directory).active() is None
 
 
+def modes(directory: Path) -> dict[str, str]:
+    return {each.name: f"{each.stat().st_mode & 0o7777:o}" for each in (directory, *directory.iterdir())}
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_nobody_else_reads_the_metadata_also_where_it_was_there_before(tmp_path: Path, is_apart: bool) -> None:
+    directory = tmp_path / "meta"
+    log = directory / "__cluster_metadata-0"
+    log.mkdir(parents=True)
+    for each in (directory, log):
+        each.chmod(0o755)
+    left = log / "00000000000000000000.log.deleted"
+    left.write_bytes(b"")
+    left.chmod(0o644)
+    store = EmbeddedStore(str(directory), apart=(str(directory),) if is_apart else ())
+    claim = store.claim(ONE)
+    store.commit([NoOpRecord()], claim.epoch)
+    assert modes(log) == {each.name: "600" for each in log.iterdir()} | {log.name: "700"}
+    found = modes(directory)
+    assert found["meta"] == ("700" if is_apart else "755")
+    assert found["controller.json"] == found["cluster.id"] == ("600" if is_apart else "644")
+
+
 def test_a_torn_location_is_no_controller(directory: str, store: EmbeddedStore) -> None:
     store.claim(ONE)
     (Path(directory) / "controller.json").write_text('{"broker_id": 1')

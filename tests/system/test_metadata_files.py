@@ -68,6 +68,7 @@ def test_a_cluster_is_made_again_from_a_file(own_cluster: Callable[..., Cluster]
     first.produce(topic, RECORDS)
     file = tmp_path / "metadata.json"
     code, out, err = metadata("export", file, "--data-dir", first.data_dir)
+    assert Path(file).stat().st_mode & 0o777 == 0o600
     assert (code, err) == (0, "")
     cluster_id = json.loads(file.read_text())["cluster_id"]
     assert out.startswith(f"Exported cluster {cluster_id} to {file}: 3 brokers, ")

@@ -70,7 +70,10 @@ def export_command(
         click.echo(text, nl=False)
         return
     partial = file.with_name(file.name + ".tmp")
-    with open(partial, "w", encoding="utf-8") as output:
+    # For its owner alone: keys of users may be in it.
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as output:
+        os.fchmod(descriptor, 0o600)
         output.write(text)
         output.flush()
         os.fsync(output.fileno())

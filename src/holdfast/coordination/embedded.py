@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -100,7 +100,9 @@ class EmbeddedStore:
         readers: Lanes | None = None,
         patience_s: float = PATIENCE_S,
         witness: Witness | None = None,
+        apart: Collection[str] = (),
     ) -> None:
+        """``apart``: those of the directories that no log directory is, or is in."""
         self._files = files
         given = (directories,) if isinstance(directories, str) else directories
         self._paths = tuple(map(os.path.abspath, given))  # by its path a copy knows that it was copied
@@ -111,7 +113,8 @@ class EmbeddedStore:
         self._lanes = ThreadLanes("metadata") if lanes is None else lanes
         self._readers = readers or (ThreadLanes("metadata-look") if lanes is None else lanes)
         """For what every broker asks while another thread of it may claim or commit."""
-        self._each = {path: MetadataCopy(path, files, clock, new_id) for path in self._paths}
+        alone = set(map(os.path.abspath, apart))
+        self._each = {path: MetadataCopy(path, files, clock, new_id, is_apart=path in alone) for path in self._paths}
         watched = () if witness is None else witness.directories
         self._election = Election(self._paths, files, self._readers, patience_s)
         self._copies = Copies(list(self._each.values()), files, self._lanes, patience_s, watched, self._election.let_go)

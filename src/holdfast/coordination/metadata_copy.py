@@ -44,9 +44,17 @@ class MetadataCopy:
     """See the module's docstring. One caller at a time."""
 
     def __init__(
-        self, path: str, files: FileSystem, clock: Callable[[], TimestampMs], new_id: Callable[[], UUID]
+        self,
+        path: str,
+        files: FileSystem,
+        clock: Callable[[], TimestampMs],
+        new_id: Callable[[], UUID],
+        *,
+        is_apart: bool = False,
     ) -> None:
+        """``is_apart``: the directory is for the metadata alone, no logs are in it."""
         self.path = path
+        self._is_apart = is_apart
         self.copy_id: str | None = None
         self.log = MetadataLog(f"{path}/{LOG_DIRECTORY}", files, clock)
         self._files = files
@@ -104,7 +112,11 @@ class MetadataCopy:
     # -- making ------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """The directory is there, on a file system whose locks can be trusted."""
+        """The directory is there, on a file system whose locks can be trusted, and nobody else reads what is secret:
+        keys of users are in the log."""
+        if self._is_apart:
+            self._files.keep_private(self.path)
+        self._files.keep_private(f"{self.path}/{LOG_DIRECTORY}")
         make_durably(self._files, f"{self.path}/{LOG_DIRECTORY}")
         refuse_network_file_system(self.path, self._files)
 

@@ -146,7 +146,13 @@ def _embedded(config: BrokerConfig, machine: Machine, witness: Witness) -> Embed
         readers=machine.lanes("metadata-look"),
         patience_s=config.int("metadata.log.dir.timeout.ms") / 1000,
         witness=witness,
+        apart=[path for path in config.metadata_log_dirs if not _holds_logs(path, config.log_dirs)],
     )
+
+
+def _holds_logs(path: str, log_dirs: Sequence[str]) -> bool:
+    above = f"{os.path.abspath(path)}/"
+    return any(f"{each}/".startswith(above) for each in _absolute(log_dirs))
 
 
 def _zookeeper(config: BrokerConfig, machine: Machine) -> ZooKeeperStore:

@@ -11,6 +11,7 @@ The fault layer of the tests is another FileSystem around this one.
 import contextlib
 import ctypes
 import errno
+import logging
 import os
 import posixpath
 import shutil
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from holdfast.storage.file_locks import FileLock, LockFile, LockNotes, OsLockFile, take_lock, wait_for_lock
+
+log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Anything that bytes can be written from, or that a read may answer with."""
@@ -85,6 +88,10 @@ class FileSystem(Protocol):
 
     def mkdir(self, path: str) -> None:
         """Make one directory; its parent is there, it is not."""
+
+    def keep_private(self, path: str) -> None:
+        """From now on the directory, and the files that are and will be made right in it, are for the user of this
+        process alone."""
 
     def makedirs(self, path: str) -> None:
         """Make a directory and its parents; fine if it is there."""
@@ -248,6 +255,8 @@ class OsFiles:
     """FileSystem of the machine. ``lock_notes`` hears of every lock."""
 
     _lock_notes: LockNotes | None = None
+    _private: frozenset[str] = frozenset()
+    """Directories that are for their owner alone."""
 
     def __init__(self, lock_notes: LockNotes | None = None) -> None:
         self._lock_notes = lock_notes
@@ -256,13 +265,25 @@ class OsFiles:
         flags = os.O_RDONLY if readonly else os.O_RDWR
         if create:
             flags |= os.O_CREAT
-        return OsFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return OsFile(path, os.open(path, flags | os.O_CLOEXEC, self._mode(path)))
+
+    def _mode(self, path: str) -> int:
+        return 0o600 if self._private and os.path.dirname(path) in self._private else 0o644
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        os.mkdir(path, 0o700 if path in self._private else 0o777)
 
     def makedirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, 0o700 if path in self._private else 0o777, exist_ok=True)
+
+    def keep_private(self, path: str) -> None:
+        self._private |= {path}
+        if not os.path.isdir(path):
+            return
+        _allow(path, 0o700)
+        for entry in list(os.scandir(path)):
+            if entry.is_file(follow_symlinks=False):
+                _allow(entry.path, 0o600)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
@@ -348,7 +369,7 @@ class OsFiles:
 
     def write_atomic(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self._mode(path))
         try:
             view = memoryview(data)
             while view:
@@ -375,6 +396,16 @@ class OsFiles:
             return os.stat(path).st_ino
         except FileNotFoundError:
             return None
+
+
+def _allow(path: str, mode: int) -> None:
+    try:
+        if os.stat(path).st_mode & 0o7777 & ~mode:
+            os.chmod(path, mode)
+    except FileNotFoundError:  # another broker has just renamed or removed it
+        return
+    except PermissionError as e:  # somebody else's: whoever reads it now may read it all the same
+        log.warning("%s: who may read it cannot be changed: %s: expected mode %o", path, e.strerror, mode)
 
 
 def make_durably(files: FileSystem, path: str) -> None:
