@@ -32,7 +32,7 @@ _NAMED: dict[int, dict[str, Any]] = {
 }
 
 
-def _codes(answer: Any) -> list[int]:
+def codes_of(answer: Any) -> list[int]:
     """All error codes in an answer, from its top down."""
     found: list[int] = []
     for name in answer.__dataclass_fields__:
@@ -42,7 +42,7 @@ def _codes(answer: Any) -> list[int]:
         elif isinstance(value, tuple):
             for each in value:
                 if hasattr(each, "__dataclass_fields__"):
-                    found += _codes(each)
+                    found += codes_of(each)
     return found
 
 
@@ -58,7 +58,7 @@ async def test_who_has_another_right_is_refused_and_no_handler_runs(key: ApiKey)
             if key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
                 assert answer.results == ()
                 continue
-            codes = _codes(answer)
+            codes = codes_of(answer)
             assert codes, answer
             assert set(codes) == {31}
             assert getattr(answer, "error_message", None) in (None, "Cluster authorization failed.")
