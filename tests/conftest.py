@@ -41,7 +41,7 @@ _configs: list[pytest.Config] = []
 _stderr: list[int] = []
 """As it was before tests had what they print captured."""
 UNTRACED = (
-    "system", "spark", "compat", "zookeeper",  # what they show runs in other processes
+    "system", "spark", "compat", "zookeeper", "rights",  # what they show runs in other processes
     "simulation/test_simulation.py", "simulation/test_group_stories.py", "simulation/test_ensemble",
     "unit/storage/test_cleaning_crash.py", "unit/broker/test_coordinator_loading_cleaned.py", "unit/test_",
     *(
@@ -54,7 +54,7 @@ UNTRACED = (
 )  # fmt: skip
 """Tests that do not count for the coverage of the deciding floors: unit tests alone reach the limit for theirs, and the
 same code thousands of times takes two and a half times as long when it is traced."""
-WAITING = ("system", "zookeeper", "spark", "compat")
+WAITING = ("system", "zookeeper", "spark", "compat", "rights")
 """Tests that mostly wait for other processes; the others compute."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
 MOST_OPEN = 600

@@ -380,3 +380,11 @@ BROKERS: Final = (
     ),
 )
 """What brokers say to each other, and operators of Holdfast to them; by the listener of brokers."""
+
+SENT_ON: Final = frozenset((
+    "CREATE_TOPICS", "DELETE_TOPICS", "CREATE_PARTITIONS", "ALTER_CONFIGS", "INCREMENTAL_ALTER_CONFIGS", "CREATE_ACLS",
+    "DELETE_ACLS", "ALTER_USER_SCRAM_CREDENTIALS", "ALTER_CLIENT_QUOTAS", "ELECT_LEADERS",
+    "ALTER_PARTITION_REASSIGNMENTS", "LIST_PARTITION_REASSIGNMENTS", "UNREGISTER_BROKER", "UPDATE_FEATURES",
+    "DESCRIBE_QUORUM", "MANAGE_BROKER_IDS",
+))  # fmt: skip
+"""What a broker sends on to the controller, in an envelope."""

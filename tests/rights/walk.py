@@ -18,7 +18,7 @@ from uuid import UUID
 from holdfast.broker.entity import build
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.sasl import SaslSettings
-from holdfast.model.errors import NetworkError, RequestTimedOutError
+from holdfast.model.errors import HoldfastError, NetworkError, RequestTimedOutError
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.security.resources import PatternKind, Permission
 from tests.rights.samples import NO_ID, PREFIX, Names, Need, Sample, name_of, text_of
@@ -127,9 +127,9 @@ def codes_of(answer: Any) -> list[int]:
 class Walk:
     """One broker, asked by many."""
 
-    def __init__(self, host: str, port: int, shared: Names) -> None:
+    def __init__(self, host: str, port: int, shared: Names | None = None) -> None:
         self.host, self.port = host, port
-        self.shared = shared
+        self.shared = shared or Names()
         self.ids: dict[str, UUID] = {}
 
     async def opened(self, user: str | None) -> BrokerConnection:
@@ -150,6 +150,17 @@ class Walk:
         finally:
             connection.close()
 
+    def brokers(self) -> int:
+        """How many there are, as far as this one knows; 0 while it does not answer."""
+        try:
+            answer = asyncio.run(self.ask(ADMIN, "METADATA", 12, {"topics": ()}))
+        except (HoldfastError, OSError):
+            return 0
+        return 0 if answer is None or answer.controller_id < 0 else len(answer.brokers)
+
+    def controller(self) -> int:
+        return int(asyncio.run(self.ask(ADMIN, "METADATA", 12, {"topics": ()})).controller_id)
+
     async def outcome(self, case: Case) -> str:
         """The error codes of the answer, or that there was none; and what it tells, where that depends on rights."""
         sample = case.sample
@@ -162,13 +173,14 @@ class Walk:
 
     # -- before -------------------------------------------------------------------------------------------------
 
-    async def prepare(self, all_cases: Sequence[Case]) -> None:
-        """Topics, a group with an offset, a transaction, and everybody's rights."""
+    async def prepare(self, all_cases: Sequence[Case], *, coordinates: bool) -> None:
+        """Topics, a group with an offset and a transaction if this broker coordinates them, and everybody's rights."""
         await self._make_topics(all_cases)
-        await self._found(0, self.shared.group)
-        await self._found(1, self.shared.transaction)
-        await self._commit()
-        await self._begin()
+        if coordinates:
+            await self._found(0, self.shared.group)
+            await self._found(1, self.shared.transaction)
+            await self._commit()
+            await self._begin()
         entries = [
             {
                 "resource_type": int(need[1]), "resource_name": name, "resource_pattern_type": int(PatternKind.LITERAL),
@@ -305,10 +317,10 @@ class Walked:
     changed: Sequence[str]
 
 
-async def walked(walk: Walk, samples: Sequence[Sample]) -> Walked:
-    """See the module."""
+async def walked(walk: Walk, samples: Sequence[Sample], *, coordinates: bool = True) -> Walked:
+    """See the module. ``coordinates``: all groups and transactions are this broker's."""
     all_cases = cases(samples)
-    await walk.prepare(all_cases)
+    await walk.prepare(all_cases, coordinates=coordinates)
     before = await walk.everything()
     outcomes = {case: await walk.outcome(case) for case in all_cases if case.is_refused}
     after = await walk.everything()
