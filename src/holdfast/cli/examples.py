@@ -73,6 +73,13 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "log-dirs remove": ("holdfast log-dirs remove --broker 1 /disk1 --check",),
     "configs describe": ("holdfast configs describe --topic orders", "holdfast configs describe --broker 1 --all"),
     "configs unset": ("holdfast configs unset --topic orders retention.ms",),
+    "acls list": ("holdfast acls list --topic orders", "holdfast acls list --principal User:alice --json"),
+    "acls add": (
+        "holdfast acls add --allow-principal User:alice --producer --topic orders",
+        "holdfast acls add --allow-principal User:bob --consumer --topic 'pay-' --group 'pay-' "
+        "--resource-pattern-type prefixed",
+    ),
+    "acls remove": ("holdfast acls remove --allow-principal User:alice --operation Write --topic orders",),
     "brokers ids list": ("holdfast brokers ids list",),
     "brokers ids set": ("holdfast brokers ids set host-7 7",),
     "brokers ids forget": ("holdfast brokers ids forget host-7",),

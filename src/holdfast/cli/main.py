@@ -37,6 +37,7 @@ COMMANDS: Final = {
         "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
     ),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
+    "acls": Place("holdfast.cli.acls:acls", "List, add, remove access control lists: who may do what."),
     "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
