@@ -435,7 +435,10 @@ def _shifted(value: Any, by_ms: int) -> Any:
 def wanted(case: Case) -> bool:
     """False for what was asked of a listener of controllers."""
     if case["file"] == "cluster_security":
-        spoken = ("describe_quorum", "describe_acls", "update_features")
+        spoken = (
+            "describe_quorum", "describe_acls", "update_features", "describe_client_quotas", "alter_client_quotas",
+            "describe_user_scram_credentials", "alter_user_scram_credentials",
+        )  # fmt: skip
         return case["api"] in spoken or case["name"].endswith("wrong cluster id")
     return not case["name"].endswith("on the controller listener")
 

@@ -40,6 +40,7 @@ from holdfast.broker.moves import Moves
 from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
+from holdfast.broker.quota_view import QuotaView
 from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
@@ -48,6 +49,7 @@ from holdfast.broker.topic_notes import TopicNotes
 from holdfast.broker.transaction_shell import TransactionShell
 from holdfast.broker.transactional_appends import TransactionalAppends
 from holdfast.broker.txn_verification import TxnVerification
+from holdfast.broker.user_view import UserView
 from holdfast.client.outgoing import Outgoing
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.stores import open_store
@@ -233,6 +235,8 @@ class Broker:
     def _wire(self) -> None:
         config = self.config
         self.access = Access.of(config)
+        self.user_view = UserView(self.cluster_id)
+        self.quota_view = QuotaView()
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)
@@ -246,7 +250,7 @@ class Broker:
         self.replicas = LocalReplicas(
             self.broker_id,
             self.logs,
-            _replication_settings(config),
+            ReplicationSettings.of(config),
             BrokerOutbox(self),
             log_config=self.log_config,
             is_known=lambda tp: self.metadata.partition(tp) is not None,
@@ -318,7 +322,8 @@ class Broker:
 
     def controller_settings(self) -> ControllerSettings:
         """What the controller goes by, from this broker's configuration."""
-        return ControllerSettings.of(self.config)
+        chance = self.platform.new_id().bytes + self.platform.new_id().bytes
+        return ControllerSettings.of(self.config, chance)
 
     async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
         """An entity to the active controller, wherever it is; the answer. Tries until the time is up."""
@@ -354,6 +359,8 @@ class Broker:
         configured = set(self.metadata.topic_configs)
         changed = self.metadata.update(request)
         self.access.learn(request)
+        self.user_view.update(request)
+        self.quota_view.update(request)
         for topic in changed:
             self.logs.update_config(topic, self.log_config(topic))
         dynamic_config.apply(self)
@@ -483,15 +490,3 @@ class Broker:
                 await closed
         except TimeoutError:
             log.warning("a log directory did not close within %.0f s", CLOSE_LOGS_S)
-
-
-def _replication_settings(config: BrokerConfig) -> ReplicationSettings:
-    return ReplicationSettings(
-        replica_lag_time_max_ms=config.int("replica.lag.time.max.ms"),
-        replica_fetch_wait_max_ms=config.int("replica.fetch.wait.max.ms"),
-        replica_fetch_min_bytes=config.int("replica.fetch.min.bytes"),
-        replica_fetch_max_bytes=config.int("replica.fetch.max.bytes"),
-        replica_fetch_response_max_bytes=config.int("replica.fetch.response.max.bytes"),
-        replica_fetch_backoff_ms=config.int("replica.fetch.backoff.ms"),
-        fetch_max_bytes=config.int("fetch.max.bytes"),
-    )

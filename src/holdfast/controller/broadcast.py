@@ -18,6 +18,7 @@ from uuid import UUID
 
 from holdfast.controller.directories import Replicas
 from holdfast.metadata.codec_acls import encode_acl_news
+from holdfast.metadata.codec_news import changed_quotas, changed_users, encode_news
 from holdfast.metadata.image import BrokerImage, ClusterDelta, ClusterImage, PartitionImage, TopicImage
 from holdfast.metadata.records import ResourceType
 from holdfast.model.types import BrokerId, ControllerEpoch, TopicId
@@ -52,6 +53,9 @@ class Metadata:
     broker_configs: tuple[str, ...] = ()
     acls: bytes = b""
     """Access control entries (codec_acls.py): all, or those that changed."""
+    users: bytes = b""
+    quotas: bytes = b""
+    """Records of SCRAM users and of quotas (codec_news.py), likewise."""
     new_brokers: bool = False
     offline: Offline = field(default_factory=dict)
 
@@ -141,9 +145,16 @@ def _metadata(image: ClusterImage, delta: ClusterDelta, offline: Offline) -> Met
         ),
         broker_configs=tuple(sorted(name for kind, name in delta.changed_configs if kind == ResourceType.BROKER)),
         acls=_changed_acls(image, delta),
+        users=changed_users(image, delta),
+        quotas=changed_quotas(image, delta),
         new_brokers=any(_alive(image, broker) for broker in moved),
         offline=offline,
     )
+
+
+def _ahead_of_roles(metadata: Metadata) -> Metadata:
+    """What of it must be known before roles are taken up."""
+    return replace(metadata, partitions={}, deleted=(), acls=b"", users=b"", quotas=b"")
 
 
 def _changed_acls(image: ClusterImage, delta: ClusterDelta) -> bytes:
@@ -188,7 +199,7 @@ def build_requests(
             continue
         key = id(out.metadata)
         if key not in shared:
-            first = builder.update_metadata(replace(out.metadata, partitions={}, deleted=(), acls=b""))
+            first = builder.update_metadata(_ahead_of_roles(out.metadata))
             shared[key] = (first if out.metadata.first else None, builder.update_metadata(out.metadata))
         ahead, update = shared[key]
         requests: list[Any] = []
@@ -215,10 +226,12 @@ class FullStates:
             topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
             broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
             acls=encode_acl_news(tuple(image.acls)),
+            users=encode_news(image.users.to_records()),
+            quotas=encode_news(image.quotas.to_records()),
             offline=offline,
         )
         self._builder = _Builder(image, controller_id, controller_epoch)
-        self._ahead = self._builder.update_metadata(replace(metadata, partitions={}, acls=b""))
+        self._ahead = self._builder.update_metadata(_ahead_of_roles(metadata))
         self._update = self._builder.update_metadata(metadata, kind=TYPE_FULL)
 
     def requests(self, broker_id: BrokerId) -> list[Any]:
@@ -374,6 +387,8 @@ class _Builder:
             ),
             features=tuple(_wire.FeatureLevel(name=n, level=level) for n, level in sorted(image.features.items())),
             acls=metadata.acls,
+            scram_users=metadata.users,
+            client_quotas=metadata.quotas,
         )
 
     def _topic_metadata(self, metadata: Metadata) -> Iterator[UpdateMetadataTopicState]:

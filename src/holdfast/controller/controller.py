@@ -11,7 +11,19 @@ reply and tells the brokers (broadcast.py). Never waits, never looks at a clock,
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.controller import acls, broker_ids, brokers, configs, features, isr, reassignment, replicas, topics
+from holdfast.controller import (
+    acls,
+    broker_ids,
+    brokers,
+    configs,
+    features,
+    isr,
+    quotas,
+    reassignment,
+    replicas,
+    topics,
+    users,
+)
 from holdfast.controller.acl_events import CreateAcls, DeleteAcls
 from holdfast.controller.directories import BrokerReplicas
 from holdfast.controller.events import (
@@ -41,6 +53,7 @@ from holdfast.controller.events import (
 from holdfast.controller.feature_events import UpdateFeatures
 from holdfast.controller.settings import ControllerSettings
 from holdfast.controller.state import ControllerState, Rng
+from holdfast.controller.user_events import AlterQuotas, AlterScramUsers
 from holdfast.metadata.image import ClusterDelta, ClusterImage
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.types import BrokerEpoch, BrokerId, Offset, TimestampMs
@@ -135,7 +148,7 @@ class Controller:
     def next_deadline_ms(self) -> TimestampMs | None:
         """When ``due`` has something next, if nothing else happens."""
         state = self._state
-        at_once = 0 if state.reassignments_may_end else None
+        at_once = 0 if state.reassignments_may_end or users.lacks_secret(state) else None
         deadlines = (state.sessions.deadline_ms(), state.next_rebalance_ms, state.head_start_ends_ms, at_once)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -145,6 +158,8 @@ def _tick(state: ControllerState, event: Tick, now_ms: TimestampMs) -> Decision:
     records = brokers.expire(state, now_ms)
     if not records and state.reassignments_may_end:
         records = reassignment.finish(state)
+    if not records:
+        records = users.make_secret(state)
     if not records and state.head_start_ends_ms is not None and now_ms >= state.head_start_ends_ms:
         records = brokers.end_head_start(state)
     if not records and state.next_rebalance_ms is not None and now_ms >= state.next_rebalance_ms:
@@ -176,5 +191,7 @@ _HANDLERS: Final[Mapping[type, Callable[[ControllerState, Any, TimestampMs], Dec
     AllocateProducerIds: configs.allocate_producer_ids,
     CreateAcls: acls.create_acls,
     DeleteAcls: acls.delete_acls,
+    AlterScramUsers: users.alter_scram_users,
+    AlterQuotas: quotas.alter_quotas,
     UpdateFeatures: features.update_features,
 }

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from holdfast.controller.acl_events import CreateAcls, DeleteAcls
 from holdfast.controller.feature_events import UpdateFeatures
+from holdfast.controller.user_events import AlterQuotas, AlterScramUsers
 from holdfast.metadata.broker_ids import Applicant
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import HoldfastError
@@ -484,4 +485,6 @@ Event: TypeAlias = (
     | UpdateFeatures
     | CreateAcls
     | DeleteAcls
+    | AlterScramUsers
+    | AlterQuotas
 )

@@ -1,6 +1,6 @@
 """What of a broker's configuration the controller goes by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.model.config import BrokerConfig
 from holdfast.model.types import TimestampMs
@@ -21,9 +21,11 @@ class ControllerSettings:
     election_wait_ms: TimestampMs = 0
     max_partitions_per_request: int = 10_000
     producer_id_block: int = 1_000
+    scram_secret: bytes = field(default=bytes(32), repr=False)
+    """32 bytes of chance, for a cluster that has none yet (users.py)."""
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> "ControllerSettings":
+    def of(cls, config: BrokerConfig, scram_secret: bytes = bytes(32)) -> "ControllerSettings":
         """The settings that a broker's configuration gives. What is changed at run time is in the image (state.py), and
         may be taken back: for such keys the file counts here."""
         file = config.with_dynamic(default={}, broker={})
@@ -37,4 +39,5 @@ class ControllerSettings:
             rebalance_interval_ms=config.int("leader.imbalance.check.interval.seconds") * 1000,
             imbalance_percentage=config.int("leader.imbalance.per.broker.percentage"),
             election_wait_ms=config.int("leader.election.wait.ms"),
+            scram_secret=scram_secret,
         )

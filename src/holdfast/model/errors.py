@@ -100,6 +100,18 @@ class ResourceNotFoundError(RequestError):
     """There is nothing of that name to describe."""
 
 
+class DuplicateResourceError(RequestError):
+    """The request names one thing twice."""
+
+
+class UnacceptableCredentialError(RequestError):
+    """What somebody shall log in with is too weak, or is none."""
+
+
+class UnsupportedSaslMechanismError(RequestError):
+    """There is no such SASL mechanism, or it is not enabled."""
+
+
 class SecurityDisabledError(RequestError):
     """Security features are disabled."""
 

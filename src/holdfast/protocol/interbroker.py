@@ -6,7 +6,8 @@ take its own. Tagged fields from 0x1000 on are ours: a Kafka broker would skip t
 
 * UpdateMetadata: ``cluster_id``, ``metadata_offset`` (the controller's last committed record),
   ``topic_configs`` and ``broker_configs`` (the overrides; broker -1 is the cluster-wide default), ``acls`` (access
-  control entries, all or those that changed, as codec_acls.py writes them; empty: nothing is said of them).
+  control entries, all or those that changed, as codec_acls.py writes them; empty: nothing is said of them),
+  ``scram_users`` and ``client_quotas`` (records of users and of quotas, as codec_news.py writes them; likewise).
 * UpdateMetadata for each broker, and BrokerRegistration: ``inter_broker`` and ``control_plane``, the names of the
   listeners that brokers and the controller use; empty: the first one, and that of the brokers.
 * LeaderAndIsr and the answer to AlterPartition: ``eligible``, the eligible leader replicas of a partition, which
@@ -67,7 +68,7 @@ _TAG_CLUSTER_ID, _TAG_METADATA_OFFSET, _TAG_TOPIC_CONFIGS, _TAG_BROKER_CONFIGS =
     0x1003,
 )
 _TAG_FEATURES = 0x1004
-_TAG_ACLS = 0x1005
+_TAG_ACLS, _TAG_SCRAM_USERS, _TAG_CLIENT_QUOTAS = 0x1005, 0x1006, 0x1007
 _TAG_TOPIC_ID = 0x1000
 TAG_ELIGIBLE: Final = 0x1000
 _TAG_REST, _TAG_FATES, _TAG_CORDONED = 0x1000, 0x1001, 0x1002
@@ -327,6 +328,8 @@ class UpdateMetadataRequest(_UpdateMetadataRequest):
     broker_configs: tuple[BrokerConfigs, ...] = field(metadata={"tag": _TAG_BROKER_CONFIGS}, default=())
     features: tuple[FeatureLevel, ...] = field(metadata={"tag": _TAG_FEATURES}, default=())
     acls: bytes = field(metadata={"kafka_type": "bytes", "tag": _TAG_ACLS}, default=b"")
+    scram_users: bytes = field(metadata={"kafka_type": "bytes", "tag": _TAG_SCRAM_USERS}, default=b"", repr=False)
+    client_quotas: bytes = field(metadata={"kafka_type": "bytes", "tag": _TAG_CLIENT_QUOTAS}, default=b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
+from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import (
     BrokerEpoch,
@@ -66,6 +67,19 @@ class ReplicationSettings:
     """How long an order of the controller waits for a directory that gets nothing done: others wait behind it."""
     order_timeout_ms: int = 20_000
     """How long it waits for one that does."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "ReplicationSettings":
+        """The settings that a broker's configuration gives."""
+        return cls(
+            replica_lag_time_max_ms=config.int("replica.lag.time.max.ms"),
+            replica_fetch_wait_max_ms=config.int("replica.fetch.wait.max.ms"),
+            replica_fetch_min_bytes=config.int("replica.fetch.min.bytes"),
+            replica_fetch_max_bytes=config.int("replica.fetch.max.bytes"),
+            replica_fetch_response_max_bytes=config.int("replica.fetch.response.max.bytes"),
+            replica_fetch_backoff_ms=config.int("replica.fetch.backoff.ms"),
+            fetch_max_bytes=config.int("fetch.max.bytes"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
     from holdfast.broker.producer_ids import ProducerIdShell
+    from holdfast.broker.quota_view import QuotaView
     from holdfast.broker.topic_creation import TopicCreation
     from holdfast.broker.transactional_appends import TransactionalAppends
+    from holdfast.broker.user_view import UserView
     from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.model.types import BrokerId
@@ -70,10 +72,12 @@ class HandlersHost(Protocol):
     metadata: MetadataCache
     moves: Moves
     producer_ids: ProducerIdShell
+    quota_view: QuotaView
     replicas: LocalReplicas
     topic_creation: TopicCreation
     transactions: TransactionCoordinator
     transactional_appends: TransactionalAppends
+    user_view: UserView
 
     @property
     def dispatcher(self) -> Responding: ...
