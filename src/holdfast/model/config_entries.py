@@ -58,7 +58,8 @@ def _broker_layers(config: BrokerConfig, name: str) -> list[Synonym]:
     ]
     found = [Synonym(name, layer[name], source) for layer, source in layers if name in layer]
     if name.startswith(LISTENER_PREFIX):
-        return found + _broker_layers(config, name.removeprefix(LISTENER_PREFIX).partition(".")[2])
+        base = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
+        return found + _broker_layers(config, base if base in KEYS else base.partition(".")[2])  # of a mechanism
     default = KEYS[name].default
     if default is not None:
         found.append(Synonym(name, default, ConfigSource.DEFAULT))

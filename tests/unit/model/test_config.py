@@ -609,3 +609,12 @@ def test_dead_keys_are_refused_or_not_dynamic() -> None:
         f"zookeeper.clientCnxnSocket=c has no effect: {KEYS['zookeeper.clientCnxnSocket'].inert}",
     ]
     assert KEYS["listeners"].update is UpdateMode.READ_ONLY
+
+
+def test_a_key_of_a_listeners_mechanism_is_described_by_its_own_key_without_its_value() -> None:
+    line = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_a="b";'
+    config = BrokerConfig.parse({"listener.name.clients.plain.sasl.jaas.config": line})
+    told = {entry.key.name: entry for entry in describe_broker(config)}
+    entry = told["listener.name.clients.plain.sasl.jaas.config"]
+    assert [s.name for s in entry.synonyms] == ["listener.name.clients.plain.sasl.jaas.config"]
+    assert entry.key.sensitive
