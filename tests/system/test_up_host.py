@@ -38,6 +38,7 @@ def test_clients_elsewhere_are_told_the_address_and_no_more(hosts: Hosts) -> Non
                 lines.append(up.stdout.readline().decode())
             assert lines[-1] == f"ready: bootstrap.servers={told}:9092,{told}:9093\n"
             assert "`holdfast log-dirs` on this machine: --bootstrap-server 127.0.0.1:9292,127.0.0.1:9293" in lines[-2]
+            assert "".join(lines).count("as nobody logs in there") == 2  # each broker says so
             view = other.call(lambda: ask(host.address, 9092))
             assert view.brokers == {1: (told, 9092), 2: (told, 9093)}
             with pytest.raises(ConnectionRefusedError):

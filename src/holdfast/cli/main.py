@@ -38,6 +38,8 @@ COMMANDS: Final = {
     ),
     "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
     "acls": Place("holdfast.cli.acls:acls", "List, add, remove access control lists: who may do what."),
+    "users": Place("holdfast.cli.users:users", "List, set, remove users who log in with a password."),
+    "quotas": Place("holdfast.cli.quotas:quotas", "List, set, unset what users, clients and addresses may have."),
     "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
     "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
     "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
