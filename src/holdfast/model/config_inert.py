@@ -148,5 +148,15 @@ _SECURITY = (
     ),
 )
 
-INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
+_TOKENS = (
+    _inert(
+        "nothing goes by the scope of a token that somebody has signed",
+        "sasl.oauthbearer.scope.claim.name",
+        _S,
+        "scope",
+        update=UpdateMode.READ_ONLY,
+    ),
+)
+
+INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_TOKENS, *_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
 """Every key of a broker that has no effect here."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.model.config_authorizer_keys import AUTHORIZER_KEYS
+from holdfast.model.config_bearer_keys import BEARER_KEYS, BEARER_NAMES
 from holdfast.model.config_cleaner_keys import CLEANER_KEYS, COMPRESSION_KEYS
 from holdfast.model.config_connection_keys import CONNECTION_KEYS
 from holdfast.model.config_id_keys import ID_KEYS
@@ -403,6 +404,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         TRANSACTION_KEYS,
         CONNECTION_KEYS,
         SASL_KEYS,
+        BEARER_KEYS,
         AUTHORIZER_KEYS,
         _NETWORK,
         LOGGING_KEYS,
@@ -423,8 +425,9 @@ def key_of(name: str) -> ConfigKey | None:
         return KEYS.get(name)
     listener, _, plain = name.removeprefix(LISTENER_PREFIX).partition(".")
     mechanism, _, rest = plain.partition(".")
-    if rest in OF_A_MECHANISM and mechanism.upper() in SASL_MECHANISMS and mechanism == mechanism.lower():
-        plain = rest
+    if mechanism.upper() in SASL_MECHANISMS and mechanism == mechanism.lower():
+        of_mechanism = OF_A_MECHANISM | BEARER_NAMES if mechanism == "oauthbearer" else OF_A_MECHANISM
+        plain = rest if rest in of_mechanism else plain
     key = KEYS.get(plain)
     if key is None or not key.per_listener or not listener or listener != listener.lower():
         return None

@@ -98,7 +98,7 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "log.dir.probe.interval.ms", "log.dir.degraded.probe.ms", "log.dir.degraded.action",
         "log.dir.placement", "log.file", "log.file.backups", "log.file.max.bytes", "log.format",
         "leader.election.wait.ms", "metrics.host", "metrics.port", "metrics.level",
-        "operator.listener.names",
+        "operator.listener.names", "sasl.oauthbearer.allowed.urls",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
         "broker.id.host.key", "broker.id.adopt.missing", "inter.broker.protocol.version",
