@@ -44,6 +44,7 @@ from holdfast.broker.quota_view import QuotaView
 from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
+from holdfast.broker.strangers import StrangerLimits
 from holdfast.broker.topic_creation import TopicCreation
 from holdfast.broker.topic_notes import TopicNotes
 from holdfast.broker.transaction_shell import TransactionShell
@@ -56,6 +57,7 @@ from holdfast.coordination.stores import open_store
 from holdfast.groups.coordinator import GroupCoordinator
 from holdfast.metadata.store import Candidate, MetadataStore, Presence
 from holdfast.model.config import BrokerConfig, LogConfig
+from holdfast.model.config_connection_keys import REQUEST_TIMEOUT
 from holdfast.model.listeners import Endpoints, Listening
 from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerEpoch, TopicPartition
@@ -274,6 +276,9 @@ class Broker:
             max_frame_bytes=config.int("socket.request.max.bytes"),
             limits=dynamic_config.connection_limits(config),
             max_idle_ms=config.int("connections.max.idle.ms"),
+            ip_rate=self.quota_view.ip_rate,
+            strangers=StrangerLimits.of(config),
+            patience_s=config.int(REQUEST_TIMEOUT) / 1000,
             listen=self.platform.listen,
             times=None if self.meters is None else self.meters.requests,
         )

@@ -29,10 +29,12 @@ from holdfast.broker.handshakes import Handshakes, Opening, TlsListener
 from holdfast.broker.request_times import Owed, RequestTimes
 from holdfast.broker.sending import Sending
 from holdfast.broker.session import Session
+from holdfast.model.listeners import SecurityProtocol
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import parse_request_header
 
 if TYPE_CHECKING:
+    from holdfast.broker.strangers import Strangers
     from holdfast.model.listeners import ListenerUse
     from holdfast.security.principal import Principal
     from holdfast.storage.log_dir import LogDir
@@ -43,6 +45,9 @@ SMALL_BUFFER = 64 * 1024
 """Frames up to this size are received into the connection's own buffer; larger ones get one to themselves."""
 LARGE_START = 2 << 20
 """A larger frame's buffer doubles as its bytes come in."""
+LARGE_FROM = 2048
+"""Bytes of a large frame that come into the small buffer before it gets one of its own, on a connection that has sent
+none yet."""
 MAX_PIPELINED = 64
 MAX_PIPELINED_BYTES = 64 << 20
 MAX_RUNNING_BYTES = 256 << 20
@@ -72,6 +77,7 @@ class Connection:
         "_max_frame",
         "_opening",
         "_owed",
+        "_proved",
         "_reading",
         "_running",
         "_running_bytes",
@@ -87,6 +93,7 @@ class Connection:
         "peer",
         "pool",
         "session",
+        "strangers",
     )
 
     def __init__(
@@ -101,6 +108,7 @@ class Connection:
         listener: ListenerUse,
         times: RequestTimes | None = None,
         tls: tuple[TlsListener, Handshakes] | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         self.peer = peer
         self.listener = listener
@@ -114,12 +122,16 @@ class Connection:
         """Not closed for being idle: its end would be taken for the death of this broker."""
         self.session = Session()
         """Who speaks, and what handlers remember of this connection."""
+        self.strangers = strangers
+        """Among whom it is counted until it has said who it is."""
         self._loop = loop
         self._max_frame = max_frame_bytes
         self._buffer = bytearray(4096)  # grows to SMALL_BUFFER on first need: most connections stay small
         self._start = self._end = 0
         self._large: bytearray | None = None
         self._large_size = self._large_filled = 0
+        self._proved = 0
+        """The largest frame that it has sent whole, as far as a buffer's start goes: so much is believed."""
         self._running: deque[Exchange] = deque()
         self._running_bytes = 0
         self._times = times
@@ -139,6 +151,8 @@ class Connection:
         self._opening = None
         self._channel = self._sending.channel = channel
         self.session.principal = principal
+        if self.listener.security_protocol is SecurityProtocol.SSL:
+            self.known()
         self._loop.add_reader(self._fd, self._on_readable)
         self._on_readable()  # the first request comes with the last message of the handshake
 
@@ -146,6 +160,27 @@ class Connection:
     def is_open(self) -> bool:
         """True when requests can be sent by it: at once, or after the handshake of TLS."""
         return self._opening is None and not self.closed
+
+    def known(self) -> None:
+        """Who speaks has said who it is: the limits of strangers do not hold for it any more."""
+        if self.strangers is not None:
+            self.strangers.known(self)
+            self.strangers = None
+
+    @property
+    def held_bytes(self) -> int:
+        """Of requests that came and are not answered yet, and of the one that is coming."""
+        coming = self._end - self._start if self._large is None else len(self._large)
+        return self._running_bytes + coming
+
+    @property
+    def unfinished_bytes(self) -> int | None:
+        """What has come of a request whose rest has not. None: there is none, or it is us who do not read on."""
+        if not self._reading or self._opening is not None:
+            return None
+        if self._large is not None:
+            return self._large_filled
+        return self._end - self._start or None
 
     @property
     def is_idle(self) -> bool:
@@ -175,6 +210,8 @@ class Connection:
             self.close(None)
             return
         self._parse()
+        if self.strangers is not None:
+            self.strangers.weigh(self)
         if self._channel.has_more and self._reading and not self.closed:
             self._loop.call_soon(self._read_on)
 
@@ -208,7 +245,7 @@ class Connection:
             self._buffer[:pending] = self._buffer[self._start : self._end]
             self._start, self._end = 0, pending
         if pending > len(self._buffer) // 2 and len(self._buffer) < SMALL_BUFFER:
-            self._buffer = self._buffer[:pending] + bytearray(SMALL_BUFFER - pending)
+            self._buffer = self._buffer[:pending] + bytearray(min(SMALL_BUFFER, 4 * len(self._buffer)) - pending)
 
     def _parse(self) -> None:
         """Hand over every complete request that may start now."""
@@ -225,21 +262,20 @@ class Connection:
                     break
                 large, size = self._large, self._large_size
                 self._large = None
+                self._proved = max(self._proved, min(size, LARGE_START))
                 self._start_request(memoryview(large)[:size], large)
                 continue
             available = self._end - self._start
             if available < 4:
                 break
             size = int.from_bytes(self._buffer[self._start : self._start + 4], "big", signed=True)
-            if size <= 0 or size > self._max_frame:
+            if size <= 0 or size > self._most_bytes():
                 self.close(self._no_frame(size))
                 return
             if available < 4 + size:
-                if size > SMALL_BUFFER - 4:
+                if size > SMALL_BUFFER - 4 and (self._proved or available >= LARGE_FROM):
                     self._begin_large(size)
                     continue
-                if 4 + size > len(self._buffer):
-                    self._buffer = self._buffer + bytearray(SMALL_BUFFER - len(self._buffer))
                 if self._start + 4 + size > len(self._buffer):
                     self._make_room()
                 break
@@ -255,7 +291,10 @@ class Connection:
     def _no_frame(self, size: int) -> str:
         if self._buffer[self._start :].startswith(HANDSHAKE):
             return f"it speaks TLS: expected a client of listener {self.listener.name} without it"
-        return f"frame of {size} bytes, expected 1 to {self._max_frame}"
+        return f"frame of {size} bytes, expected 1 to {self._most_bytes()}"
+
+    def _most_bytes(self) -> int:
+        return self._max_frame if self.strangers is None else min(self._max_frame, self.strangers.limits.frame_bytes)
 
     def _hurry_parked(self) -> bool:
         """Have a parked request answered for the one that waits behind it. False: nothing can start now."""
@@ -271,10 +310,10 @@ class Connection:
         return False
 
     def _begin_large(self, size: int) -> None:
-        # An announced size is not believed beyond this: who does not send the bytes does not get the memory either.
-        self._large = self.pool.take(min(size, LARGE_START))
-        self._large_size = size
+        # An announced size is not believed: who does not send the bytes does not get the memory either.
         have = self._end - self._start - 4
+        self._large = self.pool.take(min(size, max(self._proved, 4 * have)))
+        self._large_size = size
         self._large[:have] = self._buffer[self._start + 4 : self._end]
         self._large_filled = have
         self._start = self._end = 0

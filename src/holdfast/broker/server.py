@@ -18,7 +18,10 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.handshakes import Handshakes, TlsListener
 from holdfast.broker.listening import listen
+from holdfast.broker.strangers import StrangerLimits, Strangers
+from holdfast.broker.unfinished import UnfinishedRequests
 from holdfast.model.config_connection_keys import plain_address
+from holdfast.model.listeners import SecurityProtocol
 from holdfast.security.connection_limits import ConnectionCounts, ConnectionLimits, no_rate_of
 
 if TYPE_CHECKING:
@@ -30,7 +33,9 @@ log = logging.getLogger(__name__)
 
 ACCEPT_BATCH = 16
 """Connections accepted in one turn of the loop, so that many new ones do not hold up those that are there."""
-SWEEP_S = 0.5
+SWEEP_S = 0.25
+LOOK_BATCH = 1000
+"""Connections looked at in one turn of the loop."""
 IDLE_CHECK_S = 30.0
 ACCEPT_RETRY_S = 0.5
 """Pause after a failed accept: the waiting connection stays readable, and asking again at once would burn a core."""
@@ -43,7 +48,8 @@ class Server:
 
     ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends;
     ``times`` is told how long each request took. ``ip_rate`` says how many connections a second an address may make by
-    the cluster's quotas; None: any.
+    the cluster's quotas; None: any. ``strangers``: limits of those that have not said who they are; ``patience_s``: for
+    a request whose rest does not come.
     """
 
     def __init__(
@@ -57,11 +63,15 @@ class Server:
         listen: Callable[[str, int], socket.socket] = listen,
         times: RequestTimes | None = None,
         ip_rate: Callable[[str], float | None] = no_rate_of,
+        strangers: StrangerLimits | None = None,
+        patience_s: float = 30.0,
     ) -> None:
         self._dispatch = dispatch
         self._on_close = on_close
         self._max_frame_bytes = max_frame_bytes
         self._counts = ConnectionCounts(limits, ip_rate)
+        self.strangers = Strangers(strangers or StrangerLimits())
+        self._unfinished = UnfinishedRequests(patience_s)
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
         self._times = times
@@ -122,13 +132,17 @@ class Server:
         self.accepted[listener.name] += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        tls = self._tls.get(listener.name)
+        loop, tls = asyncio.get_running_loop(), self._tls.get(listener.name)
+        is_strange = listener.security_protocol is not SecurityProtocol.PLAINTEXT
         connection = Connection(
-            sock, (host, peer[1]), asyncio.get_running_loop(), self._pool, self._dispatch, self._closed,
+            sock, (host, peer[1]), loop, self._pool, self._dispatch, self._closed,
             self._max_frame_bytes, listener, self._times, None if tls is None else (tls, self.handshakes),
+            self.strangers if is_strange else None,
         )  # fmt: skip
         self.connections[connection] = None
         counts.opened(listener.name, host)
+        if is_strange:
+            self.strangers.came(connection, loop.time())
         self._make_room()
 
     def _hold(self, sock: socket.socket, host: str, delay_ms: int) -> None:
@@ -158,22 +172,42 @@ class Server:
         if connection in self.connections:
             del self.connections[connection]
             self._counts.closed(connection.listener.name, connection.peer[0])
+        self.strangers.known(connection)
+        self._unfinished.gone(connection)
         self._on_close(connection)
 
     # -- who is there ------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        self._timer = loop.call_later(SWEEP_S, self._sweep)
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self.look()
+
+    def look(self) -> None:
+        """See after all connections: whose time is up, and what was to be done later."""
+        now_s = asyncio.get_running_loop().time()
         while self._held and self._held[0][0] <= now_s:
             self._held.popleft()[1].close()
+        self.strangers.look(now_s)
         self._make_room()
         self._counts.forget_idle(_now_ms())
         self._refused.turn()
+        self._look_at(deque(self.connections))
         if now_s >= self._idle_check_s:
             self._idle_check_s = now_s + IDLE_CHECK_S
             self._close_idle()
+
+    def _look_at(self, connections: deque[Connection]) -> None:
+        """Whether their requests go on; so many in a turn of the loop."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        for _ in range(min(LOOK_BATCH, len(connections))):
+            connection = connections.popleft()
+            if not connection.closed:
+                self._unfinished.look(connection, now_s)
+        if connections:
+            loop.call_soon(self._look_at, connections)
+        else:
+            self._unfinished.turn()
 
     def _close_idle(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -16,6 +16,10 @@ _ALL = UpdateMode.CLUSTER_WIDE
 
 PER_IP: Final = "max.connections.per.ip"
 OVERRIDES: Final = "max.connections.per.ip.overrides"
+LOGIN_TIMEOUT: Final = "connections.login.timeout.ms"
+LOGIN_MOST: Final = "connections.login.max"
+LOGIN_BYTES: Final = "connections.login.max.bytes"
+REQUEST_TIMEOUT: Final = "socket.request.timeout.ms"
 _OVERRIDE: Final = r"\s*\[?[0-9A-Fa-f.:%]+\]?\s*:\s*[0-9]{1,10}\s*"
 
 CONNECTION_KEYS: Final[tuple[ConfigKey, ...]] = (
@@ -47,6 +51,39 @@ CONNECTION_KEYS: Final[tuple[ConfigKey, ...]] = (
         "The same for single addresses, by commas. Names are not looked up.",
         form=Form(pattern=rf"|{_OVERRIDE}(,{_OVERRIDE})*", words="ADDRESS:COUNT[,ADDRESS:COUNT]..."),
         update=_ALL,
+    ),
+    make_key(
+        LOGIN_TIMEOUT,
+        _I,
+        10_000,
+        "A connection of a listener with TLS or SASL that has not said who it is within this time is closed.",
+        1,
+        ours=True,
+    ),
+    make_key(
+        LOGIN_MOST,
+        _I,
+        4000,
+        "The most connections that have not said who they are; where there are more, the oldest goes.",
+        1,
+        ours=True,
+    ),
+    make_key(
+        LOGIN_BYTES,
+        _I,
+        16 << 20,
+        "The most bytes of requests of all such connections together; beyond it those go that have sent the most.",
+        1,
+        ours=True,
+    ),
+    make_key(
+        REQUEST_TIMEOUT,
+        _I,
+        30_000,
+        "A request that has begun to come has this time; after it, it has to come with 1,024 bytes a second, or its "
+        "connection is closed.",
+        1,
+        ours=True,
     ),
 )
 

@@ -143,6 +143,7 @@ class ListenerUse:
     """What brokers and the controller say to each other, fetches in a follower's name among it."""
     for_operators: bool
     """What operators ask one broker (ManageLogDirs)."""
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,12 @@ class Listening:
     def use_of(self, name: str) -> ListenerUse:
         """Of one of the bound listeners."""
         for_brokers = name in (self.inter_broker, self.control_plane)
-        return ListenerUse(name=name, for_brokers=for_brokers, for_operators=for_brokers or name in self.operators)
+        return ListenerUse(
+            name=name,
+            for_brokers=for_brokers,
+            for_operators=for_brokers or name in self.operators,
+            security_protocol=next(e.security_protocol for e in self.bound if e.name == name),
+        )
 
     @property
     def told_to_brokers(self) -> Endpoint:

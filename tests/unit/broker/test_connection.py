@@ -169,6 +169,7 @@ async def test_large_frames_arrive_whole_in_a_pooled_buffer_that_comes_back() ->
 
 @on_a_loop
 async def test_a_large_frame_gets_its_buffer_as_its_bytes_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is announced is not believed, but for as much as came of one frame before."""
     monkeypatch.setattr(connection_module, "LARGE_START", 96 * 1024)
     taken: list[int] = []
     take = BufferPool.take
@@ -176,14 +177,48 @@ async def test_a_large_frame_gets_its_buffer_as_its_bytes_come(monkeypatch: pyte
     content = frame(ApiKey.PRODUCE, 7, bytes(range(256)) * 3500)
     async with connected() as peer:
         bodies = []
-        peer.on_request = lambda exchange: bodies.append(bytes(exchange.body))
-        await peer.send(content[:70_000])
-        await peer.until(lambda: bool(taken))
-        assert taken == [96 * 1024], "an announced size is not believed"
-        await peer.send(content[70_000:])
+        peer.on_request = lambda exchange: (bodies.append(bytes(exchange.body)), exchange.finish([]))  # type: ignore[func-returns-value]
+        connection, sent = peer.connection, 0
+        for size in (1, 3, 1000, 1500, 20_000, 100_000):
+            await peer.send(content[sent : sent + size])
+            sent += size
+            await peer.until(lambda sent=sent: (connection.unfinished_bytes or 0) >= sent - 4)  # type: ignore[misc]
+            assert connection.held_bytes <= max(4096, 8 * sent), sent
+            assert bool(taken) == (sent >= 2048)
+        await peer.send(content[sent:])
         await peer.until(lambda: bool(bodies))
-        assert bodies == [bytes(range(256)) * 3500]
-        assert taken[-1] == len(content) - 4
+        taken.clear()
+        await peer.send(content[:5])
+        await peer.until(lambda: bool(taken))
+        assert taken == [96 * 1024], "so much of one has come before"
+        await peer.send(content[5:])
+        await peer.until(lambda: len(bodies) == 2)
+        assert bodies == [bytes(range(256)) * 3500] * 2
+        assert connection.unfinished_bytes is None
+
+
+@on_a_loop
+async def test_a_small_buffer_grows_as_its_bytes_come() -> None:
+    content = frame(ApiKey.PRODUCE, 7, bytes(60_000))
+    async with connected() as peer:
+        bodies: list[int] = []
+        peer.on_request = lambda exchange: bodies.append(len(exchange.body))
+        for at in range(0, 60_000, 1000):
+            await peer.send(content[at : at + 1000])
+            await peer.until(lambda at=at: peer.connection.unfinished_bytes == at + 1000)  # type: ignore[misc]
+            assert len(peer.connection._buffer) <= max(4096, 8 * (at + 1000))
+        await peer.send(content[60_000:] + frame(ApiKey.PRODUCE, 8, bytes(70_000)))
+        await peer.until(lambda: bodies == [60_000, 70_000])
+
+
+@on_a_loop
+async def test_what_we_do_not_read_is_not_unfinished() -> None:
+    async with connected() as peer:
+        await peer.send(frame(ApiKey.METADATA, 1) + frame(ApiKey.METADATA, 2)[:9])
+        await peer.until(lambda: bool(peer.requests) and not peer.connection._reading)
+        assert peer.connection.unfinished_bytes is None
+        peer.requests[0].finish([])
+        await peer.until(lambda: peer.connection.unfinished_bytes == 9)
 
 
 @on_a_loop

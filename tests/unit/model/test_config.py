@@ -101,6 +101,8 @@ def test_our_own_keys_are_unknown_to_kafka() -> None:
         "operator.listener.names", "sasl.oauthbearer.allowed.urls",
         "zookeeper.auth.digest", "zookeeper.sasl.mechanism", "zookeeper.sasl.username", "zookeeper.sasl.password",
         "zookeeper.sasl.principal", "zookeeper.sasl.service.name",
+        "connections.login.timeout.ms", "connections.login.max", "connections.login.max.bytes",
+        "socket.request.timeout.ms",
         "broker.id.host.key", "broker.id.adopt.missing", "inter.broker.protocol.version",
     }  # fmt: skip
     assert not ours & set(KAFKA_BROKER)
