@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.coordination.zookeeper_client import MAX_REQUEST_BYTES
+from holdfast.metadata import znode_users
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
 
-SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token")
-"""With ``set_acl``, nobody but brokers reads what is here or below, as with Kafka."""
+SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token", znode_users.SECRET)
+"""With ``set_acl``, nobody but brokers reads what is here or below, as with Kafka; the last one is ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

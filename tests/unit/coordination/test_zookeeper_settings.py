@@ -60,8 +60,9 @@ def test_other_credentials() -> None:
 
 def test_what_is_secret_as_with_kafka() -> None:
     found = settings()
-    assert [path for path in ("/config/users", "/config/users/u", "/config/users2", "/brokers", "/config/brokers/1")
-            if found.is_sensitive(path)] == ["/config/users", "/config/users/u", "/config/brokers/1"]  # fmt: skip
+    secret = ["/config/users", "/config/users/u", "/config/brokers/1", "/holdfast/scram_secret"]
+    every = ("/config/users2", "/brokers", "/holdfast/brokers", *secret)
+    assert [path for path in every if found.is_sensitive(path)] == secret
 
 
 @pytest.mark.parametrize(
