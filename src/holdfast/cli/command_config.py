@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.client.pool import parse_bootstrap
+from holdfast.client.sasl_options import JAAS, MECHANISM, MODULES
 from holdfast.client.security_options import SECURITY_PREFIXES, parse_security
 from holdfast.model.errors import ConfigError
 from holdfast.model.properties import read_properties
@@ -37,6 +38,8 @@ class CommandConfig:
 
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     security: SecuritySettings | None = None
+    has_user: bool = True
+    """False: users say later who they are; the user in ``security`` is nobody's."""
 
     @property
     def bootstrap(self) -> str | None:
@@ -48,8 +51,9 @@ class CommandConfig:
         return {f"kafka.{name}": text for name, text in given}
 
 
-def read_command_config(path: str) -> CommandConfig:
-    """ConfigError names the file and what is wrong in it, and no secret."""
+def read_command_config(path: str, *, may_lack_user: bool = False) -> CommandConfig:
+    """ConfigError names the file and what is wrong in it, and no secret. ``may_lack_user``: sasl.jaas.config need not
+    be there for a mechanism with user and password."""
     try:
         settings = read_properties(Path(os.path.expanduser(path)).read_bytes().decode())
     except OSError as e:
@@ -57,7 +61,10 @@ def read_command_config(path: str) -> CommandConfig:
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is no text: expected a properties file of a Kafka client") from None
     try:
-        found = CommandConfig(settings, parse_security(settings, ""))
+        module = MODULES.get(settings.get(MECHANISM, "").strip().upper(), "")
+        has_user = not may_lack_user or JAAS in settings or module not in ("PlainLoginModule", "ScramLoginModule")
+        nobody = {} if has_user else {JAAS: f'{module} required username="nobody" password="nobody";'}
+        found = CommandConfig(settings, parse_security(settings | nobody, ""), has_user)
         if found.bootstrap is not None:
             parse_bootstrap(found.bootstrap)
     except ConfigError as e:

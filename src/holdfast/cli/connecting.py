@@ -38,11 +38,12 @@ def cluster_option(command: F) -> F:
     return cluster_options()(command)
 
 
-def cluster_options(*files: str) -> Callable[[F], F]:
-    """``cluster_option`` of a command whose file has further names at Kafka, as ``--producer.config``."""
+def cluster_options(*files: str, may_lack_user: bool = False) -> Callable[[F], F]:
+    """``cluster_option`` of a command whose file has further names at Kafka, as ``--producer.config``, or need not say
+    who the user is."""
 
     def options(command: F) -> F:
-        return _bootstrap(config_option(*files)(profile_option(command)))
+        return _bootstrap(config_option(*files, may_lack_user=may_lack_user)(profile_option(command)))
 
     return options
 
@@ -54,22 +55,26 @@ def _bootstrap(command: F) -> F:
     )(command)  # fmt: skip
 
 
-def config_option(*more: str) -> Callable[[F], F]:
+def config_option(*more: str, may_lack_user: bool = False) -> Callable[[F], F]:
     """``--command-config`` alone; ``more``: further names of it."""
+
+    def read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+        _config_read(ctx, path, may_lack_user)
+
     return click.option(
         OPTION, *more, "config_file", metavar="FILE", envvar=VARIABLE, show_envvar=True, is_eager=True,
-        expose_value=False, callback=_config_read,
+        expose_value=False, callback=read,
         help="Properties of a Kafka client: its security.protocol, ssl.*, sasl.* and bootstrap.servers count.",
     )  # fmt: skip
 
 
-def _config_read(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+def _config_read(ctx: click.Context, path: str | None, may_lack_user: bool) -> None:
     if path is None and not ctx.resilient_parsing:
         path = chosen_profile(ctx).command_config
     if path is None:
         return
     try:
-        ctx.meta[CHOSEN] = read_command_config(path)
+        ctx.meta[CHOSEN] = read_command_config(path, may_lack_user=may_lack_user)
     except ConfigError as e:
         raise click.UsageError(f"{OPTION} {e}", ctx) from None
 

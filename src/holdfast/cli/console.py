@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.connecting import cluster_option
+from holdfast.cli.command_config import command_config
+from holdfast.cli.connecting import cluster_options
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
 from holdfast.cli.up_address import HOST, REGISTRY_VARIABLE
 from holdfast.client.pool import parse_bootstrap
@@ -25,7 +26,7 @@ def state_folder() -> Path:
 
 
 @click.command(cls=OneLineCommand)
-@cluster_option
+@cluster_options(may_lack_user=True)
 @click.option("--host", default=HOST, show_default=True, metavar="ADDRESS", help="Where it listens.")
 @click.option(
     "--port", type=click.IntRange(0, MAX_PORT), default=0, show_default="a free one", help="On which port it listens."
@@ -60,7 +61,9 @@ def console(
     """Serve a web console: disks, brokers, topics, records, groups; and acts on them.
 
     Prints one line on standard output when it listens: `console: http://HOST:PORT/`. Reading needs nothing; acts need
-    the token in console.token of the data directory, which only you can read. `holdfast up` starts a console by itself.
+    the token in console.token of the data directory, which only you can read. Where --command-config says that brokers
+    ask for a user and a password, one logs in as a user of the cluster, and sees and does what that one may; the file
+    need not have sasl.jaas.config then: its user is who answers /metrics. `holdfast up` starts a console by itself.
     Its /metrics tells Prometheus of topics and of the lag of groups.
     """
     from holdfast.cli.lean import lean_imports
@@ -88,6 +91,8 @@ def console(
             data_dir=folder,
             metrics_only=metrics_only,
             registry="" if metrics_only else registry,
+            security=command_config().security,
+            has_user=command_config().has_user,
         )
         click.echo(f"console: {url_of(listens)}{'metrics' if metrics_only else ''}")
         sys.exit(serve(asked, listens))

@@ -32,8 +32,10 @@ class ConsoleUnavailableError(Exception):
 class LocalConsole:
     """``listen`` first, ``start`` when there is something to show, ``reap`` when a child may have ended, ``close``."""
 
-    def __init__(self, data_dir: str, port: int | None) -> None:
+    def __init__(self, data_dir: str, port: int | None, command_config: str | None = None) -> None:
+        """``command_config``: how brokers are spoken to, as ``holdfast console --command-config`` has it."""
         self._data_dir = data_dir
+        self._command_config = command_config
         self._port = port
         self._socket: socket.socket | None = None
         self._bootstrap: tuple[str, ...] = ()
@@ -146,7 +148,10 @@ class LocalConsole:
         from holdfast.cli.lean import lean_imports
 
         with lean_imports():
+            from holdfast.cli.command_config import CommandConfig, read_command_config
             from holdfast.console.server import ConsoleAsked, ConsoleRefused, serve
+        path = self._command_config
+        config = CommandConfig() if path is None else read_command_config(path, may_lack_user=True)
         assert self._socket is not None
         port = self._socket.getsockname()[1]
         asked = ConsoleAsked(
@@ -156,6 +161,8 @@ class LocalConsole:
             read_only=False,
             data_dir=Path(self._data_dir),
             registry=os.environ.get(REGISTRY_VARIABLE, ""),
+            security=config.security,
+            has_user=config.has_user,
         )
         try:
             return serve(asked, self._socket)

@@ -34,7 +34,7 @@ class ActPages:
         """GET: the form. POST: the cookie, for who has the token."""
         if request.method != "POST":
             return await self._host.page(request, "unlock.html", problem=None, folder=self._host.settings.data_dir)
-        form = await _form(request)
+        form = await form_of(request)
         if not self._host.rules.is_token(form.get("token", "")):
             await asyncio.sleep(0.2)  # whoever guesses is in no hurry
             return await self._host.page(
@@ -71,7 +71,7 @@ class ActPages:
         if act is None:
             return await self._host.trouble(request, f"there is no act {request.path_params['name']!r}", status=404)
         if request.method == "POST":
-            return await self._do(request, act, await _form(request))
+            return await self._do(request, act, await form_of(request))
         form = with_first_choices(act, self._host.poller.snapshot, request.query_params)
         return await self._shown(request, act, form, await self._planned(act, form) if form.get("plan") else None)
 
@@ -126,7 +126,9 @@ class ActPages:
             error = str(e)
         except HoldfastError as e:
             error = said(e)
-        who = "" if request.client is None else request.client.host
+        place = "" if request.client is None else request.client.host
+        user = self._host.settings.user
+        who = f"{user} at {place}" if user else place
         self._host.poller.wake()
         return self._host.log.end(once, act, form, now_ms(), plan.commands, lines, error, who)
 
@@ -145,7 +147,7 @@ def _see(outcome: ActOutcome) -> Response:
     return RedirectResponse(f"/acts/{outcome.number}", 303)
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def form_of(request: Request) -> dict[str, str]:
     """Fields of a form as browsers send it; one that is too large has none."""
     body = bytearray()
     async for part in request.stream():

@@ -13,7 +13,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -44,6 +44,8 @@ class AccessRules:
     read_only: bool = False
     names: tuple[str, ...] = LOOPBACKS
     any_address: bool = False
+    logged_in: bool = False
+    """Who gets here is a user of the cluster (login_gate.py); no token is needed then."""
 
     @property
     def cookie_name(self) -> str:
@@ -60,6 +62,8 @@ class AccessRules:
 
     def may_act(self, cookie: str | None) -> bool:
         """Whether who sends this Cookie header has shown the token."""
+        if self.logged_in:
+            return not self.read_only
         if self.read_only or not cookie:
             return False
         try:
@@ -120,10 +124,16 @@ def names_of(host: str, others: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*LOOPBACKS, host.casefold(), *(name.casefold() for name in others))))
 
 
+class Rules(Protocol):
+    """What is asked before every page."""
+
+    def refusal(self, method: str, path: str, headers: Headers) -> str | None: ...
+
+
 class AccessGuard:
     """Answers 403 itself; adds the headers to what the application answers."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app = app
         self._rules = rules
 

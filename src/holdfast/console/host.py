@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse
 
 from holdfast import __version__
 from holdfast.client.admin import AdminClient
+from holdfast.client.security import SecuritySettings
 from holdfast.console import words
 from holdfast.console.acts import LOG_NAME, Act, ActLog
 from holdfast.console.directory_acts import AddDirectory, RemoveDirectory
@@ -72,6 +73,9 @@ class ConsoleSettings:
     data_dir: Path | None
     metrics_only: bool = False
     registry: SchemaRegistry | None = None
+    security: SecuritySettings | None = None
+    """How brokers are spoken to, and in whose name; ``user``: who has logged in for that."""
+    user: str = ""
 
     @property
     def servers(self) -> str:
@@ -85,7 +89,7 @@ class ConsoleHost:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self.rules = settings.rules
-        self.poller = ClusterPoller(settings.bootstrap, self._seen)
+        self.poller = ClusterPoller(settings.bootstrap, self._seen, settings.security)
         self.news = NewsStream(self.poller.stream)
         self.log = ActLog(None if settings.data_dir is None else settings.data_dir / LOG_NAME)
         self.acts = {act.name: act for act in _acts(settings.servers)}
@@ -93,7 +97,7 @@ class ConsoleHost:
         self._version = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._renewed = asyncio.Event()
-        self._templates = _environment()
+        self._templates = environment()
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -166,7 +170,11 @@ class ConsoleHost:
         ]
         servers = list(dict.fromkeys((*good, *self.settings.bootstrap)))
         client = AdminClient(
-            servers, client_id="holdfast-console", timeout_s=timeout_s, connect_timeout_s=CONNECT_TIMEOUT_S
+            servers,
+            client_id="holdfast-console",
+            timeout_s=timeout_s,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            security=self.settings.security,
         )
         try:
             await client.refresh(())
@@ -192,6 +200,7 @@ class ConsoleHost:
             read_only=self.rules.read_only,
             may_act=self.rules.may_act(request.headers.get("cookie")),
             software=__version__,
+            user=self.settings.user,
             **context,
         )
         return HTMLResponse(text, status, headers={"vary": "hx-request"})
@@ -231,7 +240,7 @@ def _acts(servers: str) -> Sequence[Act]:
     )
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
     """Everything is escaped; a name that a template does not get is an error."""
     found = Environment(
         loader=PackageLoader("holdfast.console"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from holdfast import __version__
 from holdfast.client.admin import AdminClient
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import ClusterView
 from holdfast.console.changes import Change, changes
 from holdfast.console.lag_times import LagTimes
@@ -64,8 +65,14 @@ class ScrapedPage:
 class ClusterPoller:
     """``start`` and ``close`` from any thread. ``snapshot``, ``changes`` and ``rates`` may be read from any."""
 
-    def __init__(self, bootstrap: Sequence[str], seen: Callable[[Snapshot, bool], None]) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        seen: Callable[[Snapshot, bool], None],
+        security: SecuritySettings | None = None,
+    ) -> None:
         self._bootstrap = list(bootstrap)
+        self._security = security
         self._seen = seen
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-console-poller", daemon=True)
@@ -192,6 +199,7 @@ class ClusterPoller:
             timeout_s=REQUEST_TIMEOUT_S,
             connect_timeout_s=CONNECT_TIMEOUT_S,
             retries=1,
+            security=self._security,
         )
 
     async def _look(self, client: AdminClient) -> bool:

@@ -9,7 +9,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,13 @@ from types import FrameType
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
+from holdfast.client.security import SecuritySettings
 from holdfast.console.app import make_app
 from holdfast.console.guard import AccessRules, names_of
 from holdfast.console.host import ConsoleHost, ConsoleSettings
+from holdfast.console.login_gate import LoginGate
 from holdfast.registry.client import SchemaRegistry
 
 TOKEN_NAME: Final = "console.token"
@@ -54,6 +57,15 @@ class ConsoleAsked:
     data_dir: Path
     metrics_only: bool = False
     registry: str = ""
+    security: SecuritySettings | None = None
+    has_user: bool = True
+    """Whether ``security`` has a user and a password, where its mechanism needs them."""
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether whoever sees pages has to log in: where the brokers ask for a user and a password."""
+        sasl = None if self.security is None else self.security.sasl
+        return sasl is not None and sasl.token is None and not self.metrics_only
 
     @property
     def changes_nothing(self) -> bool:
@@ -71,10 +83,10 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_open_acts(host: str, *, read_only: bool) -> None:
-    """ConsoleRefused: from elsewhere nothing may be changed until users can log in."""
+    """ConsoleRefused: from elsewhere nothing may be changed: there is no TLS."""
     if not read_only and not is_loopback(host):
         raise ConsoleRefused(
-            f"--host {host}: others could change this cluster, and users cannot log in yet: expected 127.0.0.1, or "
+            f"--host {host}: others could change this cluster over a connection without TLS: expected 127.0.0.1, or "
             "--read-only"
         )
 
@@ -142,10 +154,18 @@ def settings_of(asked: ConsoleAsked, listens: socket.socket) -> ConsoleSettings:
     """Of what was asked for, and the socket that was bound for it. ConsoleRefused, OSError."""
     read_only = asked.changes_nothing
     refuse_open_acts(asked.host, read_only=read_only)
+    if asked.logs_in and not is_loopback(asked.host):
+        raise ConsoleRefused(
+            f"--host {asked.host}: passwords would travel unencrypted: expected 127.0.0.1, behind a proxy with TLS for "
+            "others, or --metrics-only"
+        )
+    if asked.metrics_only and not asked.has_user:
+        raise ConsoleRefused("--metrics-only: expected sasl.jaas.config with a user in the file of --command-config")
+    needs_token = not read_only and not asked.logs_in
     others = () if is_loopback(asked.host) else (socket.gethostname(), socket.getfqdn())
     rules = AccessRules(
         port=listens.getsockname()[1],
-        token="" if read_only else token_in(asked.data_dir),
+        token=token_in(asked.data_dir) if needs_token else "",
         read_only=read_only,
         names=names_of(asked.host, others),
         any_address=not is_loopback(asked.host),
@@ -156,6 +176,7 @@ def settings_of(asked: ConsoleAsked, listens: socket.socket) -> ConsoleSettings:
         data_dir=None if read_only else asked.data_dir,
         metrics_only=asked.metrics_only,
         registry=registry_of(asked.registry),
+        security=asked.security,
     )
 
 
@@ -170,9 +191,9 @@ def registry_of(urls: str) -> SchemaRegistry | None:
 class ConsoleServer(uvicorn.Server):
     """Ends the streams when it is told to stop: they would go on for as long as a page is open."""
 
-    def __init__(self, config: uvicorn.Config, host: ConsoleHost) -> None:
+    def __init__(self, config: uvicorn.Config, close_streams: Callable[[], None]) -> None:
         super().__init__(config)
-        self._console = host
+        self._close_streams = close_streams
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -182,7 +203,7 @@ class ConsoleServer(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        asyncio.get_running_loop().call_soon(self._console.news.close)
+        asyncio.get_running_loop().call_soon(self._close_streams)
         super().handle_exit(sig, frame)
 
 
@@ -195,12 +216,22 @@ def spare_pages_long_pauses() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
+def _application(asked: ConsoleAsked, settings: ConsoleSettings) -> tuple[ASGIApp, Callable[[], None]]:
+    """And what ends its streams."""
+    if asked.logs_in and asked.security is not None:
+        asked.data_dir.mkdir(parents=True, exist_ok=True)
+        gate = LoginGate(settings, asked.security, has_own_user=asked.has_user)
+        return gate, gate.close_streams
+    host = ConsoleHost(settings)
+    return make_app(host), host.news.close
+
+
 def serve(asked: ConsoleAsked, listens: socket.socket) -> int:
     """Until SIGTERM or SIGINT. The exit code; ConsoleRefused and OSError before anything is served."""
     spare_pages_long_pauses()
-    host = ConsoleHost(settings_of(asked, listens))
+    app, close_streams = _application(asked, settings_of(asked, listens))
     config = uvicorn.Config(
-        make_app(host),
+        app,
         loop="asyncio",
         http="h11",
         ws="none",
@@ -215,6 +246,6 @@ def serve(asked: ConsoleAsked, listens: socket.socket) -> int:
         timeout_graceful_shutdown=STOP_S,
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    server = ConsoleServer(config, host)
+    server = ConsoleServer(config, close_streams)
     server.run(sockets=[listens])
     return 0 if server.started else 1
