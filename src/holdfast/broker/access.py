@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.acl_view import AclView
+from holdfast.broker.audit import AuditLog, Later
+from holdfast.security.acls import ResourcePattern
 from holdfast.security.operations import SUPPORTED, bits
 from holdfast.security.principal import Principal
 from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
@@ -30,31 +32,53 @@ class Deciding(Protocol):
 class Judge:
     """What one principal may do, for requests that are worth no more than a look-up."""
 
-    __slots__ = ("_authorizer", "host", "principal")
+    __slots__ = ("_access", "_api_key", "_authorizer", "_tells_all", "host", "principal")
 
-    def __init__(self, authorizer: Deciding, principal: Principal, host: str) -> None:
+    def __init__(self, access: Access, authorizer: Deciding, principal: Principal, host: str, api_key: int) -> None:
+        self._access = access
         self._authorizer = authorizer
+        self._api_key = api_key
+        self._tells_all = access.tells_allowed
         self.principal = principal
         self.host = host
 
     def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
-        """As RequestContext's."""
-        return self._authorizer.may(self.principal, self.host, operation, kind, name)
+        """As RequestContext's; the answer is told (audit.py)."""
+        may = self._authorizer.may(self.principal, self.host, operation, kind, name)
+        if not may or self._tells_all:
+            self._access.tell(self.principal, self.host, operation, kind, name, self._api_key)
+        return may
 
 
 class Access:
     """Of one broker."""
 
-    def __init__(self, authorizer: Deciding | None = None, acls: AclView | None = None) -> None:
-        """``acls``: by what the authorizer decides, if it is ours."""
+    def __init__(
+        self, authorizer: Deciding | None = None, acls: AclView | None = None, audit: AuditLog | None = None
+    ) -> None:
+        """``acls``: by what the authorizer decides, if it is ours; ``audit``: who hears of it."""
         self.authorizer = authorizer
         self.acls = acls
+        self._audit = audit
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> Access:
+    def of(cls, config: BrokerConfig, loop: Later) -> Access:
         """What the configuration asks for."""
         acls = AclView.of(config)
-        return cls(acls, acls)
+        return cls(acls, acls, AuditLog(loop))
+
+    @property
+    def tells_allowed(self) -> bool:
+        """Whether what is allowed is told, too."""
+        return self._audit is not None and self._audit.tells_allowed
+
+    def tell(
+        self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str, api_key: int
+    ) -> None:
+        """That this was asked for, and what was decided."""
+        if self.acls is not None and self._audit is not None:
+            decision = self.acls.decide(principal, host, operation, kind, name)
+            self._audit.tell(principal, host, operation, ResourcePattern(kind, name), api_key, decision)
 
     def learn(self, request: Any) -> None:
         """What UpdateMetadata says of access control lists."""
@@ -65,10 +89,12 @@ class Access:
         """``host``: the peer's address, without the slash that Kafka prints before it."""
         return self.authorizer is None or self.authorizer.may(principal, host, operation, kind, name)
 
-    def judge(self, connection: Answering) -> Judge | None:
+    def judge(self, connection: Answering, api_key: int) -> Judge | None:
         """Of a request that came by this connection; None: there is no authorizer, and nothing to ask it."""
         authorizer = self.authorizer
-        return None if authorizer is None else Judge(authorizer, connection.session.principal, str(connection.peer[0]))
+        if authorizer is None:
+            return None
+        return Judge(self, authorizer, connection.session.principal, str(connection.peer[0]), api_key)
 
     def allowed(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, names: Iterable[str]

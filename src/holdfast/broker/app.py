@@ -236,7 +236,7 @@ class Broker:
 
     def _wire(self) -> None:
         config = self.config
-        self.access = Access.of(config)
+        self.access = Access.of(config, self.loop)
         self.user_view = UserView(self.cluster_id)
         self.quota_view = QuotaView()
         self.topic_creation = TopicCreation(self)

@@ -147,6 +147,19 @@ class LogEvent(Enum):
     )  # fmt: skip
     METADATA_COPY_ONLINE = _kind("metadata_copy.online", "dir", "A copy of the metadata is good again.", _NOTHING)
 
+    # -- rights ------------------------------------------------------------------------------------------------
+
+    ACCESS_DENIED = _kind(
+        "access.denied", "principal operation host resource request rule count",
+        "Somebody was refused what they had asked for; `count` of a line about how many were left out.",
+        "Nothing where it is meant. Else add an access control list ([security](decisions/0057-acls.md)); `rule` says "
+        "which one forbids it, or that none allows it.",
+    )  # fmt: skip
+    ACCESS_ALLOWED = _kind(
+        "access.allowed", "principal operation host resource request rule count",
+        "Somebody was let do what they had asked for; told with `HOLDFAST_LOG_LEVEL=DEBUG` alone.", _NOTHING,
+    )  # fmt: skip
+
     # -- directories -------------------------------------------------------------------------------------------
 
     DIR_OFFLINE = _kind(

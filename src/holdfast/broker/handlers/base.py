@@ -140,18 +140,26 @@ class RequestContext:
         return self.broker.access.authorizer is not None
 
     def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
-        """Whether who asks may do this; without a name: to the cluster."""
+        """Whether who asks may do this; without a name: to the cluster. It is told to nobody: ``missing`` is."""
         return not self.is_judged or self.broker.access.may(self.principal, self.host, operation, kind, name)
 
     def may_any(self, operation: Operation, kind: ResourceKind) -> bool:
         """Whether who asks may do this to anything of the kind."""
         return not self.is_judged or self.broker.access.may_any(self.principal, self.host, operation, kind)
 
-    def allowed(self, operation: Operation, kind: ResourceKind, names: Iterable[str]) -> frozenset[str]:
-        """Those of ``names`` on which who asks may do this."""
+    def allowed(
+        self, operation: Operation, kind: ResourceKind, names: Iterable[str], *, is_filter: bool = False
+    ) -> frozenset[str]:
+        """Those of ``names`` on which who asks may do this. ``is_filter``: they were not asked for by name, and the
+        others are left out: that is told to nobody (audit.py)."""
+        asked = frozenset(names)
         if not self.is_judged:
-            return frozenset(names)
-        return self.broker.access.allowed(self.principal, self.host, operation, kind, names)
+            return asked
+        found = self.broker.access.allowed(self.principal, self.host, operation, kind, asked)
+        if not is_filter:
+            for name in sorted(asked if self.broker.access.tells_allowed else asked - found):
+                self._tell(operation, kind, name)
+        return found
 
     def operations(self, kind: ResourceKind, name: str = CLUSTER_NAME) -> int:
         """What who asks may do to one thing, as bits of the answers that tell it."""
@@ -160,8 +168,20 @@ class RequestContext:
         return self.broker.access.operations(self.principal, self.host, kind, name)
 
     def missing(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> HoldfastError | None:
-        """The error of who may not do this; None: who asks may."""
-        return None if self.may(operation, kind, name) else refusal(kind)
+        """The error of who may not do this; None: who asks may. Either is told (audit.py)."""
+        if not self.may(operation, kind, name):
+            return self.denied(operation, kind, name)
+        if self.broker.access.tells_allowed:
+            self._tell(operation, kind, name)
+        return None
+
+    def denied(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> HoldfastError:
+        """The error of who may not do this, which is told."""
+        self._tell(operation, kind, name)
+        return refusal(kind)
+
+    def _tell(self, operation: Operation, kind: ResourceKind, name: str) -> None:
+        self.broker.access.tell(self.principal, self.host, operation, kind, name, self.api_key)
 
     async def submit(self, event: Any) -> Any:
         """An event to the controller that this broker is; NotControllerError when it is not."""

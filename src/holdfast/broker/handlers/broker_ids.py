@@ -25,7 +25,6 @@ from holdfast.model.errors import (
     ResourceNotFoundError,
 )
 from holdfast.protocol.broker_ids import ClaimResult, HostAction
-from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
 _RESULTS = {Step.HOST: ClaimResult.HOST, Step.MISSING: ClaimResult.MISSING, Step.NEW: ClaimResult.NEW}
@@ -67,8 +66,9 @@ def _told(outcome: Outcome) -> dict[str, Any]:
 async def handle_manage_broker_ids(ctx: RequestContext, request: Any) -> Any:
     """See the module."""
     operation = Operation.DESCRIBE if request.action == HostAction.LIST else Operation.ALTER
-    if not ctx.may(operation, ResourceKind.CLUSTER):
-        raise refusal(ResourceKind.CLUSTER)
+    denied = ctx.missing(operation, ResourceKind.CLUSTER)
+    if denied is not None:
+        raise denied
     try:
         reply = await _submit(ctx, _wanted(ctx, request))
     except (InvalidRequestError, ResourceNotFoundError) as e:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.protocol.operating import DirAction
-from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 async def handle_manage_log_dirs(ctx: RequestContext, request: Any) -> Any:
     """Do what is asked for, then tell how the directories are."""
     operation = Operation.DESCRIBE if request.action == DirAction.DESCRIBE else Operation.ALTER
-    if not ctx.may(operation, ResourceKind.CLUSTER):
-        raise refusal(ResourceKind.CLUSTER)
+    denied = ctx.missing(operation, ResourceKind.CLUSTER)
+    if denied is not None:
+        raise denied
     error: HoldfastError | None = None
     try:
         await _act(ctx.broker.disks, int(request.action), request.path, request.force)

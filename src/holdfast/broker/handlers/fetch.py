@@ -92,7 +92,7 @@ class FetchHandler:
             refuse_follower(exchange.connection, "Fetch", request.replica_id)
             return
         exchange.is_follower = request.replica_id >= 0
-        judge = self._broker.access.judge(exchange.connection)
+        judge = self._broker.access.judge(exchange.connection, exchange.header.api_key)
         if exchange.is_follower and judge is not None and not judge.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER):
             self._no_follower(exchange, request)
             return

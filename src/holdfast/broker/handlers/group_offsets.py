@@ -214,7 +214,7 @@ def _all_topics(ctx: RequestContext, found: FetchedOffsets) -> list[dict[str, An
     for tp in found.offsets:
         by_topic.setdefault(tp.topic, []).append(_found(found, tp))
     ids = ctx.broker.metadata.topic_ids
-    allowed = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, by_topic)
+    allowed = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, by_topic, is_filter=True)
     return [
         {"name": t, "topic_id": ids.get(t), "partitions": answers} for t, answers in by_topic.items() if t in allowed
     ]

@@ -160,7 +160,7 @@ async def handle_list_groups(ctx: RequestContext, request: Any) -> Any:
     found = coordinator_of(ctx).list_groups(getattr(request, "states_filter", ()), getattr(request, "types_filter", ()))
     may_describe = {str(g.group_id) for g in found.groups}
     if not ctx.may(Operation.DESCRIBE, ResourceKind.CLUSTER):
-        may_describe &= ctx.allowed(Operation.DESCRIBE, ResourceKind.GROUP, may_describe)
+        may_describe &= ctx.allowed(Operation.DESCRIBE, ResourceKind.GROUP, may_describe, is_filter=True)
     groups = [
         {
             "group_id": g.group_id,

@@ -77,7 +77,8 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     view = View.of(ctx, ctx.version)
     if wanted is None or (ctx.version == 0 and not wanted):
         topics = [
-            _topic(view, name) for name in sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics))
+            _topic(view, name)
+            for name in sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics, is_filter=True))
         ]
     else:
         missing = []

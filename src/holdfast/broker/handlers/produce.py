@@ -79,7 +79,7 @@ class ProduceHandler:
         request = decode_produce_request(version, exchange.own_body())
         pending = _PendingProduce(self._broker, exchange, request.acks)
         broker, now_ms = self._broker, self._broker.now_ms()
-        judge = broker.access.judge(exchange.connection)
+        judge = broker.access.judge(exchange.connection, exchange.header.api_key)
         forged = None if judge is None else _forged(judge, request)
         acks_error: HoldfastError | None = None
         if request.acks not in (-1, 0, 1):

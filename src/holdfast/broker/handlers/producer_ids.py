@@ -15,7 +15,6 @@ from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.transactions import as_known, coordinator_of
 from holdfast.controller import events
 from holdfast.model.errors import HoldfastError, InvalidRequestError
-from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 from holdfast.transactions.types import InitRequest, Producer, ProducerReply
 
@@ -44,7 +43,7 @@ def _denied(ctx: RequestContext, transactional_id: str | None) -> HoldfastError 
         return ctx.missing(Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id)
     if ctx.may(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER) or ctx.may_any(Operation.WRITE, ResourceKind.TOPIC):
         return None
-    return refusal(ResourceKind.CLUSTER)
+    return ctx.denied(Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER)
 
 
 async def _transactional(ctx: RequestContext, request: Any) -> Producer | HoldfastError:

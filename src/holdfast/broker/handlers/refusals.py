@@ -12,7 +12,7 @@ from typing import Any, Final
 from holdfast.broker.handlers.base import RequestContext, error_response, respond
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import ApiKey
-from holdfast.security.operations import RIGHTS, Asked, Row, refusal
+from holdfast.security.operations import RIGHTS, Asked, Row
 
 ROWS: Final[dict[int, Row]] = {int(key): RIGHTS[key.name] for key in ApiKey if key.name in RIGHTS}
 
@@ -22,7 +22,8 @@ def refused(ctx: RequestContext, request: Any) -> Any | None:
     row = ROWS[ctx.api_key]
     if row.asked is not Asked.BEFORE or any(ctx.may(right.operation, right.kind) for right in row.rights):
         return None
-    return refusal_of(ctx, request, refusal(row.rights[0].kind))
+    right = row.rights[0]
+    return refusal_of(ctx, request, ctx.denied(right.operation, right.kind))
 
 
 def refusal_of(ctx: RequestContext, request: Any, error: HoldfastError) -> Any:

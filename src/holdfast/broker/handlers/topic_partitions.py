@@ -38,7 +38,7 @@ async def handle_describe_topic_partitions(ctx: RequestContext, request: Any) ->
     if first[1] < 0:
         raise InvalidRequestError(f"DescribeTopicPartitionsRequest cursor partition must be valid: {first[1]}")
     named = sorted({str(t.name) for t in request.topics})
-    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, named or cache.topics)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, named or cache.topics, is_filter=not named)
     wanted = sorted(may_describe)
     known = [name for name in wanted if name >= first[0] and name in cache.topics]
     if ctx.broker.controller is None and _is_short(ctx, known):

@@ -52,7 +52,7 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
     creatable = names if ctx.may(Operation.CREATE, ResourceKind.CLUSTER) or _is_brokers_own(ctx) else None
     if creatable is None:
         creatable = {*ctx.allowed(Operation.CREATE, ResourceKind.TOPIC, names)}
-    may_describe = ctx.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, names)
+    may_describe = ctx.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, names, is_filter=True)
     reply = await ctx.submit(
         events.CreateTopics(
             topics=tuple(
@@ -167,7 +167,7 @@ def _deletable(ctx: RequestContext, wanted: _Wanted) -> tuple[_Wanted, list[dict
     named = [(each, _meant(known.topic_names, *each)) for each in wanted]
     names = {name for _, name in named if name is not None}
     deletable = ctx.allowed(Operation.DELETE, ResourceKind.TOPIC, names)
-    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, names, is_filter=True)
     left, refused = [], []
     for each, name in named:
         asked_name, topic_id = each

@@ -251,7 +251,7 @@ def _described(ctx: RequestContext, name: str, found: DescribedTransaction) -> d
     topics: dict[str, list[int]] = {}
     for tp in sorted(t.partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
-    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topics)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, topics, is_filter=True)
     return answer | {
         "transaction_state": t.state.value,
         "transaction_timeout": t.timeout_ms,
@@ -275,7 +275,7 @@ async def handle_list_transactions(ctx: RequestContext, request: Any) -> Any:
         pattern=getattr(request, "transactional_id_pattern", None),
     )
     ids = {str(name) for name, _, _ in found.transactions}
-    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, ids)
+    may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, ids, is_filter=True)
     return respond(
         ctx,
         error_code=found.error,

@@ -1,0 +1,116 @@
+"""Who was refused what, and who was let do what: lines in Kafka's form, by the logger ``kafka.authorizer.logger``.
+
+Refusals are told at INFO, where what was refused had been asked for: a list that leaves out what one may not see is
+none. What is allowed is told at DEBUG. Of each of the two at most ``PER_SECOND`` lines in a second, the same one once:
+a client that is refused asks again every 10 ms. What is left out is counted, and told at the end of that second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from holdfast.model.log_events import LogEvent, told
+from holdfast.protocol.apis import ApiKey
+from holdfast.security.acls import ResourcePattern
+from holdfast.security.authorizer import AclDecision
+
+if TYPE_CHECKING:
+    from holdfast.security.principal import Principal
+    from holdfast.security.resources import Operation
+
+log = logging.getLogger("kafka.authorizer.logger")
+
+PER_SECOND: Final = 50
+
+
+class Later(Protocol):
+    """An event loop, for what is to be told later."""
+
+    def time(self) -> float: ...
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> object: ...
+
+
+class _Lines:
+    """Of one kind."""
+
+    def __init__(self, event: LogEvent, level: int, words: str, loop: Later) -> None:
+        self._event = event
+        self._level = level
+        self._words = words
+        self._loop = loop
+        self._second = -1
+        self._seen: set[tuple[str, str, Operation, ResourcePattern, int]] = set()
+        self._left_out = 0
+
+    @property
+    def wanted(self) -> bool:
+        return log.isEnabledFor(self._level)
+
+    def tell(
+        self, who: str, host: str, operation: Operation, resource: ResourcePattern, api_key: int, rule: str
+    ) -> None:
+        second = int(self._loop.time())
+        if second != self._second:
+            self._second = second
+            self._seen.clear()
+        key = (who, host, operation, resource, api_key)
+        if key in self._seen or len(self._seen) >= PER_SECOND:
+            if not self._left_out:
+                self._loop.call_later(1.0, self._tell_left_out)
+            self._left_out += 1
+            return
+        self._seen.add(key)
+        request = _request_name(api_key)
+        log.log(
+            self._level,
+            "Principal = %s is %s operation = %s from host = %s on resource = %s for request = %s with "
+            "resourceRefCount = 1 based on rule %s",
+            who, self._words, operation.log_name, host, resource, request, rule,
+            extra=told(
+                self._event, principal=who, operation=operation.log_name, host=host, resource=str(resource),
+                request=request, rule=rule,
+            ),
+        )  # fmt: skip
+
+    def _tell_left_out(self) -> None:
+        count, self._left_out = self._left_out, 0
+        message = "%d more are left out: %s the same, or more than %d in a second"
+        log.log(self._level, message, count, self._words.lower(), PER_SECOND, extra=told(self._event, count=count))
+
+
+class AuditLog:
+    """See the module's docstring."""
+
+    def __init__(self, loop: Later) -> None:
+        self._denied = _Lines(LogEvent.ACCESS_DENIED, logging.INFO, "Denied", loop)
+        self._allowed = _Lines(LogEvent.ACCESS_ALLOWED, logging.DEBUG, "Allowed", loop)
+
+    @property
+    def tells_allowed(self) -> bool:
+        """Whether anybody reads what is allowed."""
+        return self._allowed.wanted
+
+    def tell(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: ResourcePattern,
+        api_key: int,
+        decision: AclDecision,
+    ) -> None:
+        """That something was asked for, and what was decided."""
+        lines = self._allowed if decision.allowed else self._denied
+        if lines.wanted:
+            lines.tell(str(principal), host, operation, resource, api_key, decision.rule)
+
+
+def _request_name(api_key: int) -> str:
+    """``CreateTopics``."""
+    try:
+        return "".join(word.capitalize() for word in ApiKey(api_key).name.split("_"))
+    except ValueError:
+        return str(api_key)
