@@ -20,13 +20,14 @@ from holdfast.broker import disk_start, dynamic_config
 from holdfast.broker.absent_dirs import AbsentDirs
 from holdfast.broker.access import Access
 from holdfast.broker.admission import Admission
+from holdfast.broker.certificates import Certificates
 from holdfast.broker.cleaner import LogCleaner
 from holdfast.broker.controller_loop import ControllerLoop
 from holdfast.broker.coordinator_host import Coordinators
 from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
-from holdfast.broker.farewell import clients_gone
+from holdfast.broker.farewell import clients_gone, logs_closed
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.identity import host_key
@@ -74,7 +75,6 @@ from holdfast.transactions.coordinator import TransactionCoordinator
 log = logging.getLogger(__name__)
 
 CONTROLLED_SHUTDOWN_S = 3.0
-CLOSE_LOGS_S = 5.0
 EXIT_DISKS_FAILED = 1
 DEPARTED_S = 3.0
 """How long clients are told the address of a broker that died."""
@@ -122,6 +122,7 @@ class Broker:
         self._clock_base = self.platform.wall_s() - self.platform.monotonic_s()
         self.metadata = MetadataCache()
         self.outgoing = Outgoing.of(config)
+        self.certificates = Certificates(self)
         port = config.int("metrics.port")
         self.meters = Meters() if port else None
         host = config.optional_str("metrics.host") or config.listeners[0].host
@@ -156,7 +157,7 @@ class Broker:
         listening.refuse()
         if warning := listening.warning():
             log.warning("%s", warning)
-        self.outgoing.check(listening.told_to_brokers, listening.told_to_controller)
+        self.certificates.open(listening)
         if self.metrics is not None:
             self.metrics.start()
         self.store = open_store(config, self.platform)
@@ -195,8 +196,9 @@ class Broker:
         """Listen everywhere; what the cluster is told of it."""
         ports = {}
         for endpoint in listening.bound:
-            bind = functools.partial(self.server.bind, *endpoint.address, listening.use_of(endpoint.name))
-            ports[endpoint.name] = await when_free(bind)
+            name, use = endpoint.name, listening.use_of(endpoint.name)
+            bind = functools.partial(self.server.bind, *endpoint.address, use, self.certificates.of(name))
+            ports[name] = await when_free(bind)
         return listening.endpoints(ports)
 
     def thread(self, name: str) -> WorkThread:
@@ -456,6 +458,7 @@ class Broker:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self.housekeeping.close()
+        self.certificates.close()
         self.topic_notes.close()
         if self.metrics is not None:
             self.metrics.close()
@@ -470,7 +473,7 @@ class Broker:
         await self._hand_over()
         self.server.close()
         await self.dispatcher.drain()
-        await self._close_logs(high_watermarks)
+        await logs_closed(self.logs, self.membership.broker_epoch, high_watermarks)
 
     async def _hand_over(self) -> None:
         """Cease to be the controller or a candidate: another broker shall be it before our logs are closed.
@@ -483,15 +486,3 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await self.reigns.close()
-
-    async def _close_logs(self, high_watermarks: dict[TopicPartition, int]) -> None:
-        closed: asyncio.Future[Any] = self.loop.create_future()
-        self.logs.close(
-            clean=True, broker_epoch=self.membership.broker_epoch, high_watermarks=high_watermarks,
-            done=lambda: closed.set_result(None),
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(CLOSE_LOGS_S):
-                await closed
-        except TimeoutError:
-            log.warning("a log directory did not close within %.0f s", CLOSE_LOGS_S)

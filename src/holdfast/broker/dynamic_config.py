@@ -13,6 +13,7 @@ from holdfast.replication.throttle import Side, throttled_partitions
 from holdfast.security.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
+    from holdfast.broker.certificates import Certificates
     from holdfast.broker.cleaner import LogCleaner
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.metadata_cache import MetadataCache
@@ -35,6 +36,7 @@ class ConfiguredHost(Protocol):
     """The broker whose configuration changes, and the parts that are told."""
 
     broker_id: BrokerId
+    certificates: Certificates
     config: BrokerConfig
     metadata: MetadataCache
     logs: LogManager
@@ -54,6 +56,8 @@ def apply(broker: ConfiguredHost) -> None:
     told = broker.metadata.broker_configs
     default, own = told.get(None, {}), told.get(broker.broker_id, {})
     before = broker.config
+    if own:
+        broker.certificates.configured(own)
     if not default and not own and not before.dynamic_default and not before.dynamic:
         return
     try:

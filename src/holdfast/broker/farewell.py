@@ -11,20 +11,26 @@ So this broker stays until no client has spoken to it for a while. It leads noth
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.replication.types import Role
 
 if TYPE_CHECKING:
     from holdfast.broker.connection import Connection
     from holdfast.broker.server import Server
+    from holdfast.model.types import BrokerEpoch, TopicPartition
     from holdfast.replication.local_replicas import LocalReplicas
+    from holdfast.storage.log_manager import LogManager
+
+log = logging.getLogger(__name__)
 
 QUIET_S = 0.15
 """A client that has not spoken for that long has found its new leaders, or was not using the old one."""
 LIMIT_S = 1.0
 """There are clients that never stop to ask."""
 STEP_S = 0.01
+CLOSE_LOGS_S = 5.0
 
 
 class FarewellHost(Protocol):
@@ -56,3 +62,16 @@ def _is_client(connection: Connection) -> bool:
 
 def _leads(broker: FarewellHost) -> bool:
     return any(partition.role is Role.LEADER for partition in broker.replicas.partitions.values())
+
+
+async def logs_closed(logs: LogManager, broker_epoch: BrokerEpoch, high_watermarks: dict[TopicPartition, int]) -> None:
+    """Close the logs clean, as far as their disks do it in time."""
+    closed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    logs.close(
+        clean=True, broker_epoch=broker_epoch, high_watermarks=high_watermarks, done=lambda: closed.set_result(None)
+    )
+    try:
+        async with asyncio.timeout(CLOSE_LOGS_S):
+            await closed
+    except TimeoutError:
+        log.warning("a log directory did not close within %.0f s", CLOSE_LOGS_S)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from holdfast.broker.bounded_lines import BoundedLines
 from holdfast.broker.channel import TlsChannel
 from holdfast.security.principal import Principal
 
@@ -24,8 +25,6 @@ PER_TURN: Final = 4
 MOST_BEGUN: Final = 2000
 """Handshakes under way; one more ends the oldest, which a client that means it is not."""
 TLS_HANDSHAKE_BYTE: Final = 0x16
-LINES_S: Final = 1.0
-"""A listener tells one failed handshake in this time, and how many there were between."""
 
 
 class HandshakeError(Exception):
@@ -57,7 +56,7 @@ class Handshakes:
         self._is_due = False
         self.failed: dict[str, int] = {}
         """By listener: handshakes that failed since the start."""
-        self._told: dict[str, tuple[float, int]] = {}
+        self.lines = BoundedLines(log, "handshakes failed")
 
     def __len__(self) -> int:
         """Those that have begun."""
@@ -94,16 +93,10 @@ class Handshakes:
             self._is_due = True
             loop.call_soon(self._turn, loop)
 
-    def tell(self, listener: str, peer: str, why: str, now_s: float) -> None:
+    def tell(self, listener: str, peer: str, why: str) -> None:
         """A line of the log, and not one for each of a thousand."""
         self.failed[listener] = self.failed.get(listener, 0) + 1
-        last_s, before = self._told.get(listener, (-LINES_S, 0))
-        if now_s - last_s < LINES_S:
-            return
-        more = self.failed[listener] - before - 1
-        others = f" ({more} more before it)" if more else ""
-        log.warning("connection of %s to listener %s closed: %s%s", peer, listener, why, others)
-        self._told[listener] = now_s, self.failed[listener]
+        self.lines.warning("connection of %s to listener %s closed: %s", peer, listener, why)
 
 
 class Opening:
@@ -216,7 +209,7 @@ class Opening:
 
     def fail(self, why: str) -> None:
         """End it, and say why."""
-        self._handshakes.tell(self._listener.name, self._peer, why, self.loop.time())
+        self._handshakes.tell(self._listener.name, self._peer, why)
         self._leave()
 
     def _leave(self) -> None:

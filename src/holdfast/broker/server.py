@@ -192,6 +192,7 @@ class Server:
         self._counts.forget_idle(_now_ms())
         self._refused.turn()
         self._look_at(deque(self.connections))
+        self.handshakes.lines.turn()
         if now_s >= self._idle_check_s:
             self._idle_check_s = now_s + IDLE_CHECK_S
             self._close_idle()

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from holdfast.client.connection import BrokerConnection
+from holdfast.client.listener_tls import ListenerTlsOptions
 from holdfast.client.sasl import SaslSettings
 from holdfast.client.sasl_options import ENDPOINT, HANDLER, JAAS, MECHANISM, MODULES, parse_jaas, parse_sasl
 from holdfast.client.security import FROM_BROKER, FROM_CONTROLLER, SecuritySettings, tls_context
-from holdfast.client.security_options import TLS_KEYS, SecurityOptions
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
@@ -40,8 +40,10 @@ class Outgoing:
         """Of a broker's properties file."""
         return cls({**config.unknown, **config.static})
 
-    def renew(self) -> None:
-        """Files of certificates may be others: they are read again for the next connection."""
+    def renew(self, given: Mapping[str, str] | None = None) -> None:
+        """Files of certificates may be others: they are read again for the next connection. ``given``: so may keys."""
+        if given is not None:
+            self._given = given
         self._known.clear()
 
     def settings(self, to: Endpoint) -> SecuritySettings:
@@ -51,7 +53,7 @@ class Outgoing:
         if found is None:
             found = self._known[to.name, protocol] = SecuritySettings(
                 protocol=protocol,
-                tls=self._options(to.name).tls() if protocol in _WITH_TLS else None,
+                tls=ListenerTlsOptions(self._given, to.name).tls() if protocol in _WITH_TLS else None,
                 sasl=self._sasl(to.name) if protocol in _WITH_SASL else None,
             )
         return found
@@ -94,10 +96,6 @@ class Outgoing:
             if name in self._given:
                 return self._given[name]
         return None
-
-    def _options(self, listener: str) -> SecurityOptions:
-        given = {key: self._text(listener, key) for key in TLS_KEYS}
-        return SecurityOptions({key: text for key, text in given.items() if text is not None})
 
     def _sasl(self, listener: str) -> SaslSettings:
         mechanism = (self._given.get(INTER_BROKER_MECHANISM) or "").strip().upper()

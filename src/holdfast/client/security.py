@@ -95,11 +95,11 @@ def tls_context(settings: TlsSettings, from_whom: str | None = None) -> ssl.SSLC
         except (ssl.SSLError, ValueError) as error:
             raise ConfigError(f"the truststore holds a certificate that cannot be read: {_reason(error)}") from None
     if settings.certificates is not None and settings.key is not None:
-        _show(context, settings)
+        load_shown(context, settings)
     return context
 
 
-def _show(context: ssl.SSLContext, settings: TlsSettings) -> None:
+def load_shown(context: ssl.SSLContext, settings: TlsSettings) -> None:
     def password() -> str:  # without one OpenSSL would ask at the terminal
         if settings.key_password is None:
             raise ConfigError("the keystore's key is encrypted: expected ssl.key.password")

@@ -58,10 +58,17 @@ class SecurityOptions:
         """None where it is not given or empty."""
         return (self._given.get(name) or "").strip() or None
 
+    def full(self, name: str) -> str:
+        """The name of a setting as it is given."""
+        return f"{self.prefix}{name}"
+
     def wrong(self, name: str, what: str, *, shown: bool = False) -> ConfigError:
         """``shown``: the value is no secret."""
         value = f"={self.text(name)!r}" if shown else ""
-        return ConfigError(f"option {self.prefix}{name}{value}: {what}")
+        return ConfigError(f"option {self.full(name)}{value}: {what}")
+
+    def missing(self, name: str, why: str) -> ConfigError:
+        return ConfigError(f"option {self.full(name)} is missing: {why}")
 
     def check_names(self) -> None:
         for name in self._given:
@@ -92,15 +99,12 @@ class SecurityOptions:
         return parse_sasl(self._given, self.prefix)
 
     def tls(self) -> TlsSettings:
-        for kind in ("truststore", "keystore"):
-            name = f"ssl.{kind}.type"
-            if (self.text(name) or "PEM").upper() != "PEM":
-                raise self.wrong(name, AS_PEM, shown=True)
+        self.check_types()
         oldest, newest = self._versions()
         certificates, key = self._keystore()
         password = self.text("ssl.key.password")
         if key is not None and "ENCRYPTED" in key and password is None:
-            raise ConfigError(f"option {self.prefix}ssl.key.password is missing: the keystore's key is encrypted")
+            raise self.missing("ssl.key.password", "the keystore's key is encrypted")
         if password is not None and (key is None or "ENCRYPTED" not in key):
             raise self.wrong("ssl.key.password", "there is no encrypted key in ssl.keystore.key or .location")
         algorithm = self._given.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
@@ -121,6 +125,12 @@ class SecurityOptions:
         except ConfigError as error:
             raise ConfigError(f"options {self.prefix}ssl.*: {error}") from None
         return settings
+
+    def check_types(self) -> None:
+        """What kind of files the stores are."""
+        for name in ("ssl.truststore.type", "ssl.keystore.type"):
+            if (self.text(name) or "PEM").upper() != "PEM":
+                raise self.wrong(name, AS_PEM, shown=True)
 
     def _versions(self) -> tuple[str, str]:
         name = "ssl.enabled.protocols"
@@ -145,7 +155,7 @@ class SecurityOptions:
         chain, key, location = "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location"
         if (self.text(chain) is None) != (self.text(key) is None):
             there, missing = (chain, key) if self.text(key) is None else (key, chain)
-            raise ConfigError(f"option {self.prefix}{missing} is missing: expected it beside {self.prefix}{there}")
+            raise self.missing(missing, f"expected it beside {self.full(there)}")
         found = self._store(chain, location)
         if found is None:
             return None, None
@@ -164,9 +174,13 @@ class SecurityOptions:
         """The setting that a store is given by, and its blocks."""
         text, path = self.text(inline), self.text(location)
         if text is not None and path is not None:
-            raise self.wrong(location, f"{self.prefix}{inline} is given, too; expected one of the two")
+            raise self.wrong(location, f"{self.full(inline)} is given, too; expected one of the two")
         if path is None:
             return None if text is None else (inline, self._blocks(inline, text))
+        return location, self._blocks(location, self.content(location, path))
+
+    def content(self, location: str, path: str) -> str:
+        """The PEM text of the store in a file."""
         try:
             content = Path(path).read_bytes()
         except OSError as error:
@@ -174,7 +188,7 @@ class SecurityOptions:
             raise self.wrong(location, what, shown=True) from None
         if b"-----BEGIN " not in content:
             raise self.wrong(location, f"the file is no PEM; {AS_PEM}", shown=True)
-        return location, self._blocks(location, content.decode("utf-8", "replace"))
+        return content.decode("utf-8", "replace")
 
     def _blocks(self, name: str, text: str) -> list[tuple[str, str]]:
         try:

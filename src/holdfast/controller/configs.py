@@ -39,6 +39,8 @@ from holdfast.model.errors import (
 from holdfast.model.types import TimestampMs
 
 _OF_ALL_BROKERS = (UNCLEAN, MIN_ISR)
+_STORES = (".keystore.location", ".truststore.location")
+"""Ends of keys that a broker is told again, whatever they said before, so that it looks at the file."""
 """The controller goes by them, whoever leads: no broker has one of its own."""
 
 
@@ -128,8 +130,13 @@ def _records(state: ControllerState, change: ConfigChange) -> list[MetadataRecor
     return [
         ConfigRecord(resource_type=change.resource_type, resource_name=change.resource_name, name=key, value=value)
         for key, value in wanted.items()
-        if present.get(key) != value
+        if present.get(key) != value or _is_read_again(key, value)
     ]
+
+
+def _is_read_again(key: str, value: str | None) -> bool:
+    """Whether a broker looks at a file when it is told the key, though it says what it said before."""
+    return value is not None and key.endswith(_STORES)
 
 
 def _after(state: ControllerState, change: ConfigChange) -> Configs:

@@ -27,6 +27,7 @@ __all__ = [
     "ALL_DIRS",
     "CORDONED_LOG_DIRS",
     "KEYS",
+    "LISTENER_PREFIX",
     "TOPIC_KEYS",
     "BrokerConfig",
     "ConfigKey",

@@ -98,15 +98,6 @@ _MACHINE = (
 )
 
 _SECURITY = (
-    _inert(
-        _NO_SECURITY,
-        "ssl.client.auth",
-        _S,
-        "none",
-        choices=("required", "requested", "none"),
-        refuse_others=True,
-        update=UpdateMode.PER_BROKER,
-    ),
     *(
         _inert(_NO_SECURITY, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
         for row in (
@@ -125,25 +116,6 @@ _SECURITY = (
             ("sasl.login.refresh.min.period.seconds", _SHORT, 60),
             ("sasl.login.refresh.window.factor", _D, "0.8"),
             ("sasl.login.refresh.window.jitter", _D, "0.05"),
-            ("ssl.cipher.suites", _LIST, ""),
-            ("ssl.enabled.protocols", _LIST, "TLSv1.2,TLSv1.3"),
-            ("ssl.endpoint.identification.algorithm", _S, "https"),
-            ("ssl.engine.factory.class", _CLASS, None),
-            ("ssl.key.password", _PASSWORD, None),
-            ("ssl.keymanager.algorithm", _S, "SunX509"),
-            ("ssl.keystore.certificate.chain", _PASSWORD, None),
-            ("ssl.keystore.key", _PASSWORD, None),
-            ("ssl.keystore.location", _S, None),
-            ("ssl.keystore.password", _PASSWORD, None),
-            ("ssl.keystore.type", _S, "JKS"),
-            ("ssl.protocol", _S, "TLSv1.3"),
-            ("ssl.provider", _S, None),
-            ("ssl.secure.random.implementation", _S, None),
-            ("ssl.trustmanager.algorithm", _S, "PKIX"),
-            ("ssl.truststore.certificates", _PASSWORD, None),
-            ("ssl.truststore.location", _S, None),
-            ("ssl.truststore.password", _PASSWORD, None),
-            ("ssl.truststore.type", _S, "JKS"),
         )
     ),
 )
@@ -158,5 +130,17 @@ _TOKENS = (
     ),
 )
 
-INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_TOKENS, *_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY)
+_OF_THE_JVM: Final = "nothing of the JVM runs here; OpenSSL does what TLS needs"
+_JVM = tuple(
+    _inert(_OF_THE_JVM, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
+    for row in (
+        ("ssl.engine.factory.class", _CLASS, None),
+        ("ssl.keymanager.algorithm", _S, "SunX509"),
+        ("ssl.provider", _S, None),
+        ("ssl.secure.random.implementation", _S, None),
+        ("ssl.trustmanager.algorithm", _S, "PKIX"),
+    )
+)
+
+INERT_KEYS: Final[tuple[ConfigKey, ...]] = (*_TOKENS, *_TIERS, *_PROTOCOLS, *_MACHINE, *_SECURITY, *_JVM)
 """Every key of a broker that has no effect here."""

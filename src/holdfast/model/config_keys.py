@@ -21,6 +21,7 @@ from holdfast.model.config_log_keys import LOG_KEYS
 from holdfast.model.config_logging_keys import LOGGING_KEYS
 from holdfast.model.config_protocol import PROTOCOL_KEY
 from holdfast.model.config_sasl_keys import OF_A_MECHANISM, SASL_KEYS, SASL_MECHANISMS
+from holdfast.model.config_tls_keys import TLS_KEYS
 from holdfast.model.config_transaction_keys import TRANSACTION_KEYS
 from holdfast.model.config_zookeeper import ZOOKEEPER_KEYS
 from holdfast.model.listeners import (
@@ -401,6 +402,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         _REPLICATION,
         _CLUSTER,
         _GROUPS,
+        TLS_KEYS,
         TRANSACTION_KEYS,
         CONNECTION_KEYS,
         SASL_KEYS,

@@ -40,7 +40,7 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-AVAILABLE: Final = frozenset((SecurityProtocol.PLAINTEXT,))
+AVAILABLE: Final = frozenset((SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL))
 """Those that a listener can have here. The others are known, so that they are refused by their names."""
 
 

@@ -209,6 +209,19 @@ class LogEvent(Enum):
         "Ask for it again when `reason` is over.",
     )  # fmt: skip
 
+    # -- certificates ------------------------------------------------------------------------------------------
+
+    CERTIFICATE_RENEWED = _kind(
+        "certificate.renewed", "listener subject",
+        "A listener shows another certificate, or believes others: connections from now on, not those that are open.",
+        _NOTHING,
+    )  # fmt: skip
+    CERTIFICATE_REFUSED = _kind(
+        "certificate.refused", "listener reason",
+        "The files of a listener's certificate have changed and cannot be used: it goes on with the ones before.",
+        "Put what `reason` expects into the files, before the certificate in force is over.",
+    )  # fmt: skip
+
     # -- coordinators ------------------------------------------------------------------------------------------
 
     COORDINATOR_LOADED = _kind(

@@ -20,6 +20,7 @@ from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
 
 if TYPE_CHECKING:
     from holdfast.broker.access import Access
+    from holdfast.broker.certificates import Certificates
     from holdfast.broker.controller_loop import ControllerLoop
     from holdfast.broker.cordons import Cordons
     from holdfast.broker.disks import Disks
@@ -61,6 +62,7 @@ class HandlersHost(Protocol):
     cluster_id: str
     config: BrokerConfig
     controller: ControllerLoop | None
+    certificates: Certificates
     cordons: Cordons
     disks: Disks
     groups: GroupCoordinator

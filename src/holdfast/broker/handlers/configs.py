@@ -16,6 +16,7 @@ from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.config_operations import APPEND, SUBTRACT, given, override
 from holdfast.broker.handlers.cordon_changes import check_right, cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
+from holdfast.broker.handlers.tls_changes import certificates_checked
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
 from holdfast.model.config import ConfigType, UpdateMode, key_of
@@ -129,6 +130,7 @@ async def handle_list_config_resources(ctx: RequestContext, request: Any) -> Any
 _Resource: TypeAlias = tuple[int, str]
 
 
+@certificates_checked
 @cordons_checked
 @at_controller
 async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) -> Any:
@@ -144,6 +146,7 @@ async def handle_incremental_alter_configs(ctx: RequestContext, request: Any) ->
         return await _alter(ctx, request, values)
 
 
+@certificates_checked
 @cordons_checked
 @at_controller
 async def handle_alter_configs(ctx: RequestContext, request: Any) -> Any:

@@ -29,7 +29,7 @@ def cordons_checked(handler: Handler) -> Handler:
 
     @functools.wraps(handler)
     async def run(ctx: RequestContext, request: Any) -> Any:
-        if _was_checked(ctx) or not any(_broker_of(r) is not None for r in request.resources):
+        if was_checked(ctx) or not any(_broker_of(r) is not None for r in request.resources):
             return await handler(ctx, request)
         resources, refused, own = [], {}, None
         for i, resource in enumerate(request.resources):
@@ -42,19 +42,19 @@ def cordons_checked(handler: Handler) -> Handler:
             if value is not None and _broker_of(resource) == ctx.broker.broker_id:
                 own = value
         if not resources:
-            return _with_refused(ctx, request, None, refused)
+            return with_refused(ctx, request, None, refused)
         rest = dataclasses.replace(request, resources=tuple(resources))
         inner = dataclasses.replace(ctx, body=encode_body(rest))
         if own is None or request.validate_only:
-            return _with_refused(ctx, request, await handler(inner, rest), refused)
+            return with_refused(ctx, request, await handler(inner, rest), refused)
         async with ctx.broker.cordons.changing(own):
             response = await handler(inner, rest)
-        return _with_refused(ctx, request, response, refused)
+        return with_refused(ctx, request, response, refused)
 
     return run
 
 
-def _was_checked(ctx: RequestContext) -> bool:
+def was_checked(ctx: RequestContext) -> bool:
     """Whether another broker has forwarded it."""
     return ctx.asker is not None or is_forwarded(ctx.connection, ctx.client_id)
 
@@ -133,7 +133,7 @@ def _worked_out(ctx: RequestContext, broker_id: int, operation: int, value: str)
     return (each for each in present if each not in given)
 
 
-def _with_refused(ctx: RequestContext, request: Any, response: Any, refused: dict[int, HoldfastError]) -> Any:
+def with_refused(ctx: RequestContext, request: Any, response: Any, refused: dict[int, HoldfastError]) -> Any:
     """The answer with what was refused here in its place."""
     if not refused:
         return response
