@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 HANDLERS: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.SASL_HANDSHAKE: "sasl",
+    ApiKey.SASL_AUTHENTICATE: "sasl",
     ApiKey.METADATA: "metadata",
     ApiKey.DESCRIBE_CLUSTER: "metadata",
     ApiKey.LIST_OFFSETS: "offsets",

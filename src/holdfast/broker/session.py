@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.security.principal import ANONYMOUS, Principal
+from holdfast.security.sasl_server import SaslServer
 
 
 class Closing(Protocol):
@@ -22,6 +23,10 @@ class Session:
     """Of one connection. ``principal`` is ANONYMOUS until somebody has proved another one."""
 
     principal: Principal = ANONYMOUS
+    sasl: SaslServer | None = None
+    """The logins of a connection to a listener with SASL, from its first request on."""
+    takes_tokens: bool = False
+    """What comes next are tokens without a header (SaslHandshake 0)."""
     software: tuple[str, str] | None = None
     """Name and version of the client, as its ApiVersions says."""
     broker: tuple[int, int] | None = None

@@ -469,6 +469,10 @@ class UnstableOffsetCommitError(RetriableError):
 # -- security --------------------------------------------------------------------------------------------------
 
 
+class IllegalSaslStateError(HoldfastError):
+    """A login where there is none, or at another time."""
+
+
 class TopicAuthorizationFailedError(HoldfastError):
     """Not authorised for the topic."""
 

@@ -40,7 +40,7 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-AVAILABLE: Final = frozenset((SecurityProtocol.PLAINTEXT, SecurityProtocol.SSL))
+AVAILABLE: Final = frozenset(SecurityProtocol)
 """Those that a listener can have here. The others are known, so that they are refused by their names."""
 
 
@@ -144,6 +144,11 @@ class ListenerUse:
     for_operators: bool
     """What operators ask one broker (ManageLogDirs)."""
     security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether one logs in before anything else."""
+        return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

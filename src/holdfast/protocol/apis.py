@@ -12,7 +12,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from holdfast.protocol.sasl_codec import AUTHENTICATE
 
 
 class ApiKey(IntEnum):
@@ -34,6 +33,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -52,6 +52,7 @@ class ApiKey(IntEnum):
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -108,6 +109,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.SYNC_GROUP: VersionRange(0, 5),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 6),
@@ -126,6 +128,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 5),
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
@@ -225,7 +228,8 @@ _FLEXIBLE_FROM: Final[Mapping[int, int]] = {
     ApiKey.LIST_CONFIG_RESOURCES: 0,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
     ApiKey.DESCRIBE_QUORUM: 0,
-    AUTHENTICATE: 2,  # of the client alone
+    ApiKey.SASL_HANDSHAKE: 32767,
+    ApiKey.SASL_AUTHENTICATE: 2,
     ApiKey.ALTER_PARTITION: 0,
     ApiKey.ENVELOPE: 0,
     ApiKey.UPDATE_FEATURES: 0,

@@ -49,6 +49,7 @@ CODES: Final[Mapping[type[e.HoldfastError], int]] = {
     e.ClusterAuthorizationFailedError: 31,
     e.InvalidTimestampError: 32,
     e.UnsupportedSaslMechanismError: 33,
+    e.IllegalSaslStateError: 34,
     e.UnsupportedVersionError: 35,
     e.TopicAlreadyExistsError: 36,
     e.InvalidPartitionsError: 37,

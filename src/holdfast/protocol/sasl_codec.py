@@ -1,8 +1,10 @@
-"""SaslHandshake v1 and SaslAuthenticate v1 and v2, the client's side: before Spark's workers have loaded kio.
+"""SaslHandshake and SaslAuthenticate by hand: the client's side before Spark's workers have loaded kio, the broker's
+because a login is to cost little.
 
-Reading raises InvalidRequestError for bytes that are no answer.
+Reading raises InvalidRequestError for bytes that are none.
 """
 
+from collections.abc import Sequence
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -66,3 +68,45 @@ def decode_authenticate(version: int, body: memoryview) -> Authenticated:
     except (error, ValueError, IndexError) as e:
         raise InvalidRequestError(f"a SaslAuthenticate answer of {len(body)} bytes that cannot be read: {e}") from None
     return Authenticated(code, message, data, lifetime_ms)
+
+
+# -- the broker's side -----------------------------------------------------------------------------------------------
+
+
+def read_handshake(body: memoryview) -> str:
+    """The mechanism that a client chooses, versions 0 and 1."""
+    try:
+        name, _ = read_string(body, 0, False)
+    except (error, ValueError, IndexError) as e:
+        raise InvalidRequestError(f"a SaslHandshake of {len(body)} bytes that cannot be read: {e}") from None
+    return name or ""
+
+
+def write_handshake_answer(code: int, mechanisms: Sequence[str]) -> bytes:
+    names = b"".join(SHORT.pack(len(name)) + name.encode() for name in mechanisms)
+    return SHORT.pack(code) + INT.pack(len(mechanisms)) + names
+
+
+def read_authenticate(version: int, body: memoryview) -> bytes:
+    """The token of a SaslAuthenticate, versions 0 to 2."""
+    try:
+        if version >= AUTHENTICATE_VERSIONS[1]:
+            size, at = varint(body, 0)
+            size -= 1
+        else:
+            (size,), at = INT.unpack_from(body, 0), 4
+    except (error, ValueError, IndexError) as e:
+        raise InvalidRequestError(f"a SaslAuthenticate of {len(body)} bytes that cannot be read: {e}") from None
+    if not 0 <= size <= len(body) - at:
+        raise InvalidRequestError(f"a SaslAuthenticate with a token of {size} bytes in {len(body)}")
+    return bytes(body[at : at + size])
+
+
+def write_authenticate_answer(version: int, code: int, message: str | None, token: bytes, lifetime_ms: int) -> bytes:
+    said = None if message is None else message.encode()
+    lifetime = _LONG.pack(lifetime_ms) if version >= AUTHENTICATE_VERSIONS[0] else b""
+    if version < AUTHENTICATE_VERSIONS[1]:
+        text = SHORT.pack(-1) if said is None else SHORT.pack(len(said)) + said
+        return b"".join((SHORT.pack(code), text, INT.pack(len(token)), token, lifetime))
+    text = b"\0" if said is None else uvarint(len(said) + 1) + said
+    return b"".join((SHORT.pack(code), text, uvarint(len(token) + 1), token, lifetime, b"\0"))

@@ -1,0 +1,219 @@
+"""Who may ask at all: the gate before everything that a request meets.
+
+    has nobody logged in > has the login ended > how far is the start (admission.py) > what the request asks (dispatch.py)
+
+Where a listener has SASL, a connection that has not logged in may ask for ApiVersions, choose a mechanism and say its
+tokens; bodies of other requests are never read, and close it (KIP-43, KIP-152). A login that ends is renewed on its
+connection (KIP-368); one that has ended is good for nothing but that. Logins are taken in every stage of a start, as
+brokers log in at each other before they know anything.
+
+A login that fails is answered late, and its connection closed then, so that guessing is slow. One timer answers all
+that are due together: ten thousand guesses are not ten thousand timers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from holdfast.broker.bounded_lines import BoundedLines
+from holdfast.model.errors import HoldfastError
+from holdfast.protocol.apis import SPOKEN, ApiKey
+from holdfast.protocol.framing import SIZE, encode_response_raw
+from holdfast.protocol.sasl_codec import (
+    read_authenticate,
+    read_handshake,
+    write_authenticate_answer,
+    write_handshake_answer,
+)
+from holdfast.security.sasl_server import LoginState, Said, SaslListener, SaslServer
+
+if TYPE_CHECKING:
+    from holdfast.broker.exchange import Answering, Exchange
+
+log = logging.getLogger(__name__)
+
+_API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = (
+    int(ApiKey.API_VERSIONS), int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE),
+)  # fmt: skip
+UNSUPPORTED_MECHANISM: Final = 33
+AUTHENTICATION_FAILED: Final = 58
+LATE_S: Final = 0.004
+"""How much later than asked a failed login may be answered, so that many are answered in one turn of the loop."""
+LINES_S: Final = 1.0
+
+
+class Gate:
+    """See the module's docstring. ``admit`` takes what may pass, ``dispatch`` what is taken in every stage."""
+
+    def __init__(
+        self,
+        *,
+        listeners: Mapping[str, SaslListener],
+        admit: Callable[[Exchange], None],
+        dispatch: Callable[[Exchange], None],
+        now_ms: Callable[[], int],
+        failure_delay_ms: int,
+    ) -> None:
+        self._listeners = listeners
+        self._admit = admit
+        self._dispatch = dispatch
+        self._now_ms = now_ms
+        self._late = _LateAnswers(failure_delay_ms / 1000)
+        self._lines = BoundedLines(log, "logins failed")
+        self._lines_until_s = 0.0
+        self.failed: dict[str, int] = dict.fromkeys(listeners, 0)
+        self.succeeded: dict[str, int] = dict.fromkeys(listeners, 0)
+        """Logins by listener since the start, renewed ones too."""
+
+    def admit(self, exchange: Exchange) -> None:
+        """Have it handled, or say why not."""
+        connection = exchange.connection
+        sasl = connection.session.sasl
+        if sasl is None:
+            if not connection.listener.has_sasl:
+                self._admit(exchange)
+                return
+            sasl = connection.session.sasl = SaslServer(self._listeners[connection.listener.name])
+        try:
+            if sasl.is_known:
+                self._known(exchange, sasl)
+            else:
+                self._log_in(exchange, sasl)
+        except HoldfastError as e:
+            self._tell(connection, str(e))
+            connection.close(None)
+
+    def close(self) -> None:
+        """The broker is ending."""
+        self._late.close()
+
+    def _known(self, exchange: Exchange, sasl: SaslServer) -> None:
+        ends_ms = sasl.ends_ms
+        if ends_ms is None:
+            self._admit(exchange)
+        elif exchange.header.api_key == _HANDSHAKE:
+            self._handshake(exchange, sasl)
+        elif sasl.has_ended(_steady_ms()):
+            exchange.connection.close("its login has ended, and it has not logged in again")
+        else:
+            self._admit(exchange)
+
+    def _log_in(self, exchange: Exchange, sasl: SaslServer) -> None:
+        key, version = exchange.header.api_key, exchange.header.api_version
+        if sasl.waits_for_token:
+            if exchange.connection.session.takes_tokens:
+                self._token(exchange, sasl, bytes(exchange.body))
+                return
+            if key == _AUTHENTICATE and version in SPOKEN[ApiKey.SASL_AUTHENTICATE]:
+                self._token(exchange, sasl, read_authenticate(version, exchange.body))
+                return
+        elif sasl.state is LoginState.NOBODY:
+            if key == _API_VERSIONS:
+                self._dispatch(exchange)
+                return
+            if key == _HANDSHAKE and version in SPOKEN[ApiKey.SASL_HANDSHAKE]:
+                self._handshake(exchange, sasl)
+                return
+        self._tell(exchange.connection, f"API key {key} version {version} before it has logged in ({sasl.state.value})")
+        exchange.connection.close(None)
+
+    def _handshake(self, exchange: Exchange, sasl: SaslServer) -> None:
+        header, listener = exchange.header, self._listeners[exchange.connection.listener.name]
+        is_raw = header.api_version == 0
+        if is_raw and sasl.is_known:
+            exchange.connection.close("SaslHandshake 0 cannot renew a login")
+            return
+        why = sasl.handshake(read_handshake(exchange.body), _steady_ms())
+        body = write_handshake_answer(UNSUPPORTED_MECHANISM if why else 0, listener.names)
+        answer = encode_response_raw(_HANDSHAKE, header.api_version, header.correlation_id, body)
+        if why is None:
+            exchange.connection.session.takes_tokens = is_raw
+            exchange.finish([answer])
+        else:
+            self._fail(exchange, why, answer)
+
+    def _token(self, exchange: Exchange, sasl: SaslServer, token: bytes) -> None:
+        connection, header = exchange.connection, exchange.header
+        said = sasl.token(token, self._now_ms(), _steady_ms())
+        if connection.session.takes_tokens:
+            answer = SIZE.pack(len(said.token)) + said.token
+        else:
+            code = 0 if said.refusal is None else AUTHENTICATION_FAILED
+            body = write_authenticate_answer(header.api_version, code, said.message, said.token, said.lifetime_ms)
+            answer = encode_response_raw(_AUTHENTICATE, header.api_version, header.correlation_id, body)
+        if said.refusal is not None:
+            self._fail(exchange, said.refusal, b"" if connection.session.takes_tokens else answer)
+            return
+        if sasl.is_known:
+            self._logged_in(connection, sasl, said)
+        exchange.finish([answer])
+
+    def _logged_in(self, connection: Answering, sasl: SaslServer, said: Said) -> None:
+        session = connection.session
+        session.principal, session.takes_tokens = sasl.principal, False
+        self.succeeded[connection.listener.name] += 1
+        connection.known()
+        log.debug("connection of %s:%s: %s for %d ms", *connection.peer[:2], sasl.principal, said.lifetime_ms)
+
+    def _fail(self, exchange: Exchange, why: str, answer: bytes) -> None:
+        self.failed[exchange.connection.listener.name] += 1
+        self._tell(exchange.connection, why)
+        self._late.answer(exchange, answer)
+
+    def _tell(self, connection: Answering, why: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._lines_until_s:
+            self._lines_until_s = now_s + LINES_S
+            self._lines.turn()
+        # Kafka's beginning, which people look for; the reason behind it.
+        self._lines.warning(
+            "Failed authentication with /%s (listener %s): %s", connection.peer[0], connection.listener.name, why
+        )
+
+
+def _steady_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+class _LateAnswers:
+    """Failed logins that are answered, and their connections closed, in the order in which they failed."""
+
+    def __init__(self, delay_s: float) -> None:
+        self._delay_s = delay_s
+        self._waiting: deque[tuple[float, Exchange, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def answer(self, exchange: Exchange, answer: bytes) -> None:
+        """After the delay; nothing more is read of the connection meanwhile, as one request of it is under way."""
+        if not self._delay_s:
+            _end(exchange, answer)
+            return
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + self._delay_s
+        self._waiting.append((due_s, exchange, answer))
+        if self._timer is None:
+            self._timer = loop.call_at(due_s + LATE_S, self._due)
+
+    def _due(self) -> None:
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._waiting and self._waiting[0][0] <= now_s:
+            _, exchange, answer = self._waiting.popleft()
+            _end(exchange, answer)
+        self._timer = loop.call_at(self._waiting[0][0] + LATE_S, self._due) if self._waiting else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._waiting.clear()
+
+
+def _end(exchange: Exchange, answer: bytes) -> None:
+    connection = exchange.connection
+    if not connection.closed:
+        exchange.finish([answer] if answer else [])
+        connection.close(None)

@@ -1,0 +1,134 @@
+"""What each listener with SASL takes, by the broker's own file: mechanisms, users of PLAIN, how long a login counts.
+
+A user of SCRAM is the cluster's, and known once the controller has told of it. The one that brokers log in with on the
+listener of brokers must be known before: it stands in the file of every broker, and is taken from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from holdfast.client.sasl_options import MODULES, parse_jaas
+from holdfast.model.config import BrokerConfig
+from holdfast.model.config_sasl_keys import ENABLED_MECHANISMS, JAAS, REAUTH, SASL_MECHANISMS
+from holdfast.model.errors import ConfigError
+from holdfast.model.listeners import SecurityProtocol
+from holdfast.security import plain
+from holdfast.security.sasl_mechanism import SaslMechanism
+from holdfast.security.sasl_server import SaslListener
+from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, ScramCredential, ScramMechanism
+from holdfast.security.scram_server import SALT_BYTES, ScramServer
+
+WITH_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+NONCE_BYTES: Final = 18
+_USER: Final = "user_"
+
+
+class ScramUsers(Protocol):
+    """What the cluster knows of its users."""
+
+    @property
+    def secret(self) -> bytes:
+        """Of the cluster, for who is not known (security/scram_server.py)."""
+        ...
+
+    def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None: ...
+
+
+class Randomness(Protocol):
+    """Where nonces and salts come from."""
+
+    def __call__(self, size: int, /) -> bytes: ...
+
+
+def sasl_listeners(config: BrokerConfig, users: ScramUsers, random_bytes: Randomness) -> dict[str, SaslListener]:
+    """By the names of those that have SASL. ConfigError names the key, the value and what was expected."""
+    return {
+        endpoint.name: _listener(config, endpoint.name, users, random_bytes)
+        for endpoint in config.listening.bound
+        if endpoint.security_protocol in WITH_SASL
+    }
+
+
+def _listener(config: BrokerConfig, name: str, users: ScramUsers, random_bytes: Randomness) -> SaslListener:
+    own = config.on_listener(name)
+    enabled = tuple(each.strip().upper() for each in own.list(ENABLED_MECHANISMS))
+    for mechanism in enabled or ("",):
+        if mechanism not in SASL_MECHANISMS:
+            raise ConfigError(
+                f"Invalid value {mechanism!r} of {ENABLED_MECHANISMS} for listener {name}: expected one or more of "
+                f"{', '.join(SASL_MECHANISMS)}; no other is spoken"
+            )
+    return SaslListener(
+        mechanisms={each: _mechanism(own, name, each, users, random_bytes) for each in enabled},
+        lifetimes_ms={each: _lifetime_ms(own, each) for each in enabled},
+    )
+
+
+def _mechanism(
+    own: BrokerConfig, listener: str, mechanism: str, users: ScramUsers, random_bytes: Randomness
+) -> Callable[[], SaslMechanism]:
+    options = jaas_options(own, listener, mechanism)
+    if mechanism == plain.NAME:
+        passwords = {key.removeprefix(_USER): text.encode() for key, text in options.items() if key.startswith(_USER)}
+        if not passwords:
+            raise ConfigError(
+                f"listener.name.{listener.lower()}.plain.{JAAS} names no user of listener {listener}: expected "
+                f'org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="password";'
+            )
+        return partial(plain.PlainServer, passwords)
+    if mechanism in MECHANISMS:
+        scram = MECHANISMS[mechanism]
+        find = partial(_credential, users, scram, _own_user(scram, options, random_bytes))
+        return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex())
+    raise ConfigError(
+        f"Invalid value {mechanism!r} of {ENABLED_MECHANISMS} for listener {listener}: expected PLAIN, SCRAM-SHA-256 or "
+        "SCRAM-SHA-512"
+    )
+
+
+def _credential(
+    users: ScramUsers, mechanism: ScramMechanism, own: Mapping[str, ScramCredential], user: str
+) -> ScramCredential | None:
+    return own.get(user) or users.scram(user, mechanism)
+
+
+def _own_user(
+    mechanism: ScramMechanism, options: Mapping[str, str], random_bytes: Randomness
+) -> dict[str, ScramCredential]:
+    """Whom brokers log in as."""
+    user, password = options.get("username"), options.get("password")
+    if not user or not password:
+        return {}
+    salt = random_bytes(SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, LEAST_ITERATIONS)
+    return {user: ScramCredential.of_salted(mechanism, salt, salted, LEAST_ITERATIONS)}
+
+
+def jaas_options(own: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:
+    """Those of the login module of a mechanism, empty without a line for it; ``own``: as the listener goes by it.
+    ConfigError never shows a part of the line, which holds secrets."""
+    key = f"{mechanism.lower()}.{JAAS}"
+    text = own.values.get(key)
+    if text is None:
+        key, text = JAAS, own.values.get(JAAS)
+        if text is None:
+            return {}
+    try:
+        module, options = parse_jaas(str(text))
+    except ConfigError as error:
+        raise ConfigError(f"listener.name.{listener.lower()}.{key}: {error}") from None
+    if module == MODULES[mechanism]:
+        return options
+    if key != JAAS:
+        raise ConfigError(f"listener.name.{listener.lower()}.{key}: expected the login module {MODULES[mechanism]}")
+    return {}  # one line for the listener, which is of another of its mechanisms
+
+
+def _lifetime_ms(own: BrokerConfig, mechanism: str) -> int:
+    value = own.values.get(f"{mechanism.lower()}.{REAUTH}", own.values[REAUTH])
+    assert isinstance(value, int)
+    return max(0, value)
