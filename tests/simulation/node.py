@@ -266,6 +266,7 @@ class Node:
             thread=lambda name, _: self.thread(self, process, name),
             listen=lambda host, port: self.network.listen(process, host, port),  # type: ignore[arg-type,return-value]
             rng=rng,
+            random_bytes=bytes,  # nobody guesses, and chance is for faults
             new_id=lambda: UUID(int=rng.getrandbits(128), version=4),
             lanes=lambda _: self.lanes(self.broker_id, process),
             ensemble=self.ensemble(self, process),

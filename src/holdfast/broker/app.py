@@ -28,6 +28,7 @@ from holdfast.broker.cordons import Cordons
 from holdfast.broker.disks import Disks
 from holdfast.broker.dispatch import Dispatcher
 from holdfast.broker.farewell import clients_gone, logs_closed
+from holdfast.broker.gate import Gate
 from holdfast.broker.group_shell import GroupShell
 from holdfast.broker.housekeeping import Housekeeping
 from holdfast.broker.identity import host_key
@@ -272,8 +273,9 @@ class Broker:
         self.housekeeping = Housekeeping(self)
         self.dispatcher = Dispatcher(self)
         self.admission = Admission(self.dispatcher.dispatch)
+        self.gate = Gate.of(self)
         self.server = Server(
-            dispatch=self.admission.admit,
+            dispatch=self.gate.admit,
             on_close=self._connection_closed,
             max_frame_bytes=config.int("socket.request.max.bytes"),
             limits=dynamic_config.connection_limits(config),
@@ -471,6 +473,7 @@ class Broker:
         self.transactions_shell.close()
         await self.membership.close()
         await self._hand_over()
+        self.gate.close()
         self.server.close()
         await self.dispatcher.drain()
         await logs_closed(self.logs, self.membership.broker_epoch, high_watermarks)

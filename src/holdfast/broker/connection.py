@@ -31,7 +31,7 @@ from holdfast.broker.sending import Sending
 from holdfast.broker.session import Session
 from holdfast.model.listeners import SecurityProtocol
 from holdfast.protocol.apis import ApiKey
-from holdfast.protocol.framing import parse_request_header
+from holdfast.protocol.framing import RequestHeader, parse_request_header
 
 if TYPE_CHECKING:
     from holdfast.broker.strangers import Strangers
@@ -55,6 +55,8 @@ MAX_RUNNING_BYTES = 256 << 20
 fill the memory with what waits for it."""
 MAX_UNSENT_BYTES = 8 << 20
 """Answers that the client has not taken yet, beyond which no request of it is started."""
+TOKEN = RequestHeader(int(ApiKey.SASL_AUTHENTICATE), -1, 0, None, 0)
+"""Of a frame that has none: a token after SaslHandshake 0."""
 _OVERLAPPING = {
     int(ApiKey.PRODUCE): 0,
     **dict.fromkeys(map(int, (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)), 1),
@@ -352,7 +354,7 @@ class Connection:
     def _start_request(self, frame: memoryview, large: bytearray | None) -> None:
         self.idle_since = now_s = self._loop.time()
         try:
-            header = parse_request_header(frame)
+            header = TOKEN if self.session.takes_tokens else parse_request_header(frame)
         except Exception as e:
             self.close(f"unreadable request header: {e}")
             return

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.broker.admission import ORDERS
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
+from holdfast.broker.handlers.api_versions import VersionsAnswers, unsupported_version_answer
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
 from holdfast.broker.handlers.refusals import refused
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
@@ -128,6 +129,7 @@ class Dispatcher:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._produce = produce_handler.ProduceHandler(broker)
         self._fetch = fetch_handler.FetchHandler(broker)
+        self._versions = VersionsAnswers()
 
     def dispatch(self, exchange: Exchange) -> None:
         """Start handling; the exchange is finished now or later. Closes the connection on what Kafka would."""
@@ -135,11 +137,11 @@ class Dispatcher:
         try:
             if not is_spoken(header.api_key, header.api_version):
                 if header.api_key == _API_VERSIONS:
-                    from holdfast.broker.handlers.api_versions import unsupported_version_answer
-
                     exchange.finish([unsupported_version_answer(header.correlation_id)])
                     return
                 exchange.connection.close(f"API key {header.api_key} version {header.api_version} is not spoken here")
+            elif header.api_key == _API_VERSIONS:
+                self._api_versions(exchange)
             elif header.api_key == _PRODUCE:
                 self._produce.handle(exchange)
             elif header.api_key == _FETCH:
@@ -154,6 +156,12 @@ class Dispatcher:
                 self._start(exchange)
         except Exception as e:
             self._unreadable(exchange, e)
+
+    def _api_versions(self, exchange: Exchange) -> None:
+        ctx = self._context(exchange, bytes(exchange.body))
+        answer, code = self._versions.answer(ctx, decode_request(ctx.api_key, ctx.version, ctx.body))
+        _count(exchange, code)
+        exchange.finish([answer])
 
     def _unreadable(self, exchange: Exchange, error: Exception) -> None:
         header = exchange.header
@@ -172,14 +180,18 @@ class Dispatcher:
             raise InvalidRequestError(f"{exchange.size} bytes, expected {MAX_DECODED_BYTES} at most for this API")
         body = bytes(exchange.body)
         request = decode_request(header.api_key, header.api_version, body)
-        ctx = RequestContext(
+        ctx = self._context(exchange, body)
+        task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _context(self, exchange: Exchange, body: bytes) -> RequestContext:
+        header = exchange.header
+        return RequestContext(
             broker=self._broker, connection=exchange.connection, api_key=header.api_key,
             version=header.api_version, correlation_id=header.correlation_id, client_id=header.client_id,
             body=body,
         )  # fmt: skip
-        task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
-        self._tasks[task] = None
-        task.add_done_callback(self._ended)
 
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:

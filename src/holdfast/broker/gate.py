@@ -1,6 +1,6 @@
 """Who may ask at all: the gate before everything that a request meets.
 
-    has nobody logged in > has the login ended > how far is the start (admission.py) > what the request asks (dispatch.py)
+    has nobody logged in > has the login ended > how far is the start (admission.py) > what is asked (dispatch.py)
 
 Where a listener has SASL, a connection that has not logged in may ask for ApiVersions, choose a mechanism and say its
 tokens; bodies of other requests are never read, and close it (KIP-43, KIP-152). A login that ends is renewed on its
@@ -17,9 +17,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.broker.bounded_lines import BoundedLines
+from holdfast.broker.sasl_listeners import NoUsers, sasl_listeners
+from holdfast.model.config_sasl_keys import FAILURE_DELAY
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import SPOKEN, ApiKey
 from holdfast.protocol.framing import SIZE, encode_response_raw
@@ -32,7 +34,11 @@ from holdfast.protocol.sasl_codec import (
 from holdfast.security.sasl_server import LoginState, Said, SaslListener, SaslServer
 
 if TYPE_CHECKING:
+    from holdfast.broker.admission import Admission
+    from holdfast.broker.dispatch import Dispatcher
     from holdfast.broker.exchange import Answering, Exchange
+    from holdfast.broker.platform import Platform
+    from holdfast.model.config import BrokerConfig
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +50,17 @@ AUTHENTICATION_FAILED: Final = 58
 LATE_S: Final = 0.004
 """How much later than asked a failed login may be answered, so that many are answered in one turn of the loop."""
 LINES_S: Final = 1.0
+
+
+class GateHost(Protocol):
+    """The parts of the broker that the gate is made of."""
+
+    admission: Admission
+    config: BrokerConfig
+    dispatcher: Dispatcher
+    platform: Platform
+
+    def now_ms(self) -> int: ...
 
 
 class Gate:
@@ -68,6 +85,18 @@ class Gate:
         self.failed: dict[str, int] = dict.fromkeys(listeners, 0)
         self.succeeded: dict[str, int] = dict.fromkeys(listeners, 0)
         """Logins by listener since the start, renewed ones too."""
+
+    @classmethod
+    def of(cls, broker: GateHost) -> Gate:
+        """By the configuration of a broker. ConfigError names the key, the value and what was expected."""
+        users = NoUsers(broker.platform.random_bytes(32))
+        return cls(
+            listeners=sasl_listeners(broker.config, users, broker.platform.random_bytes),
+            admit=broker.admission.admit,
+            dispatch=broker.dispatcher.dispatch,
+            now_ms=broker.now_ms,
+            failure_delay_ms=broker.config.int(FAILURE_DELAY),
+        )
 
     def admit(self, exchange: Exchange) -> None:
         """Have it handled, or say why not."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import secrets
 import socket
 import subprocess
 import sys
@@ -68,6 +69,8 @@ class Platform:
     listen: Callable[[str, int], socket.socket]
     rng: random.Random
     new_id: Callable[[], UUID]
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    """What nobody can guess: nonces and salts of logins."""
     lanes: Callable[[str], Lanes] = ThreadLanes
     """Threads for directories of which no one may hold up the others: those of the metadata."""
     ensemble: EnsembleClients = ensemble_clients

@@ -38,6 +38,16 @@ class ScramUsers(Protocol):
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None: ...
 
 
+class NoUsers:
+    """Where none are known but those of files."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+
+    def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
+        return None
+
+
 class Randomness(Protocol):
     """Where nonces and salts come from."""
 
@@ -85,8 +95,8 @@ def _mechanism(
         find = partial(_credential, users, scram, _own_user(scram, options, random_bytes))
         return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex())
     raise ConfigError(
-        f"Invalid value {mechanism!r} of {ENABLED_MECHANISMS} for listener {listener}: expected PLAIN, SCRAM-SHA-256 or "
-        "SCRAM-SHA-512"
+        f"Invalid value {mechanism!r} of {ENABLED_MECHANISMS} for listener {listener}: expected PLAIN, SCRAM-SHA-256 "
+        "or SCRAM-SHA-512"
     )
 
 

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 
-
 class ApiKey(IntEnum):
     """Kafka's API keys, as far as they are known here."""
 
