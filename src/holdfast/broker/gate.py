@@ -19,8 +19,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from holdfast.broker.bearer import BearerMechanisms
 from holdfast.broker.bounded_lines import BoundedLines
-from holdfast.broker.sasl_listeners import NoUsers, sasl_listeners
+from holdfast.broker.sasl_listeners import sasl_listeners
 from holdfast.model.config_sasl_keys import FAILURE_DELAY
 from holdfast.model.errors import HoldfastError
 from holdfast.protocol.apis import SPOKEN, ApiKey
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.broker.dispatch import Dispatcher
     from holdfast.broker.exchange import Answering, Exchange
     from holdfast.broker.platform import Platform
+    from holdfast.broker.user_view import UserView
     from holdfast.model.config import BrokerConfig
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class GateHost(Protocol):
     config: BrokerConfig
     dispatcher: Dispatcher
     platform: Platform
+    user_view: UserView
 
     def now_ms(self) -> int: ...
 
@@ -89,9 +92,8 @@ class Gate:
     @classmethod
     def of(cls, broker: GateHost) -> Gate:
         """By the configuration of a broker. ConfigError names the key, the value and what was expected."""
-        users = NoUsers(broker.platform.random_bytes(32))
         return cls(
-            listeners=sasl_listeners(broker.config, users, broker.platform.random_bytes),
+            listeners=sasl_listeners(broker.config, broker.user_view, broker.platform.random_bytes),
             admit=broker.admission.admit,
             dispatch=broker.dispatcher.dispatch,
             now_ms=broker.now_ms,
@@ -118,6 +120,10 @@ class Gate:
 
     def close(self) -> None:
         """The broker is ending."""
+        for listener in self._listeners.values():
+            for mechanism in listener.mechanisms.values():
+                if isinstance(mechanism, BearerMechanisms):
+                    mechanism.close()
         self._late.close()
 
     def _known(self, exchange: Exchange, sasl: SaslServer) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
+from holdfast.broker.bearer import bearer_mechanisms
 from holdfast.client.sasl_options import MODULES, parse_jaas
 from holdfast.model.config import BrokerConfig
 from holdfast.model.config_sasl_keys import ENABLED_MECHANISMS, JAAS, REAUTH, SASL_MECHANISMS
@@ -36,16 +37,6 @@ class ScramUsers(Protocol):
         ...
 
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None: ...
-
-
-class NoUsers:
-    """Where none are known but those of files."""
-
-    def __init__(self, secret: bytes) -> None:
-        self.secret = secret
-
-    def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        return None
 
 
 class Randomness(Protocol):
@@ -94,10 +85,7 @@ def _mechanism(
         scram = MECHANISMS[mechanism]
         find = partial(_credential, users, scram, _own_user(scram, options, random_bytes))
         return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex())
-    raise ConfigError(
-        f"Invalid value {mechanism!r} of {ENABLED_MECHANISMS} for listener {listener}: expected PLAIN, SCRAM-SHA-256 "
-        "or SCRAM-SHA-512"
-    )
+    return bearer_mechanisms(own, listener)
 
 
 def _credential(
