@@ -40,10 +40,6 @@ class SecurityProtocol(IntEnum):
     SASL_SSL = 3
 
 
-AVAILABLE: Final = frozenset(SecurityProtocol)
-"""Those that a listener can have here. The others are known, so that they are refused by their names."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """An address of a listener; an empty host is every address of the machine."""
@@ -336,11 +332,6 @@ def _endpoints(key: str, entries: Sequence[str], protocols: Mapping[str, Securit
             raise ConfigError(
                 f"Invalid value {entry!r} of {key}: No security protocol defined for listener {name}: expected an "
                 f"entry {name}:PLAINTEXT in {PROTOCOL_MAP}"
-            )
-        if protocol not in AVAILABLE:
-            raise ConfigError(
-                f"Invalid value {entry!r} of {key}: listener {name} has the security protocol {protocol.name}: "
-                f"expected {', '.join(p.name for p in sorted(AVAILABLE))}, there is no other"
             )
         result.append(Endpoint(name=name, host=host.strip("[]"), port=int(port), security_protocol=protocol))
     if not result:

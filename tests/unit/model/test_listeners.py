@@ -107,7 +107,6 @@ def test_addresses_that_cannot_be(text: str) -> None:
         ({"listeners": "A://h:1,A://h:2"}, r"of listeners: Each listener must have a different name: A is twice"),
         ({"listeners": "A://h:1,B://i:1"}, r"of listeners: Each listener must have a different port: 1 is twice"),
         ({"listeners": "D://h:1"}, r"'D://h:1' of listeners: No security protocol defined for listener D: expected"),
-        ({"listeners": "A://h:1", MAP: "A:SASL_SSL"}, r"listener A has the security protocol SASL_SSL: expected PLAIN"),
         ({MAP: "A:TLS"}, rf"'A:TLS' of {MAP}: expected NAME:PROTOCOL, the protocol one of PLAINTEXT, SSL, SASL_P"),
         ({MAP: "A"}, rf"'A' of {MAP}: expected NAME:PROTOCOL"),
         ({MAP: "A:PLAINTEXT,a:SSL"}, rf"'a:SSL' of {MAP}: expected each listener once, A is twice"),
