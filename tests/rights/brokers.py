@@ -12,6 +12,7 @@ from holdfast.testing import free_port, wait_for
 from tests.rights.walk import ADMIN, Walk, jaas
 
 STOP_S = 30.0
+COMMAND = ["-m", "holdfast.cli.main", "broker"]
 
 
 class SecuredBrokers:
@@ -55,13 +56,7 @@ class SecuredBrokers:
     def __enter__(self) -> SecuredBrokers:
         for broker in self.ids:
             with (self.folder / f"{broker}.log").open("ab") as log:
-                command = [
-                    sys.executable,
-                    "-m",
-                    "holdfast.cli.main",
-                    "broker",
-                    str(self.folder / f"{broker}.properties"),
-                ]
+                command = [sys.executable, *COMMAND, str(self.folder / f"{broker}.properties")]
                 self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log))
         for broker in self.ids:
             walk = Walk(*self.address(broker))

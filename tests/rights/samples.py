@@ -100,6 +100,19 @@ def _fetched(names: Names, replica_id: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def produced_to(topic: str, partition: int) -> dict[str, Any]:
+    """A Produce of one record, version 9."""
+    data = {"index": partition, "records": _batch()}
+    return {"acks": 1, "timeout": 5000, "topic_data": [{"name": topic, "partition_data": [data]}]}
+
+
+def fetched_from(topic: str, partition: int) -> dict[str, Any]:
+    """A full Fetch that wants a session, version 12."""
+    values = _fetched(Names(topic=topic), -1)
+    values["topics"][0]["partitions"][0]["partition"] = partition
+    return values | {"session_id": 0, "session_epoch": 0}
+
+
 def _new_topic(names: Names) -> dict[str, Any]:
     return {"topics": [{"name": names.new, "num_partitions": 1, "replication_factor": 1}], "timeout": 5000}
 

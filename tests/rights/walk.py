@@ -124,6 +124,24 @@ def codes_of(answer: Any) -> list[int]:
     return found
 
 
+def entry(need: Need, name: str, user: str, permission: Permission) -> dict[str, Any]:
+    """As CreateAcls has one."""
+    return {
+        "resource_type": int(need[1]), "resource_name": name, "resource_pattern_type": int(PatternKind.LITERAL),
+        "principal": f"User:{user}", "host": "*", "operation": int(need[0]), "permission_type": int(permission),
+    }  # fmt: skip
+
+
+async def asked_by(connection: BrokerConnection, api: str, version: int, values: Mapping[str, Any]) -> Any:
+    """The answer over a connection that stays open."""
+    return await connection.request(build(request_type(ApiKey[api], version), values), timeout_s=ANSWER_S)
+
+
+async def codes_by(connection: BrokerConnection, api: str, version: int, values: Mapping[str, Any]) -> list[int]:
+    """Its error codes."""
+    return codes_of(await asked_by(connection, api, version, values))
+
+
 class Walk:
     """One broker, asked by many."""
 
@@ -143,8 +161,7 @@ class Walk:
         """None: the connection was closed, or nothing was answered."""
         connection = await self.opened(user)
         try:
-            request = build(request_type(ApiKey[api], version), values)
-            return await connection.request(request, timeout_s=ANSWER_S)
+            return await asked_by(connection, api, version, values)
         except (NetworkError, RequestTimedOutError):
             return None
         finally:
@@ -182,14 +199,10 @@ class Walk:
             await self._commit()
             await self._begin()
         entries = [
-            {
-                "resource_type": int(need[1]), "resource_name": name, "resource_pattern_type": int(PatternKind.LITERAL),
-                "principal": f"User:{case.user}", "host": "*", "operation": int(need[0]),
-                "permission_type": int(permission),
-            }
+            entry(need, name, case.user, permission)
             for case in all_cases
             for need, name, permission in case.acls(self.shared)
-        ]  # fmt: skip
+        ]
         answer = await self.ask(ADMIN, "CREATE_ACLS", 3, {"creations": entries})
         assert {int(result.error_code) for result in answer.results} == {0}
         await self._rights_are_known(all_cases)
