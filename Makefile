@@ -89,6 +89,7 @@ sim: $(DEV)
 .PHONY: docs
 docs: $(DEV)
 	$(BIN)/python tools/status_page.py
+	$(BIN)/python tools/authorization_page.py
 	$(BIN)/python tools/state_pictures.py
 	$(BIN)/python tools/event_page.py
 	$(BIN)/python tools/command_page.py
