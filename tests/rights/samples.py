@@ -57,6 +57,11 @@ class Sample:
     seen: Callable[[Any], str] | None = None
 
     @property
+    def is_by_id(self) -> bool:
+        """Whether it names a topic by its id, which is no secret."""
+        return self.label.endswith("id") and self.api in ("METADATA", "DELETE_TOPICS")
+
+    @property
     def title(self) -> str:
         """Of the page."""
         words = "".join(word.capitalize() for word in self.api.split("_"))

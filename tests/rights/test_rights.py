@@ -4,6 +4,7 @@ answered. With HOLDFAST_REWRITE the page, or the record of Apache Kafka's answer
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import struct
 from pathlib import Path
@@ -67,6 +68,22 @@ def test_without_a_login_no_api_is_answered(tmp_path: Path) -> None:
             if key.name not in ("API_VERSIONS", "SASL_HANDSHAKE", "SASL_AUTHENTICATE"):
                 frame = encode_request_raw(key, versions.max, 1, "stranger", struct.pack(">i", 0))
                 assert asyncio.run(_answer(*brokers.address(1), frame)) == b"", key.name
+
+
+def test_what_may_not_be_described_cannot_be_told_from_what_does_not_exist(tmp_path: Path) -> None:
+    """The whole answer is the same for who has no right."""
+    with SecuredBrokers(tmp_path, [case.user for case in cases(THEIRS[:1])], 1) as brokers:
+        asyncio.run(_looked_for(Walk(*brokers.address(1), Names(log_dir=str(brokers.log_dir(1))))))
+
+
+async def _looked_for(walk: Walk) -> None:
+    await walk.prepare(cases(THEIRS[:1]), coordinates=True)
+    nobody = cases(THEIRS[:1])[0].user
+    other = dataclasses.replace(walk.shared, topic="no-topic", group="no-group", transaction="no-transaction")
+    for sample in THEIRS:
+        if not sample.is_by_id:
+            told = await walk.told(nobody, sample, walk.shared)
+            assert told == await walk.told(nobody, sample, other), sample.title
 
 
 def test_a_removed_entry_refuses_the_next_request_of_open_connections(tmp_path: Path) -> None:

@@ -188,6 +188,14 @@ class Walk:
         text = ", ".join(map(str, told)) or "0"
         return f"{text}: {sample.seen(answer)}" if sample.seen is not None and not told else text
 
+    async def told(self, user: str, sample: Sample, names: Names) -> str:
+        """All of an answer, with what was named left out."""
+        answer = await self.ask(user, sample.api, sample.version, sample.values(names))
+        text = repr(answer)
+        for name in (names.topic, names.group, names.transaction):
+            text = text.replace(name, "...")
+        return text
+
     # -- before -------------------------------------------------------------------------------------------------
 
     async def prepare(self, all_cases: Sequence[Case], *, coordinates: bool) -> None:
