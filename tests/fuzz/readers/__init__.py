@@ -5,6 +5,7 @@ from tests.fuzz.readers import (
     columns,
     decisions,
     disk,
+    envelopes,
     groups,
     large_answers,
     memberships,
@@ -22,6 +23,7 @@ READERS: dict[str, Reader] = {
     reader.name: reader
     for module in (
         wire,
+        envelopes,
         large_answers,
         records,
         columns,
