@@ -43,6 +43,7 @@ from holdfast.broker.outbox import BrokerOutbox
 from holdfast.broker.platform import Platform, WorkThread
 from holdfast.broker.producer_ids import ProducerIdShell
 from holdfast.broker.quota_view import QuotaView
+from holdfast.broker.quotas import ClientQuotas
 from holdfast.broker.reigns import Reigns
 from holdfast.broker.replica_fetcher import ReplicaFetchers
 from holdfast.broker.server import Server
@@ -242,6 +243,7 @@ class Broker:
         self.access = Access.of(config, self.loop)
         self.user_view = UserView(self.cluster_id)
         self.quota_view = QuotaView()
+        self.quotas = ClientQuotas(self)
         self.topic_creation = TopicCreation(self)
         self.fetchers = ReplicaFetchers(self)
         self.producer_ids = ProducerIdShell(self)

@@ -77,6 +77,7 @@ class Connection:
         "_large_size",
         "_loop",
         "_max_frame",
+        "_muted",
         "_opening",
         "_owed",
         "_proved",
@@ -139,6 +140,8 @@ class Connection:
         self._times = times
         self._owed = None if times is None else Owed(times)
         self._reading = True
+        self._muted: asyncio.TimerHandle | None = None
+        """Until then no request is started: the client is over its quota."""
         self._fd = sock.fileno()
         self._channel: Channel = PlainChannel(sock)
         self._sending = Sending(self._channel, loop, taken=self._taken, left=self._peer_left, failed=self.close)
@@ -252,7 +255,7 @@ class Connection:
     def _parse(self) -> None:
         """Hand over every complete request that may start now."""
         while not self.closed:
-            if self._sending.unsent >= MAX_UNSENT_BYTES:
+            if self._muted is not None or self._sending.unsent >= MAX_UNSENT_BYTES:
                 self._pause_reading()
                 return
             if self._running and not self._may_start_more():
@@ -370,6 +373,21 @@ class Connection:
         if large is None:
             exchange.detach(self._buffer)
 
+    def mute(self, delay_ms: int) -> None:
+        """Start no request for so long, or for as long as was said before: whether the client minds what it is told of
+        it or not (KIP-219). What is under way is answered."""
+        until_s = self._loop.time() + delay_ms / 1000
+        if self.closed or (self._muted is not None and self._muted.when() >= until_s):
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+
+    def _unmute(self) -> None:
+        self._muted = None
+        if not self.closed:
+            self._parse()
+
     def _pause_reading(self) -> None:
         # Some bytes may still be taken into the small buffer; stop only the readiness callbacks.
         if self._reading:
@@ -450,6 +468,8 @@ class Connection:
         if self._opening is not None:
             self._opening.close()
             self._opening = None
+        if self._muted is not None:
+            self._muted.cancel()
         self._loop.remove_reader(self._fd)
         self._sending.end()
         self._channel.close()

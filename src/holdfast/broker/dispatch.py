@@ -17,6 +17,7 @@ from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.api_versions import VersionsAnswers, unsupported_version_answer
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
 from holdfast.broker.handlers.refusals import refused
+from holdfast.broker.quotas import Measured
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import BETWEEN_BROKERS, OPERATORS, ApiKey, is_spoken
 from holdfast.protocol.error_codes import NONE, UNKNOWN_SERVER_ERROR, code_of
@@ -134,6 +135,8 @@ class Dispatcher:
     def dispatch(self, exchange: Exchange) -> None:
         """Start handling; the exchange is finished now or later. Closes the connection on what Kafka would."""
         header = exchange.header
+        if self._broker.quota_view.limits_clients:
+            self._broker.quotas.measure(exchange)
         try:
             if not is_spoken(header.api_key, header.api_version):
                 if header.api_key == _API_VERSIONS:
@@ -144,10 +147,14 @@ class Dispatcher:
                 self._api_versions(exchange)
             elif header.api_key == _PRODUCE:
                 self._produce.handle(exchange)
+                if exchange.meter is not None:
+                    exchange.meter.pause()
             elif header.api_key == _FETCH:
                 self._fetch.handle(exchange)
                 if exchange.answer is None and exchange.times is not None:
                     exchange.remote_s = -asyncio.get_running_loop().time()
+                if exchange.meter is not None:
+                    exchange.meter.pause()
             elif not is_taken(exchange.connection.listener, header.api_key):
                 exchange.connection.close(
                     f"API key {header.api_key} is not taken on listener {exchange.connection.listener.name}"
@@ -181,6 +188,8 @@ class Dispatcher:
         body = bytes(exchange.body)
         request = decode_request(header.api_key, header.api_version, body)
         ctx = self._context(exchange, body)
+        if exchange.meter is not None:
+            exchange.meter.pause()
         task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
         self._tasks[task] = None
         task.add_done_callback(self._ended)
@@ -195,7 +204,10 @@ class Dispatcher:
 
     async def _run(self, exchange: Exchange, ctx: RequestContext, request: Any) -> None:
         try:
-            response, code = await self.response_to(ctx, request)
+            responding = self.response_to(ctx, request)
+            if exchange.meter is not None:
+                responding = Measured(responding, exchange.meter)
+            response, code = await responding
         except asyncio.CancelledError:
             exchange.connection.close(None)
             raise
@@ -203,6 +215,8 @@ class Dispatcher:
         if response is None:
             exchange.connection.close("request failed and its API has no field to say so")
             return
+        if exchange.meter is not None:
+            response = exchange.meter.told(response, ctx.api_key, ctx.version, ctx.correlation_id)
         if isinstance(response, (bytes, bytearray)):  # an answer that came from the controller as it is
             exchange.finish([bytes(response)])
             return

@@ -17,6 +17,7 @@ from holdfast.protocol.framing import RequestHeader
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from holdfast.broker.quotas import Meter
     from holdfast.broker.request_times import RequestTimes
     from holdfast.broker.session import Session
     from holdfast.model.listeners import ListenerUse
@@ -80,6 +81,8 @@ class Answering(Protocol):
 
     def known(self) -> None: ...
 
+    def mute(self, delay_ms: int) -> None: ...
+
     def close(self, reason: str | None) -> None: ...
 
 
@@ -95,6 +98,7 @@ class Exchange:
         "header",
         "hurry",
         "is_follower",
+        "meter",
         "queued_s",
         "remote_s",
         "size",
@@ -116,6 +120,8 @@ class Exchange:
         """Who counts it, and is told of its errors; None: nobody, and the times below mean nothing."""
         self.is_follower = False
         """A Fetch of another broker."""
+        self.meter: Meter | None = None
+        """What it uses of its client's quotas; None: it has none."""
         self.started_s: float
         """With finished_s by the loop's clock, where somebody counts: when all of it had come, and when its answer was
         there."""

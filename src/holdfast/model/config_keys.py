@@ -20,6 +20,7 @@ from holdfast.model.config_key import INT_MAX, LONG_MAX, ConfigKey, ConfigType, 
 from holdfast.model.config_log_keys import LOG_KEYS
 from holdfast.model.config_logging_keys import LOGGING_KEYS
 from holdfast.model.config_protocol import PROTOCOL_KEY
+from holdfast.model.config_quota_keys import QUOTA_KEYS
 from holdfast.model.config_sasl_keys import OF_A_MECHANISM, SASL_KEYS, SASL_MECHANISMS
 from holdfast.model.config_tls_keys import TLS_KEYS
 from holdfast.model.config_transaction_keys import TRANSACTION_KEYS
@@ -408,6 +409,7 @@ KEYS: Final[Mapping[str, ConfigKey]] = {
         SASL_KEYS,
         BEARER_KEYS,
         AUTHORIZER_KEYS,
+        QUOTA_KEYS,
         _NETWORK,
         LOGGING_KEYS,
         ZOOKEEPER_KEYS,

@@ -25,6 +25,7 @@ from holdfast.broker.dispatch import HANDLERS, Dispatcher, is_taken
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
+from holdfast.broker.quota_view import QuotaView
 from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.config import BrokerConfig
 from holdfast.model.group_errors import CoordinatorLoadInProgressError
@@ -84,7 +85,7 @@ async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIter
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access()} | broker
+    has: dict[str, Any] = {"now_ms": lambda: 0, "access": Access(), "quota_view": QuotaView()} | broker
     parts: Any = SimpleNamespace(**has)
     parts.dispatcher = dispatcher = Dispatcher(parts)
     connection = Connection(

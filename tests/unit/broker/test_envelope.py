@@ -12,6 +12,7 @@ from holdfast.broker.access import Access
 from holdfast.broker.entity import build
 from holdfast.broker.handlers.base import RequestContext
 from holdfast.broker.handlers.forwarding import forward
+from holdfast.broker.quota_view import QuotaView
 from holdfast.broker.session import Session
 from holdfast.model.errors import ClusterAuthorizationFailedError, UnknownServerError
 from holdfast.protocol.apis import ApiKey, request_type
@@ -98,6 +99,7 @@ def test_a_request_goes_in_an_envelope_where_rights_count_and_else_as_it_came() 
             controller.special[key] = {}
             controller.special[ApiKey.ENVELOPE] = {"response_data": inner[4:]}
             broker: Any = SimpleNamespace(access=access, membership=two.membership, controller=None)
+            broker.quota_view = QuotaView()
             connection: Any = SimpleNamespace(session=Session(principal=principal), peer=("10.9.8.7", 1))
             ctx = RequestContext(
                 broker=broker, connection=connection, api_key=key, version=version, correlation_id=77, client_id="c",
@@ -129,8 +131,13 @@ def test_a_broker_whose_envelopes_are_refused_says_so() -> None:
             refused = answer_in(None, ClusterAuthorizationFailedError("no"))
             controller.special[ApiKey.ENVELOPE] = {"error_code": refused.error_code}
             broker: Any = SimpleNamespace(
-                access=Access(granted()), membership=two.membership, controller=None, broker_id=2
+                access=Access(granted()),
+                membership=two.membership,
+                quota_view=QuotaView(),
+                controller=None,
+                broker_id=2,
             )
+            broker.quota_view = QuotaView()
             connection: Any = SimpleNamespace(session=Session(), peer=("10.9.8.7", 1))
             ctx = RequestContext(
                 broker=broker, connection=connection, api_key=55, version=2, correlation_id=77, client_id="c", body=b"",

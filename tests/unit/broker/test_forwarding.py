@@ -10,6 +10,7 @@ from holdfast.broker.entity import build
 from holdfast.broker.handlers.base import HandlersHost, RequestContext
 from holdfast.broker.handlers.topics import handle_create_topics
 from holdfast.broker.membership import Membership
+from holdfast.broker.quota_view import QuotaView
 from holdfast.broker.session import Session
 from holdfast.model.config import BrokerConfig
 from holdfast.protocol.apis import ApiKey, request_type
@@ -31,6 +32,8 @@ class Here:
     access = Access()
     broker_id = 2
     config = BrokerConfig.parse({})
+    quota_view = QuotaView()
+    quotas = None
 
     def __init__(self, controller: ControllerLoop | None, membership: Membership) -> None:
         self.controller = controller

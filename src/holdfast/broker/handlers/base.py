@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.broker.moves import Moves
     from holdfast.broker.producer_ids import ProducerIdShell
     from holdfast.broker.quota_view import QuotaView
+    from holdfast.broker.quotas import ClientQuotas
     from holdfast.broker.topic_creation import TopicCreation
     from holdfast.broker.transactional_appends import TransactionalAppends
     from holdfast.broker.user_view import UserView
@@ -75,6 +76,7 @@ class HandlersHost(Protocol):
     moves: Moves
     producer_ids: ProducerIdShell
     quota_view: QuotaView
+    quotas: ClientQuotas
     replicas: LocalReplicas
     topic_creation: TopicCreation
     transactions: TransactionCoordinator

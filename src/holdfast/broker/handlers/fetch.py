@@ -46,6 +46,7 @@ from holdfast.security.resources import Operation, ResourceKind
 if TYPE_CHECKING:
     from holdfast.broker.access import Access, Judge
     from holdfast.broker.membership import Membership
+    from holdfast.broker.quotas import Meter
     from holdfast.replication.fetch_sessions import FetchSessions
     from holdfast.replication.local_replicas import FetchWait, FollowerSession, SingleFetch
 
@@ -92,6 +93,7 @@ class FetchHandler:
             refuse_follower(exchange.connection, "Fetch", request.replica_id)
             return
         exchange.is_follower = request.replica_id >= 0
+        meter = exchange.meter = None if exchange.is_follower else exchange.meter
         judge = self._broker.access.judge(exchange.connection, exchange.header.api_key)
         if exchange.is_follower and judge is not None and not judge.may(Operation.CLUSTER_ACTION, ResourceKind.CLUSTER):
             self._no_follower(exchange, request)
@@ -104,6 +106,11 @@ class FetchHandler:
             return
         if request.session_id and request.replica_id < 0:
             self._broker.fetch_sessions.close(request.session_id)
+        if meter is not None:
+            if meter.is_over_fetch():
+                _finish(self._broker, exchange, 0, [], [])
+                return
+            request = _limited(request, meter)
         asked = _distinct(_queries(self._broker, request))
         denied: frozenset[str] = frozenset()
         if judge is not None and not exchange.is_follower:
@@ -134,6 +141,11 @@ class FetchHandler:
             self._refuse(exchange, error)
             return
         pending = PendingFetch(broker, exchange, [], request)
+        if exchange.meter is not None:
+            if exchange.meter.is_over_fetch():
+                pending.changed(session.id, [])
+                return
+            request = _limited(request, exchange.meter)
         if session.entries:
             done = partial(pending.changed, session.id)
             self._park(exchange, pending, session.fetch(_limits(request, (), is_patient=True), now_ms, done))
@@ -230,6 +242,12 @@ def _distinct(asked: _Asked) -> _Asked:
         return asked
     found = {(name_or_id, query.topic_partition.partition): query for name_or_id, query in asked}
     return asked if len(found) == len(asked) else [(name_or_id, query) for (name_or_id, _), query in found.items()]
+
+
+def _limited(request: FetchData, meter: Meter) -> FetchData:
+    """What a quota leaves of it."""
+    most = meter.most_bytes(request.max_bytes)
+    return request._replace(max_bytes=most, min_bytes=min(request.min_bytes, most))
 
 
 def _limits(request: FetchData, queries: Sequence[FetchPartitionQuery], *, is_patient: bool) -> FetchQuery:
@@ -376,10 +394,17 @@ def _count(exchange: Exchange, code: int) -> None:
 
 def _finish(broker: FetchHost, exchange: Exchange, session_id: int, topics: _Topics, moved: list[BrokerId]) -> None:
     nodes = endpoints(broker, moved, exchange.connection.listener.name) if moved else ()
-    header = exchange.header
+    header, throttle_ms = exchange.header, 0
+    if exchange.meter is not None:
+        exchange.meter.took()
+        exchange.meter.fetched(sum(len(answer.records) for _, answers in topics for answer in answers))
+        throttle_ms = exchange.meter.throttle_ms
     exchange.finish(
-        encode_fetch_response(header.api_version, header.correlation_id, 0, session_id, topics, node_endpoints=nodes)
-    )
+        encode_fetch_response(
+            header.api_version, header.correlation_id, 0, session_id, topics,
+            throttle_ms=throttle_ms, node_endpoints=nodes,
+        )
+    )  # fmt: skip
 
 
 def answer_of(

@@ -47,11 +47,11 @@ async def forward(ctx: RequestContext, timeout_s: float) -> bytes | None:
     """The request to the controller, and its answer frame; None: this broker has become the controller, and it is to be
     handled here. RequestTimedOutError; UnknownServerError where the controller does not take envelopes of this broker.
 
-    Where rights count it goes in an envelope that says who asks, and the controller judges that one. A cluster without
-    logins and without an authorizer has nothing to say in one, and may have brokers that do not know of it.
+    Where rights or quotas count it goes in an envelope that says who asks, and the controller judges that one. A
+    cluster without logins, authorizer and quotas has nothing to say in one, and may have brokers that know of none.
     """
     membership, here = ctx.broker.membership, functools.partial(reigns, ctx)
-    if not ctx.is_judged and ctx.principal == ANONYMOUS:
+    if not ctx.is_judged and ctx.principal == ANONYMOUS and not ctx.broker.quota_view.limits_clients:
         return await membership.forward(ctx.api_key, ctx.version, ctx.correlation_id, ctx.body, timeout_s, is_here=here)
     frame = encode_request_raw(ctx.api_key, ctx.version, ctx.correlation_id, ctx.client_id, ctx.body)
     envelope = seal((ctx.principal.kind, ctx.principal.name), ctx.host, frame)

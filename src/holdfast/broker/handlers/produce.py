@@ -77,6 +77,9 @@ class ProduceHandler:
         """Append every partition's batches; answer when the last one is done."""
         version = exchange.header.api_version
         request = decode_produce_request(version, exchange.own_body())
+        if exchange.meter is not None:
+            exchange.meter.produced(exchange.size)
+            exchange.meter.took()
         pending = _PendingProduce(self._broker, exchange, request.acks)
         broker, now_ms = self._broker, self._broker.now_ms()
         judge = broker.access.judge(exchange.connection, exchange.header.api_key)
@@ -271,7 +274,15 @@ class _PendingProduce:
         header = exchange.header
         nodes = endpoints(self._broker, moved, exchange.connection.listener.name) if moved else ()
         exchange.finish(
-            [encode_produce_response(header.api_version, header.correlation_id, answers, node_endpoints=nodes)]
+            [
+                encode_produce_response(
+                    header.api_version,
+                    header.correlation_id,
+                    answers,
+                    throttle_ms=0 if exchange.meter is None else exchange.meter.throttle_ms,
+                    node_endpoints=nodes,
+                )
+            ]
         )
 
     def _count(self, code: int) -> None:

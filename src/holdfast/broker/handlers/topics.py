@@ -15,8 +15,10 @@ from uuid import UUID
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
+from holdfast.broker.handlers.mutations import Mutations
 from holdfast.broker.membership import is_forwarded
 from holdfast.controller import events
+from holdfast.metadata.image import TopicImage
 from holdfast.model.config_entries import describe_topic
 from holdfast.model.errors import (
     HoldfastError,
@@ -53,6 +55,9 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
     if creatable is None:
         creatable = {*ctx.allowed(Operation.CREATE, ResourceKind.TOPIC, names)}
     may_describe = ctx.allowed(Operation.DESCRIBE_CONFIGS, ResourceKind.TOPIC, names, is_filter=True)
+    mutations = Mutations(ctx, counts=not request.validate_only)
+    usual = ctx.broker.config.int("num.partitions")
+    over = {t.name: mutations.refusal(_count(t, usual)) for t in request.topics if t.name in creatable}
     reply = await ctx.submit(
         events.CreateTopics(
             topics=tuple(
@@ -64,7 +69,7 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
                     configs=tuple((c.name, c.value) for c in t.configs),
                 )
                 for t in request.topics
-                if t.name in creatable
+                if t.name in creatable and over[t.name] is None
             ),
             validate_only=request.validate_only,
         )
@@ -73,7 +78,15 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
         await tell(ctx, milliseconds(request.timeout))
     topics = [_created(ctx, r, r.name in may_describe) for r in reply.topics]
     topics += [_nothing(t.name, _NOT_CREATABLE) for t in request.topics if t.name not in creatable]
-    return respond(ctx, topics=topics)
+    topics += [_nothing(name, error) for name, error in over.items() if error is not None]
+    return respond(ctx, topics=topics, throttle_time=mutations.throttle_ms)
+
+
+def _count(topic: Any, usual: int) -> int:
+    """The partitions that a new topic would have."""
+    if topic.assignments:
+        return len(topic.assignments)
+    return usual if topic.num_partitions == -1 else int(topic.num_partitions)
 
 
 _NOT_CREATABLE: Final = TopicAuthorizationFailedError("Authorization failed.")
@@ -134,10 +147,14 @@ async def handle_delete_topics(ctx: RequestContext, request: Any) -> Any:
     refused: list[dict[str, Any]] = []
     if ctx.is_judged:
         wanted, refused = _deletable(ctx, wanted)
+    mutations = Mutations(ctx)
+    wanted, over = _within_quota(ctx, wanted, mutations)
+    refused += over
     reply = await ctx.submit(events.DeleteTopics(topics=wanted))
     await tell(ctx, milliseconds(request.timeout))
     return respond(
         ctx,
+        throttle_time=mutations.throttle_ms,
         responses=[
             {
                 "name": r.name,
@@ -184,6 +201,24 @@ def _deletable(ctx: RequestContext, wanted: _Wanted) -> tuple[_Wanted, list[dict
     return tuple(left), refused
 
 
+def _within_quota(ctx: RequestContext, wanted: _Wanted, mutations: Mutations) -> tuple[_Wanted, list[dict[str, Any]]]:
+    """Topics that the quota of who asks leaves, and the answers for the others."""
+    known = ctx.broker.metadata if ctx.broker.controller is None else ctx.broker.controller.image
+    left, refused = [], []
+    for name, topic_id in wanted:
+        topic = known.topics.get(_meant(known.topic_names, name, topic_id) or "")
+        error = (
+            None
+            if topic is None
+            else mutations.refusal(len(topic.partitions if isinstance(topic, TopicImage) else topic))
+        )
+        if error is None:
+            left.append((name, topic_id))
+        else:
+            refused.append(_not_deleted(name, topic_id, error))
+    return tuple(left), refused
+
+
 def _not_deleted(name: str | None, topic_id: UUID | None, error: HoldfastError) -> dict[str, Any]:
     return {
         "name": name, "topic_id": topic_id, "error_code": error, "error_message": error.message or None,
@@ -194,6 +229,11 @@ def _not_deleted(name: str | None, topic_id: UUID | None, error: HoldfastError) 
 async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
     """Versions 0-3."""
     may_alter = ctx.allowed(Operation.ALTER, ResourceKind.TOPIC, {str(t.name) for t in request.topics})
+    mutations = Mutations(ctx, counts=not request.validate_only)
+    there = ctx.broker.metadata.topics
+    over = {
+        t.name: mutations.refusal(t.count - len(there.get(t.name, ()))) for t in request.topics if t.name in may_alter
+    }
     reply = await ctx.submit(
         events.CreatePartitions(
             topics=tuple(
@@ -203,7 +243,7 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
                     assignments=None if t.assignments is None else tuple(tuple(a.broker_ids) for a in t.assignments),
                 )
                 for t in request.topics
-                if t.name in may_alter
+                if t.name in may_alter and over[t.name] is None
             ),
             validate_only=request.validate_only,
         )
@@ -212,7 +252,12 @@ async def handle_create_partitions(ctx: RequestContext, request: Any) -> Any:
         await tell(ctx, milliseconds(request.timeout))
     denied = {"error_code": refusal(ResourceKind.TOPIC), "error_message": None}
     refused = [denied | {"name": t.name} for t in request.topics if t.name not in may_alter]
-    return respond(ctx, results=[_named(r) for r in reply.topics] + refused)
+    refused += [
+        {"name": name, "error_code": error, "error_message": error.message}
+        for name, error in over.items()
+        if error is not None
+    ]
+    return respond(ctx, results=[_named(r) for r in reply.topics] + refused, throttle_time=mutations.throttle_ms)
 
 
 def _named(result: Any) -> dict[str, Any]:
