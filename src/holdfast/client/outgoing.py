@@ -24,6 +24,8 @@ from holdfast.model.listeners import Endpoint, SecurityProtocol
 INTER_BROKER_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 CONTROLLER_CLIENT: Final = "controller-"
 """How the client ids of a controller's connections begin (broker/closer_process.py)."""
+_OF_A_LISTENER: Final = ("unsecuredValidator", "ssl.")
+"""How options of a line for OAUTHBEARER begin that say what tokens are taken there (broker/bearer.py)."""
 _WITH_TLS: Final = (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 _WITH_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
@@ -114,7 +116,8 @@ class Outgoing:
             )
         if mechanism == "OAUTHBEARER":
             more = {name: text for name in (ENDPOINT, HANDLER) if (text := self._text(listener, name)) is not None}
-            return parse_sasl({MECHANISM: mechanism, JAAS: line, **more}, f"listener.name.{listener.lower()}.")
+            prefix = f"listener.name.{listener.lower()}."
+            return parse_sasl({MECHANISM: mechanism, JAAS: line, **more}, prefix, of_others=_OF_A_LISTENER)
         return _user(mechanism, line, key)
 
 

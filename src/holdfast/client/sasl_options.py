@@ -91,8 +91,9 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     return words[0][1].rpartition(".")[2], options
 
 
-def parse_sasl(given: Mapping[str, str], prefix: str) -> SaslSettings:
-    """Of settings whose names have been checked."""
+def parse_sasl(given: Mapping[str, str], prefix: str, *, of_others: tuple[str, ...] = ()) -> SaslSettings:
+    """Of settings whose names have been checked. ``of_others``: how options of the line begin that are somebody
+    else's, as a broker's line is for those who come as well."""
     mechanism = (given.get(MECHANISM) or "").strip().upper()
     if mechanism not in MODULES:
         value = f"{prefix}{MECHANISM}={mechanism!r}" if mechanism else f"{prefix}{MECHANISM} is missing"
@@ -109,6 +110,8 @@ def parse_sasl(given: Mapping[str, str], prefix: str) -> SaslSettings:
         module, options = parse_jaas(given[JAAS])
         if module != MODULES[mechanism]:
             raise ConfigError(f"expected {MODULES[mechanism]} for {MECHANISM}={mechanism}")
+        if of_others:
+            options = {name: text for name, text in options.items() if not name.startswith(of_others)}
         endpoint = (given.get(ENDPOINT) or "").strip()
         if mechanism == "OAUTHBEARER":
             return _bearer(options, endpoint)

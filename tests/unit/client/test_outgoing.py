@@ -15,6 +15,7 @@ from kio.schema.metadata.v0.request import MetadataRequest
 
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import AuthenticationError, BrokerUnreachable, ConnectionLost
+from holdfast.client.oauth import UnsecuredToken
 from holdfast.client.outgoing import Outgoing
 from holdfast.model.errors import ConfigError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
@@ -92,6 +93,19 @@ def test_tokens_of_an_endpoint() -> None:
         }
     ).settings(within("SASL_SSL"))
     assert found.sasl is not None and found.sasl.token is not None and SECRET not in repr(found)
+
+
+def test_the_line_of_a_listener_says_what_tokens_it_takes_as_well() -> None:
+    line = (
+        'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="a" '
+        'ssl.truststore.location="/ca";'
+    )
+    keys = {
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "listener.name.within.oauthbearer.sasl.jaas.config": line,
+    }
+    found = Outgoing(keys).settings(within("SASL_SSL"))
+    assert found.sasl is not None and found.sasl.token == UnsecuredToken(claims=(("sub", "broker"),))
 
 
 @pytest.mark.parametrize(
