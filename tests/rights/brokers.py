@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,14 @@ COMMAND = ["-m", "holdfast.cli.main", "broker"]
 class SecuredBrokers:
     """``with SecuredBrokers(folder, users, 2) as brokers:`` runs brokers 1 and 2."""
 
-    def __init__(self, folder: Path, users: Iterable[str], count: int, store: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        users: Iterable[str],
+        count: int,
+        store: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """``store``: settings of where the metadata is, other than in a directory that they share."""
         self.folder = folder
         self.ids = range(1, count + 1)
@@ -40,6 +48,7 @@ class SecuredBrokers:
                 "transaction.state.log.num.partitions": "1", "transaction.state.log.replication.factor": "1",
                 "transaction.state.log.min.isr": "1", "group.initial.rebalance.delay.ms": "0",
                 **({"metadata.log.dirs": str(folder / "meta")} if store is None else store),
+                **(settings or {}),
             }  # fmt: skip
             text = "".join(f"{key}={value}\n" for key, value in values.items())
             (folder / f"{broker}.properties").write_text(text)
@@ -50,8 +59,9 @@ class SecuredBrokers:
     def address(self, broker: int) -> tuple[str, int]:
         return "127.0.0.1", self.port + broker - 1
 
-    def log(self, broker: int) -> str:
-        return (self.folder / f"{broker}.log").read_text()
+    def pause(self, broker: int) -> None:
+        """Its process is stopped until it is killed, or this ends."""
+        self._processes[broker - 1].send_signal(signal.SIGSTOP)
 
     def __enter__(self) -> SecuredBrokers:
         for broker in self.ids:
@@ -67,6 +77,7 @@ class SecuredBrokers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes:
+            process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._processes:
             process.wait(STOP_S)
