@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,39 +57,54 @@ class Running:
         return self.unsigned, lambda: unsecured(self.claims())
 
 
+@contextmanager
+def brokers(folder: Path, *each: Sequence[str]) -> Iterator[None]:
+    """Brokers 1 and so on of one cluster, with these lines in their files beside those that all have."""
+    processes = []
+    try:
+        for number, lines in enumerate(each, 1):
+            properties, log = folder / f"{number}.properties", folder / f"{number}.log"
+            common = (
+                f"node.id={number}",
+                "inter.broker.listener.name=BROKERS",
+                f"log.dirs={folder}/data-{number}",
+                f"metadata.log.dir={folder}/metadata",
+                "offsets.topic.replication.factor=1",
+                f"default.replication.factor={len(each)}",
+                f"min.insync.replicas={len(each)}",
+                f"log.file={log}",
+            )
+            properties.write_text("\n".join((*common, *lines)))
+            command = [sys.executable, "-m", "holdfast.cli.main", "broker", str(properties)]
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        for number, process in enumerate(processes, 1):
+            wait_for_start(process, folder / f"{number}.log")
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(START_S)
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("tokens")
-    properties, log, signer = folder / "server.properties", folder / "broker.log", Signer.rsa()
+    signer = Signer.rsa()
     (folder / "jwks.json").write_bytes(signer.jwks)
     url, port = (folder / "jwks.json").as_uri(), free_port(3)
     lines = (
-        "node.id=1",
         f"listeners=SIGNED://127.0.0.1:{port},UNSIGNED://127.0.0.1:{port + 1},BROKERS://127.0.0.1:{port + 2}",
         "listener.security.protocol.map=SIGNED:SASL_PLAINTEXT,UNSIGNED:SASL_PLAINTEXT,BROKERS:PLAINTEXT",
-        "inter.broker.listener.name=BROKERS",
         "sasl.enabled.mechanisms=OAUTHBEARER",
         f"listener.name.signed.oauthbearer.sasl.server.callback.handler.class={SIGNED_HANDLERS[0]}",
         f"listener.name.signed.sasl.oauthbearer.jwks.endpoint.url={url}",
         "listener.name.signed.sasl.oauthbearer.expected.audience=kafka",
         f"listener.name.signed.oauthbearer.connections.max.reauth.ms={REAUTH_MS}",
         f"sasl.oauthbearer.allowed.urls={url}",
-        f"log.dirs={folder}/data",
-        f"metadata.log.dir={folder}/metadata",
-        "offsets.topic.replication.factor=1",
-        "default.replication.factor=1",
-        "min.insync.replicas=1",
-        f"log.file={log}",
     )
-    properties.write_text("\n".join(lines))
-    command = [sys.executable, "-m", "holdfast.cli.main", "broker", str(properties)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            wait_for_start(process, log)
-            yield Running(port, port + 1, signer)
-        finally:
-            process.terminate()
-            process.wait(START_S)
+    with brokers(folder, lines):
+        yield Running(port, port + 1, signer)
 
 
 def wait_for_start(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -191,7 +207,7 @@ def test_a_token_that_is_not_enough_is_told_as_such(broker: Running) -> None:
 
         def is_told(producer: Producer = producer, told: list[str] = told) -> bool:
             producer.poll(0.02)
-            return any("SASL authentication error" in each for each in told)
+            return any('SASL authentication error: {"status":"invalid_token"}' in each for each in told)
 
         wait_for(is_told, f"the refusal of a token {what}")
         producer.purge()
@@ -246,3 +262,34 @@ def test_a_token_counts_to_its_end_where_nothing_else_ends_a_login(broker: Runni
     code, lifetime_ms = login(broker.unsigned, unsecured(broker.claims(exp=time.time() + 600)))
     assert code == 0
     assert 590_000 < lifetime_ms <= 600_000
+
+
+def test_brokers_log_in_at_each_other_with_tokens_and_replicate(tmp_path: Path) -> None:
+    port = free_port(4)
+    line = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker" unsecuredLoginStringClaim_scope="brokers" '
+        'unsecuredValidatorRequiredScope="brokers";'
+    )
+    lines = [
+        (
+            f"listeners=CLIENTS://127.0.0.1:{port + number},BROKERS://127.0.0.1:{port + 2 + number}",
+            "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms=OAUTHBEARER",
+            "sasl.mechanism.inter.broker.protocol=OAUTHBEARER",
+            f"listener.name.brokers.oauthbearer.sasl.jaas.config={line}",
+            f"connections.max.reauth.ms={REAUTH_MS}",
+        )
+        for number in range(2)
+    ]
+    with brokers(tmp_path, *lines):
+        told: list[object] = []
+        producer = Producer({"bootstrap.servers": f"127.0.0.1:{port},127.0.0.1:{port + 1}", "acks": "all"})
+        until_s = time.monotonic() + 1.5 * REAUTH_MS / 1000  # their logins are renewed meanwhile
+        while time.monotonic() < until_s:
+            producer.produce("replicated", b"x", on_delivery=lambda error, _: told.append(error))
+            producer.poll(0.05)
+        assert producer.flush(60) == 0
+        assert len(told) > 50 and not any(told)
+        for number in (1, 2):
+            assert "Failed authentication" not in (tmp_path / f"{number}.log").read_text()

@@ -99,7 +99,8 @@ class BearerLogin:
     def __init__(self, judge: TokenJudge) -> None:
         self._judge = judge
         self._state = BearerState.WAITING
-        self._reason = ""
+        self._reason, self._told = "", ""
+        """Why the token is not enough: for the broker's log, and for the client."""
 
     @property
     def state(self) -> BearerState:
@@ -109,7 +110,7 @@ class BearerLogin:
         """What the client is told next. Not asked again after Proved or Refused."""
         if self._state is BearerState.DENIED:
             self._after(BearerEvent.HEARD)
-            return Refused(self._reason)
+            return Refused(self._reason, self._told)
         try:
             message = parse_bearer(token)
         except TokenError as error:
@@ -121,7 +122,8 @@ class BearerLogin:
             self._after(BearerEvent.NOT_ENOUGH)
             self._reason = str(error)
             told = {"status": error.status} | ({} if error.scope is None else {"scope": error.scope})
-            return Challenge(json.dumps(told).encode())
+            self._told = json.dumps(told, separators=(", ", ":"))
+            return Challenge(self._told.encode())
         if message.authorization_id not in ("", holder.name):
             self._after(BearerEvent.MALFORMED)
             return Refused("the client wants to act as somebody else than the token's holder")

@@ -29,9 +29,11 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The login has failed. ``reason`` is for the broker's log, and never told to the client."""
+    """The login has failed. ``reason`` is for the broker's log, and never told to the client. ``told``: what the client
+    is told rather than the text that all failed logins have; it says nothing of users."""
 
     reason: str
+    told: str | None = None
 
 
 SaslStep: TypeAlias = Challenge | Proved | Refused

@@ -143,7 +143,7 @@ class SaslServer:
         if isinstance(step, Challenge):
             return Said(step.token)
         if isinstance(step, Refused):
-            return self._failed(step.reason)
+            return self._failed(step.reason, step.told)
         if self._began_ms is not None and step.principal != self.principal:
             return self._failed(f"{step.principal} logs in on the connection of {self.principal}")
         return self._proved(step, mechanism, now_ms, steady_ms)
@@ -163,9 +163,9 @@ class SaslServer:
         self._ends_ms = steady_ms + self._lifetime_ms if lifetimes else None
         return Said(step.token, self._lifetime_ms)
 
-    def _failed(self, reason: str) -> Said:
+    def _failed(self, reason: str, told: str | None = None) -> Said:
         self._refuse()
-        return Said(refusal=f"{self._mechanism}: {reason}", message=SASL_FAILED_TEXT.format(self._mechanism))
+        return Said(refusal=f"{self._mechanism}: {reason}", message=told or SASL_FAILED_TEXT.format(self._mechanism))
 
     def _refuse(self) -> None:
         self.state = LOGIN.after(self.state, LoginEvent.REFUSED)

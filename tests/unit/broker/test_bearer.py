@@ -93,7 +93,7 @@ def test_without_keys_tokens_that_nobody_has_signed_are_taken_and_a_warning_says
     assert not mechanisms.is_signed
     assert said(mechanisms, unsecured(CLAIMS)) == Proved(b"", Principal.user("alice"), (NOW_S + 60) * 1000)
     step = said(mechanisms, Signer.ec().token(CLAIMS))
-    assert step == Challenge(b'{"status": "invalid_token"}')
+    assert step == Challenge(b'{"status":"invalid_token"}')
     mechanisms.close()
 
 
@@ -257,7 +257,7 @@ def test_who_cannot_be_trusted_is_not_asked(
         mechanisms = bearer_mechanisms(signed(server.url), "CLIENTS")
         until(lambda: "no answer" in caplog.text)
     assert "tokens are refused until they can" in caplog.text
-    assert said(mechanisms, signer.token(CLAIMS)) == Challenge(b'{"status": "invalid_token"}')
+    assert said(mechanisms, signer.token(CLAIMS)) == Challenge(b'{"status":"invalid_token"}')
     assert server.asked == 0
     mechanisms.close()
 

@@ -35,9 +35,9 @@ def test_a_token_that_is_enough_proves_who_holds_it() -> None:
 @pytest.mark.parametrize("heard", [b"\x01", b"", GOOD, BAD, b"\x00" * 100])
 def test_one_that_is_not_is_told_why_and_then_refused_whatever_the_client_says(heard: bytes) -> None:
     login = BearerLogin(judge)
-    assert login.answer(BAD, NOW_MS) == Challenge(b'{"status": "invalid_token"}')
+    assert login.answer(BAD, NOW_MS) == Challenge(b'{"status":"invalid_token"}')
     assert login.state is BearerState.DENIED
-    assert login.answer(heard, NOW_MS) == Refused("it is not good")
+    assert login.answer(heard, NOW_MS) == Refused("it is not good", '{"status":"invalid_token"}')
     assert login.state is BearerState.OVER
     with pytest.raises(AssertionError):
         BEARER_LOGIN.after(login.state, next(iter(BEARER_LOGIN.moves))[1])
@@ -47,6 +47,7 @@ def test_which_scope_is_missing_is_told_as_json() -> None:
     step = BearerLogin(judge).answer(b"n,,\x01auth=Bearer narrow\x01\x01", NOW_MS)
     assert isinstance(step, Challenge)
     assert json.loads(step.token) == {"status": "insufficient_scope", "scope": '"a" b'}
+    assert step.token.startswith(b'{"status":"insufficient_scope", "scope":')  # as Kafka writes it
 
 
 def test_CVE_2017_12610_who_wants_to_act_as_somebody_else_is_refused() -> None:
