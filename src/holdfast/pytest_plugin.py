@@ -8,6 +8,9 @@
     def test_alone(holdfast_own_cluster):                 # a cluster of this test alone
         ...
 
+    def test_it_logs_in(holdfast_secure_cluster):         # everybody says who he is: TLS, SCRAM, ACLs
+        MyClient(**holdfast_secure_cluster.properties("librdkafka"))
+
     def test_a_disk_dies(holdfast_own_cluster, holdfast_disk):
         holdfast_disk.fail()                              # log directory 2 of broker 1
         ...
@@ -53,6 +56,15 @@ def holdfast_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     from holdfast.testing import Cluster
 
     with Cluster(brokers=request.config.getoption("--holdfast-brokers")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def holdfast_secure_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """The same, secured: ``properties("librdkafka")`` and others have what a client needs. Needs holdfast[secure]."""
+    from holdfast.testing import Cluster
+
+    with Cluster(brokers=request.config.getoption("--holdfast-brokers"), secure=True) as cluster:
         yield cluster
 
 

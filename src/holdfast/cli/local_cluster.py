@@ -33,8 +33,11 @@ from holdfast.cli.up_ports import other_port
 from holdfast.model.types import TopicPartition, named
 
 if TYPE_CHECKING:
+    import ssl
+
     from holdfast.cli.local_zookeeper import LocalZooKeeper
     from holdfast.cli.up_console import LocalConsole
+    from holdfast.cli.up_login import Login
 
 LOCK_FILE = "up.lock"
 STOP_TIMEOUT_S = 10.0
@@ -101,15 +104,21 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
 
 def operators_addresses(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Where commands and the console find brokers that change their disks. Pure."""
-    if nodes[0].reach.is_loopback:
+    if nodes[0].reach.is_loopback or nodes[0].is_secured:
         return tuple(node.address for node in nodes)
     return tuple(f"{node.between.local}:{node.brokers_port}" for node in nodes)
 
 
 def say_operators(nodes: Sequence[Node]) -> None:
     """The same for a person; nothing where clients' address is that of operators."""
-    if not nodes[0].reach.is_loopback:
+    if not (nodes[0].reach.is_loopback or nodes[0].is_secured):
         say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {','.join(operators_addresses(nodes))}")
+
+
+def say_login(data_dir: str, nodes: Sequence[Node]) -> None:
+    """By which files clients of a secured cluster find in."""
+    if nodes[0].is_secured:
+        say(f"clients log in: {data_dir}/client.properties, librdkafka.properties; admin: {data_dir}/admin.properties")
 
 
 def _is_ours(host: str, port: int) -> bool:
@@ -156,12 +165,15 @@ class LocalCluster:
         run_broker: Callable[..., int],
         zookeeper: "LocalZooKeeper | None" = None,
         console: "LocalConsole | None" = None,
+        login: "Login | None" = None,
     ) -> None:
         self._data_dir = data_dir
         self._nodes = list(nodes)
         self._run_broker = run_broker
         self._zookeeper = zookeeper
         self._console = console
+        self._login = login
+        """None: nobody logs in."""
         self._children: dict[int, _Child] = {}
         self._undead: list[int] = []
         """Killed processes of which a thread waits for a disk: the system tells of their end when it answers."""
@@ -188,9 +200,10 @@ class LocalCluster:
         code = 1
         endpoints.take_away(self._data_dir)
         try:
-            if self._start_zookeeper() and self._start_missing() and self._wait_ready():
+            if self._start_zookeeper() and self._start_missing() and self._wait_ready() and self._make_users():
                 say_metrics(self._nodes)
                 say_operators(self._nodes)
+                say_login(self._data_dir, self._nodes)
                 page = None if self._console is None else self._console.url
                 endpoints.tell(self._data_dir, self._nodes, page)
                 say_ready([node.address for node in self._nodes], page)
@@ -293,7 +306,20 @@ class LocalCluster:
                 return False
             if waiting:
                 continue
-            unseen = [n for n in unseen if not len(brokers_seen_by(n.reach.local, n.port)) >= len(self._nodes)]
+            unseen = [n for n in unseen if not len(brokers_seen_by(*self._place(n))) >= len(self._nodes)]
+        return True
+
+    def _place(self, node: Node) -> "tuple[str, int, ssl.SSLContext | None]":
+        """Where `up` asks a broker itself: as one of the brokers, where everybody has to say who he is."""
+        if self._login is None:
+            return node.reach.local, node.port, None
+        return node.between.local, node.brokers_port, self._login.tls
+
+    def _make_users(self) -> bool:
+        """StartError."""
+        why = None if self._login is None else self._login.make_users()
+        if why is not None:
+            raise StartError(why)
         return True
 
     def _tell_leaderless(self) -> None:
@@ -301,7 +327,7 @@ class LocalCluster:
         limit_s = time.monotonic() + LEADERS_WITHIN_S
         while not self._stop_asked():
             live = [node for node in self._nodes if node.broker_id in self._children]
-            found = leaderless(live[0].reach.local, live[0].port) if live else []
+            found = leaderless(*self._place(live[0])) if live else []
             if not found:
                 return
             if time.monotonic() > limit_s:

@@ -18,11 +18,15 @@ from holdfast.cli.layout import LayoutError, Options, plan, properties_paths, wr
 from holdfast.cli.lean import lean_imports
 from holdfast.cli.up_address import port_is_ours
 from holdfast.cli.up_ports import MAX_PORT
+from holdfast.cli.up_secure import CONSOLE_FILE
+from holdfast.cli.up_secure import FOLDER as SECURE_FOLDER
 from holdfast.cli.up_store import FOLDER, Store, StoreError, checked
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
+    from holdfast.cli.layout import Node
     from holdfast.cli.local_zookeeper import LocalZooKeeper
+    from holdfast.cli.up_login import Login
 
 MAX_BROKERS = 100
 MAX_LOG_DIRS = 64
@@ -107,6 +111,13 @@ def parse_settings(ctx: click.Context, param: click.Parameter, values: tuple[str
     help="Leave it running in the background once it is ready; `holdfast down` stops it. What it says goes to "
     "DIR/up.log.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Everybody logs in: certificates, users and rights are made in DIR, and what clients need is in "
+    "DIR/client.properties and DIR/librdkafka.properties. A cluster that was secured once stays it. Needs "
+    "holdfast[secure].",
+)
 @click.option("--force", is_flag=True, help="Start although no log directory holds anything any more.")
 def up(
     brokers: int | None,
@@ -121,6 +132,7 @@ def up(
     store: str | None,
     settings: dict[str, str],
     detach: bool,
+    secure: bool,
     force: bool,
 ) -> None:
     """Run a local cluster in the foreground.
@@ -157,6 +169,7 @@ def up(
             host=host,
             store=store,
             metadata_dirs=metadata_dirs,
+            secure=secure,
         )
         code = _run(directory, options, console=None if no_console else (console_port,))
     except (LayoutError, StartError) as e:
@@ -205,14 +218,32 @@ def _run(directory: str, options: Options, *, console: tuple[int | None] | None)
     zookeeper = local_zookeeper(directory, nodes[0].store)
     for line in (*warnings, *write(directory, nodes)):
         say(line)
-    page = None if console is None else LocalConsole(directory, *console)
+    way_in = os.path.join(directory, SECURE_FOLDER, CONSOLE_FILE) if nodes[0].is_secured else None
+    page = None if console is None else LocalConsole(directory, *console, command_config=way_in)
     try:
         if page is not None:
             page.listen()
     except ConsoleUnavailableError as e:
         raise StartError(str(e)) from e
+    login = _login(directory, nodes)
     raise_open_files_limit()
-    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper, page).run()
+    return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper, page, login).run()
+
+
+def _login(directory: str, nodes: "list[Node]") -> "Login | None":
+    """None where nobody logs in. StartError."""
+    if not nodes[0].is_secured:
+        return None
+    from holdfast.cli.local_cluster import StartError, say
+    from holdfast.cli.up_login import Login, SecureStartError
+
+    login = Login(directory, nodes)
+    try:
+        for line in login.prepare():
+            say(line)
+    except SecureStartError as e:
+        raise StartError(str(e)) from e
+    return login
 
 
 def local_zookeeper(directory: str, store: Store) -> "LocalZooKeeper | None":

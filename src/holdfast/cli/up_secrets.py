@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cli.up_certificates import write_secret
-from holdfast.cli.up_secure import ADMIN, CA_CERTIFICATE, CLIENT, FOLDER, MECHANISM, USERS
+from holdfast.cli.up_secure import ADMIN, CA_CERTIFICATE, CLIENT, CONSOLE_FILE, FOLDER, MECHANISM, USERS
 
 USERS_FILE: Final = "users.json"
 PASSWORD_BYTES: Final = 24
@@ -30,6 +30,7 @@ SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 JAVAS_HEAD: Final = (
     "Of `holdfast up --secure`, written anew at each start. For clients in Java, Spark and --command-config."
 )
+CONSOLES_HEAD: Final = "Of `holdfast up --secure`: how the console speaks to brokers; who opens it logs in."
 LIBRDKAFKAS_HEAD: Final = (
     "Of `holdfast up --secure`, written anew at each start. For librdkafka, whose names these are."
 )
@@ -63,10 +64,11 @@ def write_client_files(
     folder = data_dir / FOLDER
     for name, user in JAVAS.items():
         values = javas_scram(folder, by_scram, user, passwords[user])
-        write_secret(data_dir / name, _text(JAVAS_HEAD, {k: v.replace("\\", "\\\\") for k, v in values.items()}))
+        write_secret(data_dir / name, _text(JAVAS_HEAD, _escaped(values)))
+    asks = {"security.protocol": "SASL_SSL", "sasl.mechanism": MECHANISM, **_javas_trust(folder)}
+    write_secret(folder / CONSOLE_FILE, _text(CONSOLES_HEAD, _escaped(asks)))
     values = javas_certificate(folder, by_certificate, CLIENT)
-    escaped = {key: value.replace("\\", "\\\\") for key, value in values.items()}
-    write_secret(data_dir / "client-mtls.properties", _text(JAVAS_HEAD, escaped))
+    write_secret(data_dir / "client-mtls.properties", _text(JAVAS_HEAD, _escaped(values)))
     values = librdkafkas_scram(folder, by_scram, CLIENT, passwords[CLIENT])
     write_secret(data_dir / "librdkafka.properties", _text(LIBRDKAFKAS_HEAD, values))
     values = librdkafkas_certificate(folder, by_certificate, CLIENT)
@@ -117,6 +119,11 @@ def librdkafkas_certificate(folder: Path, bootstrap: Sequence[str], user: str) -
 
 def _javas_trust(folder: Path) -> dict[str, str]:
     return {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(folder / CA_CERTIFICATE)}
+
+
+def _escaped(values: Mapping[str, str]) -> dict[str, str]:
+    """As properties files of Java are read."""
+    return {key: value.replace("\\", "\\\\") for key, value in values.items()}
 
 
 def _text(head: str, values: Mapping[str, str]) -> str:

@@ -19,6 +19,8 @@ from holdfast.model.listeners import LISTENERS
 FOLDER: Final = "secure"
 """In the data directory; only its owner gets in."""
 CA_CERTIFICATE, CA_KEY, BROKER_FILE = "ca.pem", "ca.key", "broker.pem"
+CONSOLE_FILE: Final = "console.properties"
+"""How the console speaks to brokers, without a user: who opens it logs in."""
 ORGANISATION: Final = "holdfast"
 ADMIN, CLIENT = "admin", "client"
 USERS: Final = (ADMIN, CLIENT)

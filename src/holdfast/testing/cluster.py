@@ -11,14 +11,18 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from holdfast.client.security import SecuritySettings
+from holdfast.client.security_options import parse_security
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.records.record import Record
 from holdfast.testing import mounts
@@ -60,6 +64,7 @@ class Cluster:
       if not given, and otherwise what ``up`` does by itself.
     * ``disks``: log directories that can fail, by broker and number: ``{(1, 2): EioDisk}`` (testing/disks.py).
     * ``user``: the brokers run as this user id; 65534 is nobody. Needs root.
+    * ``secure``: everybody logs in, as with ``--secure``: ``properties`` has what clients need. Needs holdfast[secure].
     * ``console``: with a web console, which ``console_url`` names.
 
     With ``disks`` or ``user`` the data directory is a temporary one, as a user must reach it: no ``data_dir`` then.
@@ -79,6 +84,7 @@ class Cluster:
         disks: Mapping[tuple[int, int], Callable[..., Disk]] | None = None,
         user: int | None = None,
         console: bool = False,
+        secure: bool = False,
     ) -> None:
         if data_dir is not None and (disks or user is not None):
             raise ValueError(f"data_dir={data_dir}: expected none with disks or a user: they have one of their own")
@@ -101,6 +107,7 @@ class Cluster:
         self._log = self.data_dir / "up.log"
         self.bootstrap = ""
         self._console, self.console_url = console, ""
+        self.secure = secure
         self._reachable: Reachable | None = None
 
     def __enter__(self) -> Cluster:
@@ -144,6 +151,8 @@ class Cluster:
         command += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         if self.store is not None:
             command += ["--store", self.store]
+        if self.secure:
+            command.append("--secure")
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         (self.data_dir / "pids.json").unlink(missing_ok=True)
@@ -164,6 +173,7 @@ class Cluster:
             raise ClusterError(f"up wrote {line!r}, expected '{READY}...'\n{self.log_tail()}")
         self.bootstrap, _, rest = line.removeprefix(READY).strip().partition(" ")
         self.console_url = rest.removeprefix("console=")
+        self.secure = self.secure or (self.data_dir / "secure").is_dir()  # it was secured at an earlier start
         return self.bootstrap
 
     def _make_disks(self) -> None:
@@ -238,8 +248,10 @@ class Cluster:
             return len(self.live()) == self.brokers
 
         wait_for(all_run, "all brokers to run again", timeout_s=timeout_s, interval_s=0.2)
-        for host, port in self.addresses():
-            wait_for(lambda h=host, p=port: ask(h, p, []), f"broker at {host}:{port}", timeout_s=timeout_s)  # type: ignore[misc]
+        tls = self._tls()
+        for host, port in self._asked_at():
+            answers = partial(ask, host, port, [], tls=tls)
+            wait_for(answers, f"broker at {host}:{port}", timeout_s=timeout_s)
 
     def pids(self) -> dict[int, int]:
         """Process id by broker id, as ``up`` last wrote them; some may be dead."""
@@ -255,6 +267,36 @@ class Cluster:
         pairs = (part.rsplit(":", 1) for part in self.bootstrap.split(","))
         return [(host, int(port)) for host, port in pairs]
 
+    def properties(self, name: str = "client") -> dict[str, str]:
+        """What a client needs, by the names that it has for it; without ``secure`` the brokers' addresses alone.
+
+        * ``client``, ``admin``: a user with a password, who may read and write, and one who may everything; the names
+          are those of Java's clients and of ours.
+        * ``client-mtls``: the same user by its certificate.
+        * ``librdkafka``, ``librdkafka-mtls``: ``client`` and ``client-mtls`` by librdkafka's names.
+        """
+        if not self.secure:
+            return {"bootstrap.servers": self.bootstrap}
+        return read_properties((self.data_dir / f"{name}.properties").read_text())
+
+    def _administrator(self) -> SecuritySettings | None:
+        return parse_security(self.properties("admin")) if self.secure else None
+
+    def _asked_at(self) -> list[tuple[str, int]]:
+        """Where brokers are asked by a plain socket: with the administrator's certificate, where they want one."""
+        if not self.secure:
+            return self.addresses()
+        pairs = (part.rsplit(":", 1) for part in self.properties("client-mtls")["bootstrap.servers"].split(","))
+        return [(host, int(port)) for host, port in pairs]
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if not self.secure:
+            return None
+        folder = self.data_dir / "secure"
+        context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        context.load_cert_chain(folder / "admin.pem")
+        return context
+
     def addresses_of_brokers(self) -> list[tuple[str, int]]:
         """Host and port by which brokers reach each other, in order of broker id; no client is told these."""
         found = []
@@ -266,18 +308,19 @@ class Cluster:
     def describe(self, topics: Iterable[str] | None = None, *, broker: int | None = None) -> ClusterView:
         """Metadata of the first broker that answers, or of ``broker``; all topics when none is named."""
         names = None if topics is None else list(topics)
-        addresses = self.addresses() if broker is None else [self.addresses()[broker - 1]]
+        asked = self._asked_at()
+        addresses = asked if broker is None else [asked[broker - 1]]
         trouble: OSError | None = None
         for host, port in addresses:
             try:
-                return ask(host, port, names)
+                return ask(host, port, names, tls=self._tls())
             except OSError as error:
                 trouble = error
         raise ConnectionError(f"none of {addresses} answers") from trouble
 
     def describe_log_dirs(self, broker: int) -> dict[str, DirView]:
         """The log directories of one broker as it shows them itself, by path."""
-        return ask_log_dirs(*self.addresses()[broker - 1])
+        return ask_log_dirs(*self._asked_at()[broker - 1], tls=self._tls())
 
     def folder_of(self, broker: int, topic: str, partition: int) -> Path:
         """The directory of a replica; it has to be in exactly one log directory."""
@@ -335,16 +378,17 @@ class Cluster:
     ) -> None:
         """Made, and led everywhere, when it returns. ``assignment``: brokers of each partition, instead of the numbers.
         HoldfastError as the broker has it."""
-        wire.create_topic(self.bootstrap, name, partitions, replication_factor, assignment, config)
+        security = self._administrator()
+        wire.create_topic(self.bootstrap, name, partitions, replication_factor, assignment, config, security)
         self.wait_for_leaders([name])
 
     def produce(self, topic: str, records: Iterable[wire.Written], *, partition: int | None = None) -> int:
         """Write values, or pairs of key and value; acknowledged by all of the ISR when it returns. How many."""
-        return wire.produce(self.bootstrap, topic, records, partition)
+        return wire.produce(self.bootstrap, topic, records, partition, self._administrator())
 
     def consume(self, topic: str, *, read_committed: bool = False) -> dict[int, list[Record]]:
         """All that is in the topic at this moment, by partition."""
-        return wire.consume(self.bootstrap, topic, read_committed=read_committed)
+        return wire.consume(self.bootstrap, topic, read_committed=read_committed, security=self._administrator())
 
     def log_tail(self, size: int = 2000) -> str:
         """The end of what ``up`` and its brokers wrote to standard error."""

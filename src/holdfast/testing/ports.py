@@ -17,12 +17,12 @@ from typing import Final
 LOW, HIGH = 20000, 29000
 """Below Linux's ephemeral ports (32768 up), so that no client connection takes one between looking and
 listening."""
-BESIDE = (100, 200, 400)
-"""``holdfast up`` has ports this far above those of clients: for metrics, for brokers among themselves, and for a
-ZooKeeper server."""
+BESIDE = (50, 100, 200, 400)
+"""``holdfast up`` has ports this far above those of clients: for clients with certificates, for metrics, for
+brokers among themselves, and for a ZooKeeper server."""
 BLOCK: Final = 600
 """Ports of a block: those for clients, those ``BESIDE`` them, and the one that says it is claimed."""
-FIRSTS: Final = 100
+FIRSTS: Final = 50
 """Of a block, those that are handed out."""
 
 

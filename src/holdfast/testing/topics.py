@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.partitioner import partition_of
+from holdfast.client.security import SecuritySettings
 from holdfast.client.views import IsolationLevel, NewTopic, OffsetSpec
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import iter_headers
@@ -28,6 +29,7 @@ def create_topic(
     replication_factor: int | None,
     assignment: Mapping[int, tuple[int, ...]] | None,
     config: Mapping[str, str] | None,
+    security: SecuritySettings | None = None,
 ) -> None:
     """HoldfastError as the broker has it."""
     new = NewTopic(
@@ -37,15 +39,21 @@ def create_topic(
         assignments=assignment,
         configs=config,
     )
-    with BlockingClient(bootstrap) as client:
+    with BlockingClient(bootstrap, security=security) as client:
         client.create_topic(new)
 
 
-def produce(bootstrap: str, topic: str, records: Iterable[Written], partition: int | None) -> int:
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[Written],
+    partition: int | None,
+    security: SecuritySettings | None = None,
+) -> int:
     """Written and acknowledged by all of the ISR when it returns; how many. Where no partition is given: by the key's
     hash as every client has it, or to partition 0."""
     now_ms = int(time.time() * 1000)
-    with BlockingClient(bootstrap) as client:
+    with BlockingClient(bootstrap, security=security) as client:
         count = len(client.topic(topic).partitions)
         open_batches: dict[int, BatchBuilder] = {}
         for each in records:
@@ -59,12 +67,14 @@ def produce(bootstrap: str, topic: str, records: Iterable[Written], partition: i
     return sum(map(len, open_batches.values()))
 
 
-def consume(bootstrap: str, topic: str, *, read_committed: bool) -> dict[int, list[Record]]:
+def consume(
+    bootstrap: str, topic: str, *, read_committed: bool, security: SecuritySettings | None = None
+) -> dict[int, list[Record]]:
     """All that is in the topic at this moment, by partition, in order; without what was aborted, or is open, if
     ``read_committed``."""
     isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
     found: dict[int, list[Record]] = {}
-    with BlockingClient(bootstrap) as client:
+    with BlockingClient(bootstrap, security=security) as client:
         tps = [TopicPartition(topic, each.partition) for each in client.topic(topic).partitions]
         begins = client.list_offsets(dict.fromkeys(tps, OffsetSpec.EARLIEST))
         ends = client.list_offsets(dict.fromkeys(tps, OffsetSpec.LATEST), isolation=isolation)

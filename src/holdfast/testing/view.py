@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,9 +68,16 @@ class DirView:
     usable_bytes: int
 
 
-def ask(host: str, port: int, topics: Iterable[str] | None = None, *, timeout_s: float = 5.0) -> ClusterView:
+def ask(
+    host: str,
+    port: int,
+    topics: Iterable[str] | None = None,
+    *,
+    timeout_s: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+) -> ClusterView:
     """The view of the broker at ``host:port``; all topics when ``topics`` is None. OSError if it does not
-    answer."""
+    answer. ``tls``: of a listener that wants a certificate."""
     wanted = None if topics is None else tuple(MetadataRequestTopic(name=TopicName(name)) for name in topics)
     request = MetadataRequest(
         topics=wanted,
@@ -77,12 +85,15 @@ def ask(host: str, port: int, topics: Iterable[str] | None = None, *, timeout_s:
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
-    return _view(exchange(host, port, request, MetadataResponse, timeout_s=timeout_s))
+    return _view(exchange(host, port, request, MetadataResponse, timeout_s=timeout_s, tls=tls))
 
 
-def ask_log_dirs(host: str, port: int, *, timeout_s: float = 5.0) -> dict[str, DirView]:
+def ask_log_dirs(
+    host: str, port: int, *, timeout_s: float = 5.0, tls: ssl.SSLContext | None = None
+) -> dict[str, DirView]:
     """Every log directory of the broker at ``host:port``, by path. OSError if it does not answer."""
-    answer = exchange(host, port, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, timeout_s=timeout_s)
+    request = DescribeLogDirsRequest(topics=None)
+    answer = exchange(host, port, request, DescribeLogDirsResponse, timeout_s=timeout_s, tls=tls)
     return {
         result.log_dir: DirView(
             error=int(result.error_code),
@@ -95,18 +106,30 @@ def ask_log_dirs(host: str, port: int, *, timeout_s: float = 5.0) -> dict[str, D
     }  # fmt: skip
 
 
-def exchange(host: str, port: int, request: Any, answer_type: type[T], *, timeout_s: float = 5.0) -> T:
+def exchange(
+    host: str,
+    port: int,
+    request: Any,
+    answer_type: type[T],
+    *,
+    timeout_s: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+) -> T:
     """One request (an entity of kio) over a connection of its own; its answer. OSError if there is none."""
-    with ask_only(host, port, request, timeout_s=timeout_s) as connection:
+    with ask_only(host, port, request, timeout_s=timeout_s, tls=tls) as connection:
         (size,) = struct.unpack(">i", _receive(connection, 4))
         answer = _receive(connection, size)
     entity, _ = entity_reader(answer_type)(answer, 5 if type(request).__flexible__ else 4)  # type: ignore[type-var]
     return entity
 
 
-def ask_only(host: str, port: int, request: Any, *, timeout_s: float = 5.0) -> socket.socket:
+def ask_only(
+    host: str, port: int, request: Any, *, timeout_s: float = 5.0, tls: ssl.SSLContext | None = None
+) -> socket.socket:
     """Send one request over a connection of its own, which is the caller's to read from and to close."""
     connection = socket.create_connection((host, port), timeout=timeout_s)
+    if tls is not None:
+        connection = tls.wrap_socket(connection, server_hostname=host)
     connection.sendall(framed(request))
     return connection
 
