@@ -142,10 +142,10 @@ def leaders(running: Running, topic: str, is_controller: bool) -> list[tuple[int
     ]
 
 
-def lost(bootstrap: str, topic: str, partition: int, writer: Writer) -> int:
+def lost(bootstrap: str, topic: str, partition: int, writer: Writer, client: Mapping[str, str] | None = None) -> int:
     """Acknowledged records that are not at the offset that their acknowledgement named."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
-    consumer = confluent_kafka.Consumer({**settings, "log_level": 0})
+    consumer = confluent_kafka.Consumer({**settings, **(client or {}), "log_level": 0})
     offsets = {offset for _, offset in writer.acked}
     first = min(offsets)
     place = confluent_kafka.TopicPartition(topic, partition, first)

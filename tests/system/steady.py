@@ -6,6 +6,7 @@ Owns its three threads. What went wrong is in ``errors``; ``check`` compares wha
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -20,10 +21,13 @@ QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms":
 
 
 class SteadyLoad:
-    """Until the end of the block. ``smallest_isr``: the fewest replicas in sync that any broker ever told of."""
+    """Until the end of the block. ``smallest_isr``: the fewest replicas in sync that any broker ever told of.
+    ``client``: more settings of both clients, as a login; then nobody looks at ISRs."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, client: Mapping[str, str] | None = None) -> None:
         self.bootstrap, self.topic = bootstrap, topic
+        self._client = {"bootstrap.servers": bootstrap, **(client or {}), **QUIET}
+        self._watches = client is None
         self.acked: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
         """By partition: offset -> number."""
         self.read: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]
@@ -79,9 +83,7 @@ class SteadyLoad:
             self.acked[message.partition()][message.offset()] = int(message.value())
 
     def _produce(self) -> None:
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 2, **QUIET}
-        )
+        producer = confluent_kafka.Producer({**self._client, "acks": "all", "enable.idempotence": True, "linger.ms": 2})
         number = 0
         while not self._over.wait(0.004):
             for partition in range(PARTITIONS):
@@ -93,9 +95,7 @@ class SteadyLoad:
         self._written.set()
 
     def _consume(self) -> None:
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": self.topic, "auto.offset.reset": "earliest", **QUIET}
-        )
+        consumer = confluent_kafka.Consumer({**self._client, "group.id": self.topic, "auto.offset.reset": "earliest"})
         consumer.subscribe([self.topic])
         try:
             while not (self._written.is_set() and self._has_read_all()) and not self.errors:
@@ -112,7 +112,7 @@ class SteadyLoad:
 
     def _watch(self) -> None:
         places = [part.rpartition(":") for part in self.bootstrap.split(",")]
-        while not self._over.wait(0.05):
+        while self._watches and not self._over.wait(0.05):
             for host, _, port in places:
                 try:
                     view = ask(host, int(port), [self.topic])
