@@ -3,6 +3,7 @@ one address. Beside each, a client that means it is served."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from holdfast.client.admin import AdminClient as OurAdmin
+from holdfast.client.quotas import alter_quotas
 from holdfast.testing import Cluster, free_port, wait_for
 from tests.certificates import Authority
 from tests.conftest import SETTINGS
@@ -244,6 +247,35 @@ def test_an_address_has_as_many_connections_as_it_may_and_not_one_more(three: Cl
         wait_for(lambda: not is_closed_soon(connect("127.0.0.9"), 0.5), "a place", timeout_s=TIMEOUT_S)
         assert is_closed_soon(connect("127.0.0.9"))
         assert not is_closed_soon(connect("127.0.0.11"), 0.5)
+    finally:
+        for each in opened:
+            each.close()
+
+
+def test_an_address_over_its_quota_of_new_connections_is_closed_after_a_wait(three: Cluster) -> None:
+    """A rate of one a second is ten at once, of the window; what is beyond waits a second and is closed (KIP-612)."""
+
+    async def limit(rate: float | None) -> None:
+        async with OurAdmin(three.bootstrap) as client:
+            await alter_quotas(client, {"ip": "127.0.0.12"}, {"connection_creation_rate": rate})
+
+    opened: list[socket.socket] = []
+
+    def connect(number: int) -> list[socket.socket]:
+        made = [
+            socket.create_connection(three.addresses()[1], timeout=5, source_address=("127.0.0.12", 0))
+            for _ in range(number)
+        ]
+        opened.extend(made)
+        return made
+
+    asyncio.run(limit(1))
+    try:
+        made = connect(13)
+        wait_for(lambda: sum(map(is_closed, made)) == 3, "three to be closed", timeout_s=TIMEOUT_S)
+        assert not any(map(is_closed, made[:10]))
+        asyncio.run(limit(None))
+        assert not any(is_closed_soon(each, 0.2) for each in connect(20)[-3:])
     finally:
         for each in opened:
             each.close()

@@ -21,7 +21,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker.channel import HANDSHAKE, Channel, PlainChannel
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
@@ -64,6 +64,12 @@ _OVERLAPPING = {
 """Requests of one kind start in their order while earlier ones wait, for a disk that may hang."""
 
 
+class Lines(Protocol):
+    """Where a connection says why it is closed: strangers can have many closed."""
+
+    def warning(self, msg: str, /, *values: object) -> None: ...
+
+
 class Connection:
     """See the module's docstring. Created by the server for each accepted socket."""
 
@@ -75,6 +81,7 @@ class Connection:
         "_large",
         "_large_filled",
         "_large_size",
+        "_lines",
         "_loop",
         "_max_frame",
         "_muted",
@@ -112,6 +119,7 @@ class Connection:
         times: RequestTimes | None = None,
         tls: tuple[TlsListener, Handshakes] | None = None,
         strangers: Strangers | None = None,
+        lines: Lines = log,
     ) -> None:
         self.peer = peer
         self.listener = listener
@@ -125,6 +133,7 @@ class Connection:
         """Not closed for being idle: its end would be taken for the death of this broker."""
         self.session = Session()
         """Who speaks, and what handlers remember of this connection."""
+        self._lines = lines
         self.strangers = strangers
         """Among whom it is counted until it has said who it is."""
         self._loop = loop
@@ -464,7 +473,7 @@ class Connection:
             return
         self.closed = True
         if reason:
-            log.warning("connection of %s:%s closed: %s", *self.peer[:2], reason)
+            self._lines.warning("connection of %s:%s closed: %s", *self.peer[:2], reason)
         if self._opening is not None:
             self._opening.close()
             self._opening = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.broker.bounded_lines import BoundedLines
 from holdfast.broker.connection import Connection
+from holdfast.broker.connection import log as connection_log
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.handshakes import Handshakes, TlsListener
 from holdfast.broker.listening import listen
@@ -82,6 +83,7 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._idle_check_s = 0.0
         self._refused = BoundedLines(log, "connections were refused")
+        self._closed_lines = BoundedLines(connection_log, "connections were closed")
         self._tls: dict[str, TlsListener] = {}
         self.handshakes = Handshakes()
         self.connections: dict[Connection, None] = {}
@@ -137,7 +139,7 @@ class Server:
         connection = Connection(
             sock, (host, peer[1]), loop, self._pool, self._dispatch, self._closed,
             self._max_frame_bytes, listener, self._times, None if tls is None else (tls, self.handshakes),
-            self.strangers if is_strange else None,
+            self.strangers if is_strange else None, self._closed_lines,
         )  # fmt: skip
         self.connections[connection] = None
         counts.opened(listener.name, host)
@@ -191,6 +193,7 @@ class Server:
         self._make_room()
         self._counts.forget_idle(_now_ms())
         self._refused.turn()
+        self._closed_lines.turn()
         self._look_at(deque(self.connections))
         self.handshakes.lines.turn()
         if now_s >= self._idle_check_s:

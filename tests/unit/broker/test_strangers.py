@@ -152,7 +152,7 @@ async def test_where_there_are_too_many_the_oldest_goes(door: Door) -> None:
 
 
 @at_the_door()
-async def test_a_large_frame_of_a_stranger_closes_at_once(door: Door) -> None:
+async def test_CVE_2022_34917_a_large_frame_of_a_stranger_closes_at_once(door: Door) -> None:
     good = await door.connect(door.sasl, announced(512 << 10, b"x"))
     assert not good.closed
     assert (await door.connect(door.sasl, announced((512 << 10) + 1))).closed
