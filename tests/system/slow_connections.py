@@ -25,10 +25,16 @@ BEGINNINGS = {
     "tls": HELLO[:5],
     "sasl": HANDSHAKE[:4],
     "idle": b"",
+    "flood": struct.pack(">i", 512 << 10) + HANDSHAKE[4:] + bytes(500_000),
+    "answers": encode_request_raw(18, 0, 1, "slow", b"") * 5000,
 }
-BYTES = {"frame": bytes(1000), "tls": HELLO[5:], "sasl": HANDSHAKE[4:], "idle": b""}
+"""The last two are sent as fast as they are taken: nearly all of the largest request of a stranger, and small ones
+whose answers are never read."""
+BYTES = {"frame": bytes(1000), "tls": HELLO[5:], "sasl": HANDSHAKE[4:]}
+NEVER_READS = "answers"
 BATCH = 100
 """Opened before the ones that are there are looked after."""
+ESTABLISHED = 1
 
 
 @dataclass(slots=True)
@@ -38,6 +44,8 @@ class Slow:
     sock: socket.socket
     opened_s: float
     next_s: float
+    beginning: memoryview
+    """What is not sent yet."""
     sent: int = 0
 
 
@@ -50,48 +58,72 @@ class Crowd:
         self.selector = selectors.DefaultSelector()
         self.there: dict[socket.socket, Slow] = {}
         self.lasted: list[float] = []
+        self._reads = 0 if kind == NEVER_READS else selectors.EVENT_READ
 
     def open(self) -> None:
         sock = socket.create_connection(self.address, timeout=30)
         now_s = time.monotonic()
         sock.setblocking(False)
-        self.there[sock] = Slow(sock, now_s, now_s + 1)
-        self.selector.register(sock, selectors.EVENT_READ)
-        if BEGINNINGS[self.kind]:
-            self._send(self.there[sock], BEGINNINGS[self.kind])
+        slow = Slow(sock, now_s, now_s + 1, memoryview(BEGINNINGS[self.kind]))
+        self.there[sock] = slow
+        self._begin(slow, is_registered=False)
 
     def look(self, for_s: float) -> None:
         """Send what is due, and see who was closed."""
-        for key, _ in self.selector.select(for_s):
+        for key, events in self.selector.select(for_s):
             sock = key.fileobj
             assert isinstance(sock, socket.socket)
-            try:
-                if sock.recv(4096):
-                    continue
-            except BlockingIOError:
-                continue
-            except OSError:
-                pass
-            self._closed(sock)
+            if events & selectors.EVENT_READ and self._reads and self._is_over(sock):
+                self._closed(sock)
+            elif events & selectors.EVENT_WRITE:
+                self._begin(self.there[sock], is_registered=True)
         now_s = time.monotonic()
         for slow in [each for each in self.there.values() if each.next_s <= now_s]:
-            slow.next_s += 1
-            data = BYTES[self.kind][slow.sent : slow.sent + 1]
+            slow.next_s += 1 if self._reads else 0.1
+            data = BYTES.get(self.kind, b"")[slow.sent : slow.sent + 1]
             slow.sent += 1
             if data:
                 self._send(slow, data)
+            elif not self._reads and slow.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != ESTABLISHED:
+                self._closed(slow.sock)
 
-    def _send(self, slow: Slow, data: bytes) -> None:
+    @staticmethod
+    def _is_over(sock: socket.socket) -> bool:
         try:
-            slow.sock.send(data)
+            return not sock.recv(4096)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def _begin(self, slow: Slow, *, is_registered: bool) -> None:
+        if len(slow.beginning):
+            slow.beginning = slow.beginning[self._send(slow, slow.beginning) :]
+        if slow.sock not in self.there:
+            return
+        events = self._reads | (selectors.EVENT_WRITE if len(slow.beginning) else 0)
+        if is_registered and events:
+            self.selector.modify(slow.sock, events)
+        elif is_registered:
+            self.selector.unregister(slow.sock)
+        elif events:
+            self.selector.register(slow.sock, events)
+
+    def _send(self, slow: Slow, data: bytes | memoryview) -> int:
+        try:
+            return slow.sock.send(data)
+        except BlockingIOError:
+            return 0
         except OSError:
             self._closed(slow.sock)
+            return 0
 
     def _closed(self, sock: socket.socket) -> None:
         slow = self.there.pop(sock, None)
         if slow is not None:
             self.lasted.append(time.monotonic() - slow.opened_s)
-            self.selector.unregister(sock)
+            if sock in self.selector.get_map():
+                self.selector.unregister(sock)
             sock.close()
 
 

@@ -33,9 +33,11 @@ pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
-LOGIN_S, REQUEST_S = 10.0, 10.0
+LOGIN_S, REQUEST_S = 6.0, 6.0
 LATE_S = 1.0
 """After the deadline, for the broker to look and the client to see it."""
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PASSWORD = "not-secret"
 
 
 @dataclass
@@ -56,6 +58,10 @@ class Door:
         of_it: dict[str, Any] = {
             "PLAINTEXT": {"security.protocol": "PLAINTEXT"},
             "TLS": {"security.protocol": "SSL", "ssl.ca.pem": self.authority.pem},
+            "LOGIN": {
+                "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice",
+                "sasl.password": PASSWORD,
+            },
         }[listener]  # fmt: skip
         return {"bootstrap.servers": f"localhost:{self.ports[listener]}", "broker.address.family": "v4", "log_level": 0,
                 **of_it}  # fmt: skip
@@ -72,16 +78,18 @@ class Door:
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     folder = tmp_path_factory.mktemp("door")
-    ports = {name: free_port() for name in ("PLAINTEXT", "TLS", "BROKERS")}
+    ports = {name: free_port() for name in ("PLAINTEXT", "TLS", "LOGIN", "BROKERS")}
     authority = Authority.make()
     authority.issue("broker").write(folder / "broker.pem")
     properties = {
         "node.id": 1,
         "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,BROKERS:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,LOGIN:SASL_PLAINTEXT,BROKERS:PLAINTEXT",
         "inter.broker.listener.name": "BROKERS",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": folder / "broker.pem",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.login.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
         "connections.login.timeout.ms": round(LOGIN_S * 1000),
         "socket.request.timeout.ms": round(REQUEST_S * 1000),
         "log.dirs": folder / "data",
@@ -143,6 +151,10 @@ KINDS = [
     pytest.param("frame", "PLAINTEXT", REQUEST_S, 64 << 20, id="a-frame-of-100-MB"),
     pytest.param("tls", "TLS", LOGIN_S, 256 << 20, id="a-ClientHello"),
     pytest.param("idle", "TLS", LOGIN_S, 64 << 20, id="nothing-of-TLS"),
+    pytest.param("sasl", "LOGIN", LOGIN_S, 64 << 20, id="a-SaslHandshake"),
+    pytest.param("idle", "LOGIN", LOGIN_S, 64 << 20, id="nothing-of-a-login"),
+    pytest.param("flood", "LOGIN", LOGIN_S, 64 << 20, id="half-a-megabyte-of-a-login"),
+    pytest.param("answers", "LOGIN", LOGIN_S, 64 << 20, id="answers-that-nobody-takes"),
 ]
 
 

@@ -183,9 +183,9 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """Of requests that came and are not answered yet, and of the one that is coming."""
+        """Of requests that came and are not answered yet, of the one that is coming, and of answers not taken yet."""
         coming = self._end - self._start if self._large is None else len(self._large)
-        return self._running_bytes + coming
+        return self._running_bytes + coming + self._sending.unsent
 
     @property
     def unfinished_bytes(self) -> int | None:
@@ -365,6 +365,8 @@ class Connection:
 
     def _start_request(self, frame: memoryview, large: bytearray | None) -> None:
         self.idle_since = now_s = self._loop.time()
+        if self.strangers is not None and not self.strangers.asks(self):
+            return
         try:
             header = TOKEN if self.session.takes_tokens else parse_request_header(frame)
         except Exception as e:

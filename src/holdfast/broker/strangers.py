@@ -23,6 +23,9 @@ ROOM = 0.75
 """Of the bytes that they may have, what is left to them when it was too much: who sends fast makes us look at all of
 them once for each quarter, and not for each piece."""
 
+MOST_REQUESTS = 32
+"""Of a connection before its login, which takes a handful: a question is cheaper than its answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrangerLimits:
@@ -62,6 +65,8 @@ class Strangers:
     def __init__(self, limits: StrangerLimits) -> None:
         self.limits = limits
         self._since_s: dict[Stranger, float] = {}
+        self._asked: dict[Stranger, int] = {}
+        """Requests, of those that have sent some."""
         self._held: dict[Stranger, int] = {}
         """Bytes of requests, of those that have some."""
         self._bytes = 0
@@ -73,7 +78,7 @@ class Strangers:
 
     @property
     def request_bytes(self) -> int:
-        """What all of them have sent and what is not answered yet."""
+        """What all of them have sent and what is not answered yet, and the answers that they have not taken."""
         return self._bytes
 
     def came(self, connection: Stranger, now_s: float) -> None:
@@ -82,6 +87,13 @@ class Strangers:
         if len(self._since_s) > self.limits.connections:
             oldest = next(iter(self._since_s))
             self._close(oldest, f"{self.limits.connections} connections have not logged in, and it came first")
+
+    def asks(self, connection: Stranger) -> bool:
+        """A request has come; whether it may be answered. Otherwise the connection is closed."""
+        asked = self._asked[connection] = self._asked.get(connection, 0) + 1
+        if asked > MOST_REQUESTS:
+            self._close(connection, f"{asked} requests, and it has not logged in")
+        return asked <= MOST_REQUESTS
 
     def weigh(self, connection: Stranger) -> None:
         """More of a request has come. Where it is too much, those go that have sent the most."""
@@ -104,6 +116,7 @@ class Strangers:
     def known(self, connection: Stranger) -> None:
         """It has said who it is, or it is gone."""
         self._since_s.pop(connection, None)
+        self._asked.pop(connection, None)
         self._bytes -= self._held.pop(connection, 0)
 
     def look(self, now_s: float) -> None:

@@ -15,7 +15,7 @@ import pytest
 from holdfast.broker.connection import Connection
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
-from holdfast.broker.strangers import StrangerLimits
+from holdfast.broker.strangers import MOST_REQUESTS, StrangerLimits
 from holdfast.broker.unfinished import LEAST_BYTES_S
 from holdfast.model.config import BrokerConfig
 from holdfast.model.listeners import ListenerUse, SecurityProtocol
@@ -191,6 +191,38 @@ async def test_requests_that_are_not_answered_count_too(door: Door) -> None:
         await door.connect(door.sasl, announced(50_000, bytes(45_000)))
     await until(lambda: door.server.strangers.request_bytes == 2 * 45_004)
     assert not asked.closed, "what was answered is forgotten when it matters"
+
+
+@at_the_door(request_bytes=1_000_000)
+async def test_answers_that_are_not_taken_count_too(door: Door) -> None:
+    """A few bytes of a question, and many of an answer that the client never reads."""
+    asked = await door.connect(door.sasl)
+    for number in range(MOST_REQUESTS):
+        if asked.closed:
+            break
+        door.clients[0].sendall(request())
+        await until(lambda number=number: asked.closed or len(door.requests) == number + 1)  # type: ignore[misc]
+        if not asked.closed:
+            door.requests[-1].finish([bytes(1_000_000)])
+    assert asked.closed
+    assert door.server.strangers.request_bytes == 0
+
+
+@at_the_door()
+async def test_a_login_takes_no_more_than_so_many_requests(door: Door) -> None:
+    """Each is cheap to ask, and dear to answer."""
+    many, few = [await door.connect(door.sasl) for _ in range(2)]
+    for number, client in ((MOST_REQUESTS, door.clients[0]), (MOST_REQUESTS - 1, door.clients[1])):
+        for _ in range(number):
+            client.sendall(request())
+            await until(lambda: door.requests)
+            door.requests.pop().finish([])
+    few.known()
+    for client in door.clients:
+        client.sendall(request())
+    await until(lambda: many.closed and door.requests)
+    assert door.requests.pop().connection is few
+    assert not few.closed
 
 
 @at_the_door()
