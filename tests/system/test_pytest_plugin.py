@@ -33,6 +33,16 @@ TESTS = """
         holdfast_own_cluster.create_topic("t", assignment={0: (1,), 1: (1,)})
         assert len(holdfast_own_cluster.describe(["t"]).partitions) == 2
 
+    def test_one_logs_in(holdfast_secure_cluster):
+        cluster = holdfast_secure_cluster
+        cluster.create_topic("t")
+        assert cluster.produce("t", [b"a"]) == 1
+        cluster.kill(2)
+        cluster.revive()
+        cluster.wait_in_sync(["t"])
+        assert values(cluster.consume("t")) == [b"a"]
+        assert cluster.properties("librdkafka")["security.protocol"] == "SASL_SSL"
+
     def test_a_disk_dies(holdfast_own_cluster, holdfast_disk):
         cluster = holdfast_own_cluster
         cluster.create_topic("t", partitions=4, replication_factor=2, config={"min.insync.replicas": "1"})
@@ -62,7 +72,7 @@ def test_W_17_clusters_and_a_disk_are_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(textwrap.dedent(TESTS))
     done = pytest(tmp_path, "--holdfast-brokers", "2", "--strict-markers")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
 
 
 def test_W_17_a_mark_that_means_nothing_is_told(tmp_path: Path) -> None:

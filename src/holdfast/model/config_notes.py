@@ -8,7 +8,10 @@ from holdfast.model.config_authorizer_keys import without_authorizer
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
 from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, ConfigKey, key_of
 from holdfast.model.config_protocol import PROTOCOL_VERSION
-from holdfast.model.listeners import SecurityProtocol, is_loopback
+from holdfast.model.listeners import Endpoint, SecurityProtocol, is_loopback
+
+_ANONYMOUS = "User:ANONYMOUS"
+"""Who speaks where nobody logs in (security/principal.py, which is above this floor)."""
 
 
 def nearest_key(name: str) -> str:
@@ -57,12 +60,20 @@ def _of_no_listener(config: BrokerConfig) -> Iterator[str]:
 
 def open_to_strangers(config: BrokerConfig) -> list[str]:
     """The listeners that others than this machine reach without a login, one line each."""
+    guarded = bool(config.optional_str("authorizer.class.name")) and _ANONYMOUS not in config.str("super.users")
+    what = f"speaks as {_ANONYMOUS}" if guarded else "may do everything"
     return [
-        f"listener {endpoint}: whoever reaches it may do everything, as nobody logs in there: expected SASL_SSL, or an "
-        "address of this machine alone (docs/security.md)"
+        f"listener {endpoint}: whoever reaches it {what}, as nobody logs in there: expected SASL_SSL, or an address of "
+        "this machine alone (docs/security.md)"
         for endpoint in config.listening.bound
-        if endpoint.security_protocol is SecurityProtocol.PLAINTEXT and not is_loopback(endpoint.host)
+        if not is_loopback(endpoint.host) and _takes_everybody(config, endpoint)
     ]
+
+
+def _takes_everybody(config: BrokerConfig, endpoint: Endpoint) -> bool:
+    if endpoint.security_protocol is SecurityProtocol.SSL:
+        return config.on_listener(endpoint.name).str("ssl.client.auth") != "required"
+    return endpoint.security_protocol is SecurityProtocol.PLAINTEXT
 
 
 def _about_ids(config: BrokerConfig) -> Iterator[str]:

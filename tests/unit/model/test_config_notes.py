@@ -30,3 +30,28 @@ def test_a_listener_that_others_reach_without_a_login_is_told(listeners: str, to
     lines = open_to_strangers(BrokerConfig.parse(properties))
     assert len(lines) == told
     assert all("nobody logs in" in line and "docs/security.md" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "speaks as User:ANONYMOUS"),
+        ({"super.users": "User:a;User:ANONYMOUS"}, "may do everything"),
+        ({"listener.security.protocol.map": "CLIENTS:SSL"}, "speaks as User:ANONYMOUS"),
+        ({"listener.security.protocol.map": "CLIENTS:SSL", "listener.name.clients.ssl.client.auth": "required"}, None),
+        ({"listener.security.protocol.map": "CLIENTS:SASL_SSL"}, None),
+    ],
+)
+def test_what_a_stranger_may_is_told(more: dict[str, str], told: str | None) -> None:
+    properties = {
+        "node.id": "1",
+        "log.dirs": "/d",
+        "listeners": "CLIENTS://10.0.0.1:9092",
+        "listener.security.protocol.map": "CLIENTS:PLAINTEXT",
+        "inter.broker.listener.name": "CLIENTS",
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        **more,
+    }
+    lines = open_to_strangers(BrokerConfig.parse(properties))
+    assert [told in line for line in lines if told is not None] == ([] if told is None else [True])
+    assert len(lines) == (told is not None)
