@@ -131,7 +131,7 @@ OTHER_TEXTS = {
 NEITHER = {"?", "envelope", "controlled_shutdown"}
 """Kafka closes the connection too."""
 NOT_ADVERTISED = {
-    "security (SASL, tokens)": {17, 36, 38, 39, 40, 41},
+    "delegation tokens": {38, 39, 40, 41},
     "not built: KIP-848 groups": {68, 69},
     "not built: share groups (KIP-932)": {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
     NO_QUORUM: {80, 81},
