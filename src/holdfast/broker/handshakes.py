@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 PER_TURN: Final = 4
 """Steps of handshakes in a turn of the loop."""
+QUIET_S: Final = 0.002
+"""After that long without a step there are as many as in a new turn."""
 MOST_BEGUN: Final = 2000
 """Handshakes under way; one more ends the oldest, which a client that means it is not."""
 TLS_HANDSHAKE_BYTE: Final = 0x16
@@ -54,6 +56,7 @@ class Handshakes:
         self._begun: dict[Opening, None] = {}
         self._waiting: deque[Opening] = deque()
         self._is_due = False
+        self._last_s = 0.0
         self.failed: dict[str, int] = {}
         """By listener: handshakes that failed since the start."""
         self.lines = BoundedLines(log, "handshakes failed")
@@ -73,25 +76,29 @@ class Handshakes:
 
     def take_turn(self, opening: Opening) -> bool:
         """Whether it may do a step now; else its ``step`` is called when it may."""
-        if not self._is_due:
+        now_s = opening.loop.time()
+        if now_s - self._last_s > QUIET_S:
+            self._left = self._per_turn
+        if not self._left or self._waiting:
+            self._waiting.append(opening)
+            return False
+        self._used(opening.loop, now_s)
+        return True
+
+    def _used(self, loop: asyncio.AbstractEventLoop, now_s: float) -> None:
+        self._left -= 1
+        self._last_s = now_s
+        if not self._left and not self._is_due:
             self._is_due = True
-            opening.loop.call_soon(self._turn, opening.loop)
-        if self._left:
-            self._left -= 1
-            return True
-        self._waiting.append(opening)
-        return False
+            loop.call_soon(self._turn, loop)
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._left, self._is_due = self._per_turn, False
         while self._waiting and self._left:
             opening = self._waiting.popleft()
             if not opening.closed:
-                self._left -= 1
+                self._used(loop, loop.time())
                 opening.step()
-        if self._left < self._per_turn:
-            self._is_due = True
-            loop.call_soon(self._turn, loop)
 
     def tell(self, listener: str, peer: str, why: str) -> None:
         """A line of the log, and not one for each of a thousand."""
@@ -204,7 +211,7 @@ class Opening:
             self._leave()
         else:
             opened = self._opened
-            self._end()
+            self._end(keeps_reader=True)
             opened(TlsChannel(tls), principal)
 
     def fail(self, why: str) -> None:
@@ -217,9 +224,10 @@ class Opening:
         self.close()
         failed()
 
-    def _end(self) -> None:
+    def _end(self, *, keeps_reader: bool = False) -> None:
+        """``keeps_reader``: who goes on with the socket puts its own there, which is cheaper than two changes."""
         self.closed = True
-        self._wait()
+        self._wait(reads=keeps_reader and self._reads)
         self._handshakes.end(self)
         self._opened, self._failed = _nobody, _nothing  # whoever keeps this keeps no connection
 
