@@ -13,11 +13,13 @@ import pytest
 from holdfast.coordination.embedded import EmbeddedStore
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.records import (
+    AccessControlEntryRecord,
     ClientQuotaRecord,
     ControllerClaimRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
+    RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     ScramSecretRecord,
     TopicRecord,
@@ -25,6 +27,8 @@ from holdfast.metadata.records import (
 )
 from holdfast.metadata.store import Asked, Candidate, InMemoryStore, MetadataStore, SharedMemory
 from holdfast.model.errors import FencedControllerError, KafkaStorageError
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 from holdfast.security.scram_credential import ScramCredential, ScramMechanism
 from holdfast.testing import wait_for
 from tests.zookeeper.cluster_nodes import ClusterNodes
@@ -35,6 +39,17 @@ TOPIC = UUID(int=7)
 TOPIC_RECORDS: tuple[MetadataRecord, ...] = (
     TopicRecord(name="t", topic_id=TOPIC),
     PartitionRecord(partition=0, topic_id=TOPIC, replicas=(1, 2), isr=(1, 2), leader=1),
+)
+ACLS = tuple(
+    AclBinding(ResourcePattern(ResourceKind.GROUP, name, pattern), AclEntry("User:a", "*", operation, Permission.DENY))
+    for name, pattern, operation in (
+        ("t", PatternKind.LITERAL, Operation.READ),
+        ("a/b", PatternKind.LITERAL, Operation.READ),
+        ("t", PatternKind.LITERAL, Operation.WRITE),
+        ("t", PatternKind.PREFIXED, Operation.WRITE),
+        ("..", PatternKind.PREFIXED, Operation.ALL),
+        ("*", PatternKind.LITERAL, Operation.ALL),
+    )
 )
 USER_RECORDS: tuple[MetadataRecord, ...] = (
     ScramSecretRecord(secret=b"s" * 32),
@@ -226,6 +241,24 @@ def test_users_and_quotas_are_what_the_next_controller_finds(open_store: Open, s
     assert second.image.quotas == first.image.quotas
     assert (len(second.image.users.credentials), len(second.image.quotas)) == (1, 2)
     assert second.image.users.secret == b"s" * 32
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_access_control_entries_are_what_the_next_controller_finds(open_store: Open, snapshot: bool) -> None:
+    store, other = open_store(), open_store()
+    first = Reign(store, ONE)
+    first.commit(*(AccessControlEntryRecord(id=acl.id(), acl=acl) for acl in ACLS))
+    first.commit(RemoveAccessControlEntryRecord(id=ACLS[0].id()))
+    first.commit(RemoveAccessControlEntryRecord(id=ACLS[1].id()), feature(1))
+    if snapshot:
+        store.snapshot(first.image, first.epoch)
+    store.resign()
+    second = Reign(other, TWO)
+    assert second.image.acls == first.image.acls
+    assert set(second.image.acls) == set(ACLS[2:])
+    second.commit(RemoveAccessControlEntryRecord(id=ACLS[2].id()))
+    other.resign()
+    assert set(Reign(store, ONE).image.acls) == set(ACLS[3:])
 
 
 def test_a_snapshot_needs_the_claim(open_store: Open) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from tests.fuzz import archive, samples
 from tests.fuzz.reader import Reader, Run
 
-_APIS = (19, 20, 37, 43, 33, 44, 56, 62, 63, 67)
+_APIS = (19, 20, 37, 43, 33, 44, 56, 62, 63, 67, 29, 30, 31)
 _TOPIC_ID = UUID(int=77)
 
 
@@ -115,6 +115,7 @@ def _make() -> Run:
     from importlib import import_module
 
     from holdfast.broker.access import Access
+    from holdfast.broker.acl_view import AclView
     from holdfast.broker.dispatch import HANDLERS
     from holdfast.broker.handlers.base import RequestContext
     from holdfast.controller import broadcast
@@ -124,6 +125,8 @@ def _make() -> Run:
     from holdfast.model.listeners import ListenerUse
     from holdfast.protocol.apis import ApiKey
     from holdfast.protocol.framing import decode_request, encode_body
+    from holdfast.security.acls import AclFilter
+    from holdfast.security.authorizer import Authorizer
 
     logging.getLogger("holdfast.controller").setLevel(logging.CRITICAL)
     table, base, config = _table(), _image(), BrokerConfig.parse({"node.id": "1"})
@@ -147,7 +150,7 @@ def _make() -> Run:
     def run(data: bytes) -> Any:
         controller = _Controller(base)
         broker: Any = SimpleNamespace(
-            access=Access(), controller=controller,
+            access=Access(acls=AclView(Authorizer())), controller=controller,
             config=config, broker_id=1, cluster_id="c", list_changes=asyncio.Lock(),
             metadata=SimpleNamespace(topics={"t1": {}}, topic_configs={}, broker_configs={}),
         )  # fmt: skip
@@ -175,7 +178,10 @@ def _make() -> Run:
             check(image)
             again = base.apply([decode_record(record) for record in controller.written], base.next_offset)[0]
             assert again == image
-            broadcast.full_state_requests(image, 2, {}, 1, 5)
+            told = broadcast.full_state_requests(image, 2, {}, 1, 5)
+            view = AclView(Authorizer())
+            view.update(told[-1])
+            assert set(view.matching(AclFilter())) == set(image.acls)
         return outcome, min(len(controller.written), 8)
 
     return run

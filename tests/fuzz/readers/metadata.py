@@ -117,6 +117,34 @@ def _records_corpus() -> list[bytes]:
     return sorted(item for item in found if len(item) < 300)
 
 
+def _make_acl_news() -> Run:
+    """What brokers are told of access control entries, and decide by. What is understood is written and read again as
+    the same; who may anything is who some entry allows it."""
+    from holdfast.metadata.codec_acls import decode_acl_news, encode_acl_news
+    from holdfast.security.authorizer import Authorizer
+    from holdfast.security.principal import ANONYMOUS
+    from holdfast.security.resources import Operation
+
+    def run(data: bytes) -> Any:
+        news = decode_acl_news(data)
+        assert decode_acl_news(encode_acl_news(news.added, news.removed)) == news
+        authorizer = Authorizer().with_changes(news.added).with_changes((), news.removed)
+        assert authorizer == Authorizer().with_all(set(news.added) - set(news.removed))
+        for acl in news.added:
+            decision = authorizer.decide(ANONYMOUS, "h", Operation.READ, acl.resource.kind, acl.resource.name)
+            assert not decision.allowed or decision.acl in news.added
+        return len(news.added) & 3, len(news.removed) & 3
+
+    return run
+
+
+def _acl_news_corpus() -> list[bytes]:
+    from holdfast.metadata.codec_acls import encode_acl_news
+
+    acl = samples.acl()
+    return [encode_acl_news([]), encode_acl_news([acl]), encode_acl_news([], [acl]), encode_acl_news([acl], [acl])]
+
+
 # -- the directory ---------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +231,15 @@ READERS = (
         corpus=_records_corpus,
         refusals=(CorruptRecordError,),
         tokens=(b"\1\5\2", b"\1\3\2", b"\1\x11\3", b"\1\xa0\x9c\1\0", b"\1\0\4", b"\1\2\0", b"\xff\xff\xff\xff\x0f"),
+        max_size=300,
+    ),
+    Reader(
+        name="acl-news",
+        reads="access control entries as brokers are told of them",
+        make=_make_acl_news,
+        corpus=_acl_news_corpus,
+        refusals=(ValueError,),
+        tokens=(b"User:*", b"\2*", b"\3\3", b"\2\4", b"\xff\xff\xff\xff\x0f"),
         max_size=300,
     ),
     Reader(
