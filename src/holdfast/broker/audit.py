@@ -42,7 +42,7 @@ class _Lines:
         self._words = words
         self._loop = loop
         self._second = -1
-        self._seen: set[tuple[str, str, Operation, ResourcePattern, int]] = set()
+        self._seen: set[tuple[str, str, Operation, ResourcePattern, int, AclDecision]] = set()
         self._left_out = 0
 
     @property
@@ -50,20 +50,20 @@ class _Lines:
         return log.isEnabledFor(self._level)
 
     def tell(
-        self, who: str, host: str, operation: Operation, resource: ResourcePattern, api_key: int, rule: str
+        self, who: str, host: str, operation: Operation, resource: ResourcePattern, api_key: int, decision: AclDecision
     ) -> None:
         second = int(self._loop.time())
         if second != self._second:
             self._second = second
             self._seen.clear()
-        key = (who, host, operation, resource, api_key)
+        key = (who, host, operation, resource, api_key, decision)
         if key in self._seen or len(self._seen) >= PER_SECOND:
             if not self._left_out:
                 self._loop.call_later(1.0, self._tell_left_out)
             self._left_out += 1
             return
         self._seen.add(key)
-        request = _request_name(api_key)
+        request, rule = _request_name(api_key), decision.rule
         log.log(
             self._level,
             "Principal = %s is %s operation = %s from host = %s on resource = %s for request = %s with "
@@ -105,7 +105,7 @@ class AuditLog:
         """That something was asked for, and what was decided."""
         lines = self._allowed if decision.allowed else self._denied
         if lines.wanted:
-            lines.tell(str(principal), host, operation, resource, api_key, decision.rule)
+            lines.tell(str(principal), host, operation, resource, api_key, decision)
 
 
 def _request_name(api_key: int) -> str:
