@@ -45,6 +45,10 @@ class _Controller:
         self.written: list[bytes] = []
         self.ended = asyncio.Event()
 
+    @property
+    def image(self) -> Any:
+        return self.core.image
+
     async def submit(self, event: Any) -> Any:
         from holdfast.controller import broadcast
         from holdfast.metadata.codec import decode_record, encode_record
@@ -118,6 +122,8 @@ def _make() -> Run:
     from holdfast.broker.acl_view import AclView
     from holdfast.broker.dispatch import HANDLERS
     from holdfast.broker.handlers.base import RequestContext
+    from holdfast.broker.quota_view import QuotaView
+    from holdfast.broker.session import Session
     from holdfast.controller import broadcast
     from holdfast.metadata.codec import decode_record
     from holdfast.model.config import BrokerConfig
@@ -151,7 +157,8 @@ def _make() -> Run:
         controller = _Controller(base)
         broker: Any = SimpleNamespace(
             access=Access(acls=AclView(Authorizer())), controller=controller,
-            config=config, broker_id=1, cluster_id="c", list_changes=asyncio.Lock(),
+            quotas=None, quota_view=QuotaView(), config=config, broker_id=1, cluster_id="c",
+            list_changes=asyncio.Lock(),
             metadata=SimpleNamespace(topics={"t1": {}}, topic_configs={}, broker_configs={}),
         )  # fmt: skip
         outcome = 0
@@ -159,7 +166,7 @@ def _make() -> Run:
             key, version = table[kind % len(table)]
             try:
                 request = decode_request(key, version, body)
-                connection: Any = SimpleNamespace(session={}, peer=("h", 1), listener=listener)
+                connection: Any = SimpleNamespace(session=Session(), peer=("h", 1), listener=listener)
                 ctx = RequestContext(
                     broker=broker, connection=connection, api_key=key, version=version, correlation_id=1,
                     client_id="c", body=body,
