@@ -97,7 +97,7 @@ def test_an_entry_counts_for_the_next_request_of_open_connections(tmp_path: Path
 
     with SecuredBrokers(tmp_path, [ALICE], len(BROKERS)) as brokers:
         asyncio.run(run(brokers))
-        logs = [brokers.log(broker) for broker in brokers.ids]
+        logs = [(tmp_path / f"{broker}.log").read_text() for broker in brokers.ids]
     denied = lines(logs, "Principal = User:alice is Denied operation = WRITE from host = 127.0.0.1 on resource = ")
     assert lines(denied, "Topic:LITERAL:t for request = Produce with resourceRefCount = 1 based on rule DefaultDeny")
     assert lines(denied, "based on rule MatchingAcl(acl=StandardAcl(resourceType=TOPIC, resourceName=t, ", "=DENY))")

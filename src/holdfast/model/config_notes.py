@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterator
 
 from holdfast.model.config import STORE_EMBEDDED, BrokerConfig
-from holdfast.model.config_authorizer_keys import without_authorizer
+from holdfast.model.config_authorizer_keys import CLASS, SUPER_USERS, super_users, without_authorizer
 from holdfast.model.config_id_keys import ADOPT_MISSING, GENERATION, HOST_KEY, RESERVED_MAX
 from holdfast.model.config_keys import KEYS, LISTENER_PREFIX, ConfigKey, key_of
 from holdfast.model.config_protocol import PROTOCOL_VERSION
@@ -12,6 +12,8 @@ from holdfast.model.listeners import Endpoint, SecurityProtocol, is_loopback
 
 _ANONYMOUS = "User:ANONYMOUS"
 """Who speaks where nobody logs in (security/principal.py, which is above this floor)."""
+
+_ANONYMOUS = "User:ANONYMOUS"
 
 
 def nearest_key(name: str) -> str:
@@ -36,10 +38,25 @@ def ineffective(config: BrokerConfig) -> list[str]:
     lines += _about_ids(config)
     lines += _of_no_listener(config)
     lines += without_authorizer(config.static)
+    lines += _brokers_that_may_nothing(config)
     lines += [
         f"{key.name}={text} has no effect: {key.inert}" for key, text in given if key.inert is not None and not key.ours
     ]
     return lines
+
+
+def _brokers_that_may_nothing(config: BrokerConfig) -> Iterator[str]:
+    """Where brokers do not log in they are ANONYMOUS, which has to be a super user: until entries are known nobody else
+    may do anything, as register at the controller."""
+    if not config.str(CLASS) or _ANONYMOUS in super_users(config.str(SUPER_USERS)):
+        return
+    listening = config.listening
+    for endpoint in listening.bound:
+        if endpoint.name == listening.inter_broker and endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+            yield (
+                f"{SUPER_USERS} does not name {_ANONYMOUS}, who every broker is on listener {endpoint.name}, which is "
+                "PLAINTEXT: no broker can register"
+            )
 
 
 def _given(config: BrokerConfig) -> Iterator[tuple[ConfigKey, str]]:

@@ -1,9 +1,12 @@
 """What a person hears of a configuration when a broker starts."""
 
+import re
+
 import pytest
 
 from holdfast.model.config import BrokerConfig
-from holdfast.model.config_notes import open_to_strangers
+from holdfast.model.config_notes import ineffective, open_to_strangers
+from holdfast.model.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -55,3 +58,27 @@ def test_what_a_stranger_may_is_told(more: dict[str, str], told: str | None) -> 
     lines = open_to_strangers(BrokerConfig.parse(properties))
     assert [told in line for line in lines if told is not None] == ([] if told is None else [True])
     assert len(lines) == (told is not None)
+
+
+def test_brokers_that_could_not_register_are_told() -> None:
+    values = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "listeners": "PLAINTEXT://:9092"}
+    why = (
+        "super.users does not name User:ANONYMOUS, who every broker is on listener PLAINTEXT, which is PLAINTEXT: "
+        "no broker can register"
+    )
+    assert why in ineffective(BrokerConfig.parse(values))
+    assert why not in ineffective(BrokerConfig.parse(values | {"super.users": "User:a; User:ANONYMOUS"}))
+    assert "super.users=User:a has no effect: authorizer.class.name is not given" in (
+        ineffective(BrokerConfig.parse({"super.users": "User:a"}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("authorizer.class.name", "com.other.Authorizer"), ("super.users", "alice"), ("super.users", "User:a,b;c")],
+)
+def test_other_authorizers_and_what_is_no_principal_are_refused_by_name(key: str, value: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"{re.escape(value)}.* {re.escape(key)}|{re.escape(key)}.*{re.escape(value)}"
+    ):
+        BrokerConfig.parse({key: value})
