@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 MOST_TOKEN_BYTES: Final = 64 << 10
+MOST_HEADER_BYTES: Final = 4 << 10
 MOST_NAME_CHARACTERS: Final = 1000
 INVALID_TOKEN: Final = "invalid_token"
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
@@ -37,12 +38,17 @@ class TokenError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BearerToken:
-    """``signed``: the text that the signature is of."""
+    """``signed``: the text that the signature is of. Claims are read when they are asked for: not before it is known
+    who has signed them, as a stranger's 60 KiB of JSON take milliseconds."""
 
     header: Mapping[str, Any]
-    claims: Mapping[str, Any]
     signed: bytes
     signature: bytes
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """TokenError: they have another form."""
+        return _object(self.signed.partition(b".")[2].decode(), "claims")
 
     @property
     def algorithm(self) -> str:
@@ -62,19 +68,20 @@ class TokenHolder:
 
 
 def parse_token(text: str) -> BearerToken:
-    """A token in its three parts. TokenError: it has another form."""
+    """A token in its three parts, of which the claims are still to be read. TokenError: it has another form."""
     if len(text) > MOST_TOKEN_BYTES:
         raise TokenError(f"a token of {len(text)} bytes: expected {MOST_TOKEN_BYTES} at most")
     parts = text.split(".")
     if len(parts) != 3:
         raise TokenError(f"a token of {len(parts)} parts: expected three (RFC 7515, 3.1)")
-    header, claims = _object(parts[0], "header"), _object(parts[1], "claims")
+    if len(parts[0]) > MOST_HEADER_BYTES:
+        raise TokenError(f"the token's header has {len(parts[0])} bytes: expected {MOST_HEADER_BYTES} at most")
+    header = _object(parts[0], "header")
     if "crit" in header:
         raise TokenError("the token's header asks for extensions (crit), of which there are none")
     return BearerToken(
         header=header,
-        claims=claims,
-        signed=f"{parts[0]}.{parts[1]}".encode(),
+        signed=f"{parts[0]}.{parts[1]}".encode(errors="replace"),
         signature=_bytes(parts[2], "signature"),
     )
 

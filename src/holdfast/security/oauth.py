@@ -24,6 +24,7 @@ from holdfast.security.sasl_mechanism import Challenge, Proved, Refused, SaslSte
 
 OAUTHBEARER: Final = "OAUTHBEARER"
 MOST_MESSAGE_BYTES: Final = 128 << 10
+MOST_PAIRS: Final = 32
 TokenJudge: TypeAlias = Callable[[str, int], TokenHolder]
 """(token, now_ms) -> who holds it. TokenError: it is not enough."""
 _HEADER: Final = re.compile(rb"n,(?:a=((?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+))?,")
@@ -71,6 +72,8 @@ def parse_bearer(message: bytes) -> BearerMessage:
     """Of a client's first message. TokenError: it has another form."""
     if len(message) > MOST_MESSAGE_BYTES:
         raise TokenError(f"a first message of {len(message)} bytes: expected {MOST_MESSAGE_BYTES} at most")
+    if message.count(b"\x01") > MOST_PAIRS + 2:
+        raise TokenError(f"the first message has more than {MOST_PAIRS} pairs")
     header, *pairs = message.split(b"\x01")
     found = _HEADER.fullmatch(header)
     if found is None:

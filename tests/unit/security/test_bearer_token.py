@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.security.bearer_token import (
     INSUFFICIENT_SCOPE,
     INVALID_TOKEN,
+    MOST_HEADER_BYTES,
     MOST_NAME_CHARACTERS,
     MOST_TOKEN_BYTES,
     ClaimRules,
@@ -59,6 +60,9 @@ CLAIMS = packed_json(GOOD)
         (f"{HEADER}=.{CLAIMS}.", "header is no base64url"),
         (f"{HEADER[:-1]}+.{CLAIMS}.", "header is no base64url"),
         (f"{HEADER}.{CLAIMS}.A", "signature is no base64url"),
+        ("a" * (MOST_HEADER_BYTES + 1) + f".{CLAIMS}.", f"{MOST_HEADER_BYTES} at most"),
+        (f"{HEADER}.é.", "claims is no base64url"),
+        (f"{HEADER}.\ud800.", "claims is no base64url"),
         (f"{packed(b'{')}.{CLAIMS}.", "header: expected JSON"),
         (f"{packed(b'[]')}.{CLAIMS}.", "header: expected an object"),
         (f"{HEADER}.{packed(b'1')}.", "claims: expected an object"),
@@ -72,7 +76,7 @@ CLAIMS = packed_json(GOOD)
 )
 def test_what_has_another_form_is_refused(text: str, reason: str) -> None:
     with pytest.raises(TokenError, match=reason) as caught:
-        parse_token(text)
+        assert parse_token(text).claims
     assert caught.value.status == INVALID_TOKEN and caught.value.scope is None
 
 
@@ -94,6 +98,13 @@ def test_no_part_of_a_token_is_in_the_text_of_an_error() -> None:
     with pytest.raises(TokenError) as caught:
         UNSECURED.holder(parse_token(token).claims, NOW_MS)
     assert "alice" not in str(caught.value)
+
+
+def test_claims_are_not_read_before_somebody_asks_for_them() -> None:
+    """Who signed is asked first: a stranger's JSON costs nothing."""
+    token = parse_token(f"{HEADER}.{packed(b'[' * 40_000)}.")
+    with pytest.raises(TokenError, match="claims"):
+        assert token.claims
 
 
 def test_only_alg_none_without_a_signature_is_one_that_nobody_has_signed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.security.bearer_token import TokenError, TokenHolder
-from holdfast.security.oauth import BEARER_LOGIN, MOST_MESSAGE_BYTES, BearerLogin, BearerState, parse_bearer
+from holdfast.security.oauth import BEARER_LOGIN, MOST_MESSAGE_BYTES, MOST_PAIRS, BearerLogin, BearerState, parse_bearer
 from holdfast.security.principal import Principal
 from holdfast.security.sasl_mechanism import Challenge, Proved, Refused
 
@@ -99,6 +99,8 @@ def test_a_token_may_have_all_that_rfc_6750_allows() -> None:
         (b"n,,\x01auth=Bearer good\x01x\x01\x01", "another form"),
         (b"n,,\x01auth=Bearer good\x01x=\x01\x01", "another form"),
         (b"n,,\x01auth=Bearer good\x01x=\x00\x01\x01", "another form"),
+        (b"n,,\x01auth=Bearer good" + b"\x01x=y" * MOST_PAIRS + b"\x01\x01", "more than 32 pairs"),
+        (b"n,," + b"\x01" * 99, "more than 32 pairs"),
         (b"n,,\x01auth=Bearer " + b"x" * MOST_MESSAGE_BYTES + b"\x01\x01", "at most"),
     ],
 )
