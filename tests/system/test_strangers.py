@@ -242,6 +242,23 @@ def test_brokers_reach_each_other_where_clients_have_all_the_places(three: Clust
             each.close()
 
 
+def test_a_listener_has_a_limit_of_its_own_that_changes_while_it_runs(three: Cluster) -> None:
+    set_for_broker(three, 2, "listener.name.plaintext.max.connections", "20")
+    three.create_topic("t", partitions=3, replication_factor=3)
+    three.wait_in_sync(["t"])
+    opened = [socket.create_connection(three.addresses()[1], timeout=5) for _ in range(50)]
+    try:
+        wait_for(lambda: sum(map(is_closed, opened)) >= 30, "those beyond the limit to be closed", timeout_s=TIMEOUT_S)
+        for each in opened:
+            each.close()
+        set_for_broker(three, 2, "listener.name.plaintext.max.connections", None)
+        opened += [socket.create_connection(three.addresses()[1], timeout=5) for _ in range(50)]
+        assert not any(is_closed_soon(each, 0.05) for each in opened[-20:])
+    finally:
+        for each in opened:
+            each.close()
+
+
 def test_an_address_has_as_many_connections_as_it_may_and_not_one_more(three: Cluster) -> None:
     set_for_broker(three, 2, "max.connections.per.ip.overrides", "127.0.0.9:5, 127.0.0.10:0")
     opened: list[socket.socket] = []
