@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,31 @@ def test_clients_elsewhere_are_told_the_address_and_no_more(hosts: Hosts) -> Non
             assert up.wait(30) == 0
         finally:
             up.kill()
+
+
+def test_a_secured_cluster_is_known_by_its_address_and_shows_no_metrics_elsewhere(hosts: Hosts) -> None:
+    host, other = hosts[1], hosts[2]
+    data = host.root / "system" / "secured"
+    command = [*UP, "--brokers", "1", "--data-dir", str(data), "--host", host.address, "--secure"]
+    up = host.run(command, output=subprocess.PIPE)
+    try:
+        assert up.stdout is not None
+        lines = [up.stdout.readline().decode()]
+        while not lines[-1].startswith("ready: "):
+            assert lines[-1], "".join(lines)
+            lines.append(up.stdout.readline().decode())
+        assert "nobody logs in" not in "".join(lines)
+        context = ssl.create_default_context(cafile=str(data / "secure/ca.pem"))
+        context.load_cert_chain(data / "secure/client.pem")
+        view = other.call(lambda: ask(host.address, 9142, tls=context))
+        assert view.brokers == {1: (host.address, 9142)}
+        for port in (9192, 9292):  # metrics, and brokers among themselves
+            with pytest.raises(ConnectionRefusedError):
+                other.call(lambda port=port: ask(host.address, port))
+        up.terminate()
+        assert up.wait(30) == 0
+    finally:
+        up.kill()
 
 
 def test_an_address_of_another_machine_is_refused(hosts: Hosts) -> None:
