@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import pytest
 
@@ -83,3 +84,40 @@ def test_quotas_are_set_told_kept_and_removed(cluster: Cluster) -> None:
     asked(cluster, lambda c: alter_quotas(c, BOTH, {"producer_byte_rate": None, "request_percentage": None}))
     for broker in (1, 2):
         assert asked(cluster, describe_quotas, broker) == everything[1:]
+
+
+def test_partitions_that_come_and_go_have_a_quota_whichever_broker_is_asked(cluster: Cluster) -> None:
+    """KIP-599: 89 from the versions on that know it, and a time to wait; counted on the controller for who asked."""
+    from kio.schema.create_topics.v7 import request as newer
+
+    def entity(m: Any, name: str, partitions: int) -> Any:
+        topic = m.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, assignments=(), configs=())
+        return m.CreateTopicsRequest(topics=(topic,), timeout=timedelta(seconds=30), validate_only=False)
+
+    async def ask(client: AdminClient, entity: Any) -> tuple[int, int]:
+        answer = await client.ask_any(entity)
+        return int(answer.topics[0].error_code.value), int(answer.throttle_time.total_seconds() * 1000)
+
+    asked(cluster, lambda c: alter_quotas(c, {"user": "ANONYMOUS"}, {"controller_mutation_rate": 1}))
+    assert asked(cluster, lambda c: ask(c, entity(newer, "a", 5)), 1) == (0, 0), "11 at once, by the window"
+    code, throttle_ms = asked(cluster, lambda c: ask(c, entity(newer, "b", 12)), 2)
+    assert code == 0
+    assert 4_000 <= throttle_ms <= 6_000
+    for broker in (1, 2):
+        code, throttle_ms = asked(cluster, lambda c: ask(c, entity(newer, "c", 1)), broker)
+        assert code == 89
+        assert 0 < throttle_ms <= 6_000
+
+
+def test_every_request_under_a_tiny_quota_is_told_to_wait(cluster: Cluster) -> None:
+    from kio.schema.list_groups.v4.request import ListGroupsRequest
+
+    async def many(client: AdminClient) -> int:
+        for _ in range(50):
+            answer = await client.ask_any(ListGroupsRequest())
+            if answer.throttle_time:
+                return int(answer.throttle_time.total_seconds() * 1000)
+        return 0
+
+    asked(cluster, lambda c: alter_quotas(c, {"user": None}, {"request_percentage": 0.001}))
+    assert 0 < asked(cluster, many, 1) <= 1000

@@ -333,8 +333,7 @@ class Broker:
 
     def controller_settings(self) -> ControllerSettings:
         """What the controller goes by, from this broker's configuration."""
-        chance = self.platform.new_id().bytes + self.platform.new_id().bytes
-        return ControllerSettings.of(self.config, chance)
+        return ControllerSettings.of(self.config, self.platform.random_bytes(32))
 
     async def ask_controller(self, api: ApiKey, version: int, request: Any, timeout_s: float) -> Any:
         """An entity to the active controller, wherever it is; the answer. Tries until the time is up."""

@@ -106,6 +106,25 @@ def _make_records() -> Run:
     return run
 
 
+def _make_news() -> Run:
+    """What a broker is told of users and quotas, in one field: what is understood is written and read as the same."""
+    from holdfast.metadata.codec_news import decode_news, encode_news
+
+    def run(data: bytes) -> Any:
+        records = decode_news(data)
+        assert decode_news(encode_news(records)) == records
+        return len(records)
+
+    return run
+
+
+def _news_corpus() -> list[bytes]:
+    from holdfast.metadata.codec_news import encode_news
+
+    records = samples.users()
+    return [encode_news(records), encode_news(records[1:2]), encode_news(records[2:]), encode_news(())]
+
+
 def _records_corpus() -> list[bytes]:
     from holdfast.metadata.codec import encode_record
     from holdfast.records.record import decode_batches
@@ -241,6 +260,15 @@ READERS = (
         refusals=(ValueError,),
         tokens=(b"User:*", b"\2*", b"\3\3", b"\2\4", b"\xff\xff\xff\xff\x0f"),
         max_size=300,
+    ),
+    Reader(
+        name="user-news",
+        reads="what brokers are told of SCRAM users and quotas",
+        make=_make_news,
+        corpus=_news_corpus,
+        refusals=(CorruptRecordError,),
+        tokens=(b"\1\0", b"\1\1", b"\1\x0b\0", b"\1\x0e\0", b"\1\x16\0", b"\xff\xff\xff\xff\x0f"),
+        max_size=400,
     ),
     Reader(
         name="metadata-log",

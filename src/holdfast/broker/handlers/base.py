@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.broker.entity import build
-from holdfast.model.errors import HoldfastError, NotControllerError
+from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
+from holdfast.model.errors import HoldfastError, NotControllerError, UnsupportedVersionError
 from holdfast.protocol.apis import response_type
 from holdfast.security.operations import SUPPORTED, bits, refusal
 from holdfast.security.resources import CLUSTER_NAME, Operation, ResourceKind
@@ -217,6 +218,14 @@ def error_response(api_key: int, version: int, error: HoldfastError) -> Any | No
     if all(f.name != "error_code" for f in dataclasses.fields(kind)):
         return None
     return build(kind, {"error_code": error, "error_message": str(error)})
+
+
+def older_protocol(ctx: RequestContext) -> UnsupportedVersionError | None:
+    """Why nothing is recorded that a broker of the software before cannot read; None: all brokers have this one."""
+    if ctx.broker.config.protocol_is_newest:
+        return None
+    version = ctx.broker.config.str(PROTOCOL_VERSION)
+    return UnsupportedVersionError(f"{PROTOCOL_VERSION}={version} keeps no such thing: expected {NEWEST}")
 
 
 def respond(ctx: RequestContext, **values: Any) -> Any:

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, older_protocol, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller.user_events import AlterQuotas, QuotaChange
 from holdfast.model.errors import HoldfastError
@@ -49,8 +49,12 @@ async def handle_alter_client_quotas(ctx: RequestContext, request: Any) -> Any:
         for entry in request.entries
     )
     hosts = {name for change in changes for kind, name in change.entity if kind == IP and name}
-    unknown = await _unknown_hosts(hosts)
-    reply = await ctx.submit(AlterQuotas(changes=changes, validate_only=request.validate_only, unknown_hosts=unknown))
+    if (older := older_protocol(ctx)) is not None:
+        errors: tuple[HoldfastError | None, ...] = (older,) * len(changes)
+    else:
+        unknown = await _unknown_hosts(hosts)
+        asked = AlterQuotas(changes=changes, validate_only=request.validate_only, unknown_hosts=unknown)
+        errors = (await ctx.submit(asked)).errors
     if ctx.broker.controller is not None and not request.validate_only:
         await ctx.broker.controller.told_everybody(TELL_TIMEOUT_S)
     return respond(
@@ -61,7 +65,7 @@ async def handle_alter_client_quotas(ctx: RequestContext, request: Any) -> Any:
                 "error_message": None if error is None else error.message,
                 "entity": [{"entity_type": kind, "entity_name": name} for kind, name in change.entity],
             }
-            for change, error in zip(changes, reply.errors, strict=True)
+            for change, error in zip(changes, errors, strict=True)
         ],
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, older_protocol, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.controller.user_events import AlterScramUsers, ScramUpsertion
 from holdfast.model.errors import DuplicateResourceError, HoldfastError, ResourceNotFoundError
@@ -38,6 +38,9 @@ async def handle_describe_user_scram_credentials(ctx: RequestContext, request: A
 @at_controller
 async def handle_alter_user_scram_credentials(ctx: RequestContext, request: Any) -> Any:
     """One result for each user."""
+    if (older := older_protocol(ctx)) is not None:
+        names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+        return respond(ctx, results=[{"user": name, **_told(older, None)} for name in names])
     reply = await ctx.submit(
         AlterScramUsers(
             deletions=tuple((d.name, int(d.mechanism)) for d in request.deletions),
