@@ -25,7 +25,8 @@ NO_TIERS: Final = "there is no tiered storage"
 PREALLOCATE: Final = "files of segments grow as they are written"
 _NO_PROTOCOL: Final = "there is no such kind of group"
 _THREADS: Final = "one event loop serves all connections, and each log directory has its own threads"
-_NO_SECURITY: Final = "every listener is PLAINTEXT"
+_NO_KERBEROS: Final = "GSSAPI is not spoken"
+_RENEWED: Final = "a broker renews its own logins when they are about to end"
 _NO_PLUGINS: Final = "there are no plug-ins; metrics are served at metrics.port"
 
 
@@ -98,20 +99,28 @@ _MACHINE = (
 )
 
 _SECURITY = (
+    _inert(
+        "there are no plug-ins: a principal is what ssl.principal.mapping.rules and a login make",
+        "principal.builder.class",
+        _CLASS,
+        "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        refuse_others=True,
+        update=UpdateMode.PER_BROKER,
+    ),
     *(
-        _inert(_NO_SECURITY, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
+        _inert(_NO_KERBEROS, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
         for row in (
-            (
-                "principal.builder.class",
-                _CLASS,
-                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-            ),
             ("sasl.kerberos.kinit.cmd", _S, "/usr/bin/kinit"),
             ("sasl.kerberos.min.time.before.relogin", _L, 60_000),
             ("sasl.kerberos.principal.to.local.rules", _LIST, "DEFAULT"),
             ("sasl.kerberos.service.name", _S, None),
             ("sasl.kerberos.ticket.renew.jitter", _D, "0.05"),
             ("sasl.kerberos.ticket.renew.window.factor", _D, "0.8"),
+        )
+    ),
+    *(
+        _inert(_RENEWED, *row, refuse_others=True, update=UpdateMode.PER_BROKER)
+        for row in (
             ("sasl.login.refresh.buffer.seconds", _SHORT, 300),
             ("sasl.login.refresh.min.period.seconds", _SHORT, 60),
             ("sasl.login.refresh.window.factor", _D, "0.8"),

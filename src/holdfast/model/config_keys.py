@@ -82,7 +82,7 @@ _IDENTITY = (
         PROTOCOL_MAP,
         _S,
         DEFAULT_PROTOCOL_MAP,
-        "The security protocol of each listener, NAME:PROTOCOL; only PLAINTEXT can be used.",
+        "The security protocol of each listener, NAME:PROTOCOL: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     make_key(
         INTER_BROKER,
