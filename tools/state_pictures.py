@@ -14,6 +14,9 @@ from holdfast.broker.admission import START
 from holdfast.controller.transitions import BROKER, LEADERSHIP
 from holdfast.model.transitions import Transitions
 from holdfast.replication.transitions import FETCHING, PROPOSAL, REPLICA
+from holdfast.security.oauth import BEARER_LOGIN
+from holdfast.security.sasl_server import LOGIN
+from holdfast.security.scram_server import SCRAM
 from holdfast.storage.dir_state import DIRECTORY
 from holdfast.storage.move_state import MOVE
 from holdfast.storage.standings import STANDING
@@ -21,7 +24,10 @@ from holdfast.transactions.states import TRANSACTION
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "replication.md"
-ELSEWHERE: dict[str, dict[str, Transitions[Any, Any]]] = {"transactions.md": {"transaction": TRANSACTION}}
+ELSEWHERE: dict[str, dict[str, Transitions[Any, Any]]] = {
+    "security.md": {"login": LOGIN, "scram": SCRAM, "bearer": BEARER_LOGIN},
+    "transactions.md": {"transaction": TRANSACTION},
+}
 """Pages that have pictures of their own."""
 TABLES: dict[str, Transitions[Any, Any]] = {
     "replica": REPLICA,
