@@ -422,6 +422,7 @@ def test_operator_C2_transactions_as_json() -> None:
 
 
 LISTS = {
+    "acls list", "users list", "quotas list",
     "topics list", "topics describe", "topics offsets", "groups list", "groups describe", "transactions list",
     "transactions describe", "transactions describe-producers", "transactions find-hanging", "log-dirs describe",
     "configs describe", "brokers ids list", "cluster describe", "cluster health", "metadata check", "metadata dump",
