@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, TypeVar
 
-from holdfast.broker.handlers.base import RequestContext, respond
+from holdfast.broker.handlers.base import RequestContext, older_protocol, respond
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.topics import tell
 from holdfast.controller.acl_events import CreateAcls, CreateAclsReply, DeleteAcls, DeleteAclsReply, DeletedAcls
@@ -57,6 +57,9 @@ async def handle_create_acls(ctx: RequestContext, request: Any) -> Any:
     """One result per entry; one that is there already is a success."""
     if ctx.broker.access.acls is None:
         return respond(ctx, results=[_FIELDS for _ in request.creations])
+    if (older := older_protocol(ctx)) is not None:
+        told = {"error_code": older, "error_message": older.message}
+        return respond(ctx, results=[told for _ in request.creations])
     acls = tuple(
         AclBinding(
             ResourcePattern(
