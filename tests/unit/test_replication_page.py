@@ -84,3 +84,9 @@ def test_every_file_that_the_page_names_exists() -> None:
     assert {name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)} == set()
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", PAGE):
         assert (ROOT / "docs" / target).exists(), target
+
+
+@pytest.mark.parametrize("name", TOOL.ELSEWHERE)
+def test_pictures_of_other_pages_are_up_to_date(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    assert TOOL.page(text, TOOL.ELSEWHERE[name]) == text, "run `make docs`"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.model.transitions import Transitions
@@ -36,18 +36,18 @@ _AUTH: Final = re.compile(rb"(\w+) +([-_~+/.a-zA-Z0-9]+=*)")
 class BearerState(Enum):
     """Where a login is."""
 
-    WAITING = auto()
-    DENIED = auto()
-    OVER = auto()
+    WAITING = "waiting"
+    DENIED = "denied"
+    OVER = "over"
 
 
 class BearerEvent(Enum):
     """What brings it on."""
 
-    ENOUGH = auto()
-    NOT_ENOUGH = auto()
-    MALFORMED = auto()
-    HEARD = auto()
+    ENOUGH = "a token that is enough"
+    NOT_ENOUGH = "one that is not"
+    MALFORMED = "no message with a token"
+    HEARD = "the client has heard it"
 
 
 BEARER_LOGIN: Final = Transitions(
