@@ -2,6 +2,7 @@
 
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers import (
+    certificates,
     columns,
     decisions,
     disk,
@@ -31,6 +32,7 @@ READERS: dict[str, Reader] = {
         disk,
         texts,
         tokens,
+        certificates,
         metadata,
         groups,
         decisions,
