@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from holdfast.metadata.codec_acls import decode_acl_news
+from holdfast.metadata.codec_acls import decode_acl_news, encode_acl_news
 from holdfast.model.config import BrokerConfig
 from holdfast.model.config_authorizer_keys import ALLOW_EVERYONE, CLASS, SUPER_USERS, super_users
 from holdfast.protocol.interbroker import TYPE_FULL
@@ -22,6 +22,8 @@ from holdfast.security.resources import Operation, ResourceKind
 
 log = logging.getLogger(__name__)
 
+NONE: Final = encode_acl_news(())
+"""What is told where there are no entries, and what a full update without the field means."""
 MOST_KEPT: Final = 20_000
 """Decisions; with one more all are made anew. Names come from clients."""
 
@@ -55,13 +57,12 @@ class AclView:
     def update(self, request: Any) -> None:
         """What UpdateMetadata says of entries, if it does. News that cannot be read close the broker to all but super
         users: one of them may deny."""
-        if not request.acls:
-            return
         is_full = request.type == TYPE_FULL
-        if is_full and request.acls == self._known:
+        told = request.acls or (NONE if is_full else b"")
+        if not told or (is_full and told == self._known):
             return
         try:
-            news = decode_acl_news(request.acls)
+            news = decode_acl_news(told)
         except ValueError as e:
             log.error(
                 "The controller's access control lists are not understood, so only super users may anything: %s", e
@@ -71,7 +72,7 @@ class AclView:
         else:
             if is_full:
                 self._acls.clear()
-            self._known = request.acls if is_full else None
+            self._known = told if is_full else None
             if is_full or self.ready:
                 self._authorizer = (
                     self._authorizer.with_all(news.added)

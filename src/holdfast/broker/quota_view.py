@@ -52,14 +52,15 @@ class QuotaView:
 
     def update(self, request: Any) -> None:
         """What UpdateMetadata says of quotas, if it does. News that cannot be read change nothing."""
-        if not request.client_quotas:
+        is_full = request.type == TYPE_FULL
+        if not request.client_quotas and not is_full:
             return
         try:
-            records = decode_news(request.client_quotas)
+            records = decode_news(request.client_quotas) if request.client_quotas else []
         except CorruptRecordError as e:
             log.error("The controller's quotas are not understood, so those before go on to count: %s", e)
             return
-        if request.type == TYPE_FULL:
+        if is_full:
             self.by_entity.clear()
         for record in records:
             if isinstance(record, ClientQuotaRecord):

@@ -49,6 +49,8 @@ class UserView:
         """What UpdateMetadata says of users, if it does. After news that cannot be read nobody can log in, until all is
         told again: one of them may be of a user that is no more."""
         if not request.scram_users:
+            if request.type == TYPE_FULL:  # there are none
+                self._credentials.clear()
             return
         try:
             records = decode_news(request.scram_users)

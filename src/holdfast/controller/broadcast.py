@@ -225,9 +225,10 @@ class FullStates:
             partitions={topic.name: frozenset(topic.partitions) for topic in image.sorted_topics()},
             topic_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.TOPIC)),
             broker_configs=tuple(sorted(n for kind, n in image.configs if kind == ResourceType.BROKER)),
-            acls=encode_acl_news(tuple(image.acls)),
-            users=encode_news(image.users.to_records()),
-            quotas=encode_news(image.quotas.to_records()),
+            # In all there is, nothing says that there are none: an earlier software reads no update with these fields.
+            acls=encode_acl_news(acls) if (acls := tuple(image.acls)) else b"",
+            users=encode_news(users) if (users := tuple(image.users.to_records())) else b"",
+            quotas=encode_news(quotas) if (quotas := tuple(image.quotas.to_records())) else b"",
             offline=offline,
         )
         self._builder = _Builder(image, controller_id, controller_epoch)

@@ -10,7 +10,7 @@ from tests.unit.storage.cleaning import clean_log
 
 COMMITS, GROUPS, PIECE = 100_000, 100, 5_000
 SEGMENT = 4 << 20
-LIMIT_S = 0.5
+LIMIT_S = 1.0
 
 
 def test_a_hundred_thousand_superseded_commits_load_at_once(tmp_path: Path) -> None:
