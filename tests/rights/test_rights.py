@@ -136,10 +136,10 @@ async def _answer(host: str, port: int, frame: bytes) -> bytes:
         writer.close()
 
 
-@pytest.mark.long
-@pytest.mark.skipif(missing_tool() is not None, reason="Apache Kafka needs Java and Maven")
+@pytest.mark.long("its recorded answers are compared with ours in every run")
 def test_apache_kafka_is_asked_the_same(tmp_path: Path) -> None:
     """Short: its recorded answers are compared with ours on the page."""
+    assert missing_tool() is None, f"{missing_tool()} is not installed: Apache Kafka is fetched and run with it"
     port = free_port(2, beside=(500,))
     peer = SecuredKafka(fetch(), tmp_path, port, dict.fromkeys(case.user for case in cases(THEIRS)))
     try:

