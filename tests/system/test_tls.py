@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from holdfast.client.security import TlsSettings, tls_context
 from holdfast.testing import free_port, wait_for
 from tests.certificates import Authority, Certificate, expired, foreign, misnamed
 
@@ -213,23 +214,59 @@ def test_who_is_not_known_is_refused(one: TlsBrokers, tmp_path: Path) -> None:
         wait_for(lambda words=words: words in one.log(), words, timeout_s=TIMEOUT_S)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("which", ["expired", "foreign", "misnamed"])
-def test_a_broker_that_is_not_known_is_refused(tmp_path: Path, which: str) -> None:
-    """By clients; and by other brokers, which is itself here: it never gets in force."""
-    authority = Authority.make()
-    shown = {"expired": expired, "misnamed": misnamed}[which](authority) if which != "foreign" else foreign("broker")
+@contextmanager
+def shown(certificate: Certificate, folder: Path) -> Iterator[int]:
+    """A port that shows this certificate to all who come, whatever they say of it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown.write(tmp_path / "server.pem"))
-    with tls_brokers(tmp_path / "one") as brokers:
-        errors: list[str] = []
-        settings = {**brokers.client(), "ssl.ca.pem": authority.pem}
-        if which != "foreign":
-            brokers.authority = authority
-        shown.write(brokers.keystore(1))
-        wait_for(lambda: "certificate" in brokers.log(), "the broker looks at it", timeout_s=TIMEOUT_S)
-        client = AdminClient({**settings, "error_cb": lambda e: errors.append(str(e))})
-        with pytest.raises(confluent_kafka.KafkaException):
-            client.list_topics(timeout=3)
+    context.load_cert_chain(certificate.write(folder / "server.pem"))
+
+    def serve() -> None:
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            with sock, suppress(OSError):
+                context.wrap_socket(sock, server_side=True).recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("which", "reason"),
+    [
+        ("good", None),
+        ("expired", "certificate has expired"),
+        ("foreign", "unable to get local issuer certificate"),
+        ("misnamed", "IP address mismatch"),
+    ],
+)
+def test_a_broker_that_is_not_known_is_refused(tmp_path: Path, which: str, reason: str | None) -> None:
+    """By who trusts one authority: stock clients, and by what our brokers and clients verify others with."""
+    authority = Authority.make()
+    made = {"good": lambda: authority.issue("broker"), "expired": lambda: expired(authority), "foreign": foreign,
+            "misnamed": lambda: misnamed(authority)}[which]()  # fmt: skip
+    with shown(made, tmp_path) as port:
+        context = tls_context(TlsSettings(trusted=authority.pem))
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as sock:
+            if reason is None:
+                context.wrap_socket(sock, server_hostname="127.0.0.1").close()
+                return
+            with pytest.raises(ssl.SSLCertVerificationError, match=reason):
+                context.wrap_socket(sock, server_hostname="127.0.0.1")
+        told: list[str] = []
+        stock = confluent_kafka.Producer(
+            {"bootstrap.servers": f"127.0.0.1:{port}", "security.protocol": "SSL", "ssl.ca.pem": authority.pem,
+             "error_cb": lambda error: told.append(str(error))}
+        )  # fmt: skip
+        wait_for(lambda: stock.poll(0.1) or any("certificate" in each for each in told), "the refusal")
 
 
 def serial(port: int) -> int:
