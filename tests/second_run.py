@@ -4,9 +4,14 @@ Two landings were refused for one test of nine thousand each: a disk under the t
 of the suites that wait for processes runs once more when it fails. Nothing is hidden: what the first run told is
 printed at the end, and more than ``MOST`` second runs are a failure of the run, as something is wrong then. Tests that
 compute get one run: what they find at random must not be lost.
+
+The second run has clusters of its own: what the file's fixtures made for the first one ends with it, for the failure
+may have left anything behind there. So no test may build on what an earlier one of its file did.
 """
 
 from __future__ import annotations
+
+from collections.abc import Generator
 
 import pytest
 
@@ -14,6 +19,23 @@ MOST: int = 5
 """Tests of one run that may need a second one."""
 _first: dict[str, str] = {}
 """Test -> what was told of its first run; where reports come together (with workers: in their controller)."""
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and item.get_closest_marker("flaky") is not None:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Before the second run's own hook, which keeps what the file's fixtures made."""
+    if item.stash.get(_FAILED, False):
+        item.stash[_FAILED] = False
+        item.session._setupstate.teardown_exact(item.session)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(trylast=True)

@@ -89,7 +89,7 @@ class ConsoleHost:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self.rules = settings.rules
-        self.poller = ClusterPoller(settings.bootstrap, self._seen, settings.security)
+        self.poller = ClusterPoller(settings.bootstrap, self._seen, settings.security, self._made)
         self.news = NewsStream(self.poller.stream)
         self.log = ActLog(None if settings.data_dir is None else settings.data_dir / LOG_NAME)
         self.acts = {act.name: act for act in _acts(settings.servers)}
@@ -115,10 +115,19 @@ class ConsoleHost:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._tell, snapshot, different)
 
-    def _tell(self, snapshot: Snapshot, different: bool) -> None:
-        self._version += different
+    def _made(self) -> None:
+        """On the poller's thread: who waits for metrics has them now."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
         self._renewed.set()
         self._renewed = asyncio.Event()
+
+    def _tell(self, snapshot: Snapshot, different: bool) -> None:
+        self._version += different
+        self._renew()
         data = {"version": self._version, "taken": words.moment_words(snapshot.taken_ms), "trouble": snapshot.trouble}
         self.news.tell(event("news", data))
 

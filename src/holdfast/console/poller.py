@@ -70,10 +70,13 @@ class ClusterPoller:
         bootstrap: Sequence[str],
         seen: Callable[[Snapshot, bool], None],
         security: SecuritySettings | None = None,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
+        """``seen`` hears of every look, ``made`` of every page of metrics, which comes after the look that it is of."""
         self._bootstrap = list(bootstrap)
         self._security = security
         self._seen = seen
+        self._made = made
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="holdfast-console-poller", daemon=True)
         self._wake: asyncio.Event | None = None
@@ -277,6 +280,7 @@ class ClusterPoller:
             log.exception("the page of metrics cannot be made")
         else:
             self.scraped = ScrapedPage(packed, time.monotonic())
+            self._made()
 
     def _show(self, snapshot: Snapshot, different: bool) -> None:
         """From now on pages are made of this one; what they need of it is there already, if anybody looks."""
