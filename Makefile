@@ -25,7 +25,7 @@ help:
 	@echo "make bench   throughput, cost, latency, failover; beside Apache Kafka where mvn and java are (ARGS=--quick)"
 	@echo "make console-bench  the web console with 10,000 and 39,000 partitions, ten tabs, an idle cluster (ARGS='--only huge')"
 	@echo "make chaos   real brokers killed, stopped, restarted and cut off under load, and a ledger (MINUTES=5 SEED=n DISKS=1"
-	@echo "             STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
+	@echo "             SECURE=1: TLS, logins that end, rights; STORE=zookeeper HOSTS=1: three hosts that lose power, and an ensemble)"
 	@echo "make lake-chaos  a lake whose driver, workers and brokers are killed at every step, and a ledger (KILLS=60 SEED=n)"
 	@echo "make exactly-once  members with transactions under kills and disk faults, and a judge (MINUTES=60 SEED=n DISKS=1)"
 	@echo "make fuzz    damaged bytes for everything that reads bytes (READER=name INPUTS=n SEED=n MINUTES=n LIVE=1)"
@@ -63,7 +63,7 @@ console-bench: $(DEV)
 .PHONY: chaos
 chaos: $(DEV)
 	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(DISKS),--disks) \
-	  $(if $(STORE),--store $(STORE)) $(if $(HOSTS),--hosts) $(ARGS)
+	  $(if $(STORE),--store $(STORE)) $(if $(HOSTS),--hosts) $(if $(SECURE),--secure) $(ARGS)
 
 .PHONY: lake-chaos
 lake-chaos: $(DEV)

@@ -36,6 +36,9 @@ def main() -> int:
     if options.hosts and options.store == EMBEDDED:
         print("chaos: --hosts --store embedded: brokers on several hosts have no directory in common", file=sys.stderr)
         return 2
+    if options.hosts and options.secure:
+        print("chaos: --hosts --secure: expected one of them", file=sys.stderr)
+        return 2
     pace = _pace(options)
     seconds = options.minutes * 60
     rounds = schedule.schedule(options.seed, seconds, pace)
@@ -98,6 +101,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--disks", action="store_true", help="log directories on real disks that fail as well; root")
     parser.add_argument("--store", choices=STORES, default=None, help="of the metadata; zookeeper: a real server")
     parser.add_argument("--hosts", action="store_true", help="three hosts with a ZooKeeper server on each; root")
+    parser.add_argument("--secure", action="store_true", help="TLS, logins of five seconds and rights everywhere")
     parser.add_argument("--plan", action="store_true", help="print the schedule and end")
     options = parser.parse_args()
     if options.seed is None:
@@ -132,7 +136,7 @@ def _ground(options: argparse.Namespace, directory: Path, why_not: str | None) -
     disks = None
     if options.disks:
         disks = LocalDisks(directory, (1, 2, 3), options.seed, metadata=options.store == EMBEDDED)
-    return LocalGround(directory, means, store=options.store, tick_ms=tick_ms, disks=disks)
+    return LocalGround(directory, means, store=options.store, tick_ms=tick_ms, disks=disks, secure=options.secure)
 
 
 def _run(
@@ -192,7 +196,7 @@ def _command(options: argparse.Namespace) -> str:
     more += [f"--network {options.network}"] if options.network != "auto" else []
     arguments = f' ARGS="{" ".join(more)}"' if more else ""
     where = f"{' HOSTS=1' if options.hosts else ''}{' STORE=zookeeper' if options.store == ZOOKEEPER else ''}"
-    disks = " DISKS=1" if options.disks else ""
+    disks = f"{' DISKS=1' if options.disks else ''}{' SECURE=1' if options.secure else ''}"
     return f"make chaos MINUTES={options.minutes:g} SEED={options.seed}{where}{disks}{arguments}"
 
 

@@ -10,18 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from holdfast.cli.up_secure import ADMIN, CLIENT
 from holdfast.testing import wait_for
 from holdfast.testing.processes import children, exit_code, has_gone, lives
 from holdfast.testing.view import ClusterView, ask
-from tests.chaos.network import BETWEEN, CLIENTS, Network
+from tests.chaos.network import ASKED, CLIENTS, Network
+from tests.chaos.security import Security
 
 LOG_DIRS = 2
 ROOT = Path(__file__).parent.parent.parent
@@ -40,9 +43,11 @@ class Brokers:
         user: int | None = None,
         python: Callable[[], tuple[str, dict[str, str]]] | None = None,
         metadata_dirs: Sequence[Path] = (),
+        security: Security | None = None,
     ) -> None:
         """``user``: whom the processes run as, by an interpreter and environment that ``python`` tells."""
         self.directory = directory
+        self.security = security
         self._user, self._python = user, python
         self.ids = tuple(range(1, count + 1))
         self.network = network
@@ -64,16 +69,21 @@ class Brokers:
             path.mkdir(parents=True, exist_ok=True)
         properties = {
             "node.id": str(broker),
-            "listeners": _listeners(partial(self.network.listener, broker)),
-            "advertised.listeners": _listeners(partial(self.network.advertised, broker)),
+            "listeners": self._listeners(partial(self.network.listener, broker)),
+            "advertised.listeners": self._listeners(partial(self.network.advertised, broker)),
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "operator.listener.names": "PLAINTEXT",
             "log.dirs": ",".join(map(str, dirs)),
             **({} if "metadata.store" in settings else {"metadata.log.dirs": ",".join(map(str, self._metadata_dirs))}),
+            **({} if self.security is None else self.security.settings()),
             **settings,
         }
         self._file(broker).write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def _listeners(self, address: Callable[[int], tuple[str, int]]) -> str:
+        names = ("PLAINTEXT", "INTERNAL") if self.security is None else self.security.listeners
+        return ",".join("{}://{}:{}".format(name, *address(which)) for which, name in enumerate(names))
 
     def log_dir(self, broker: int, number: int) -> Path:
         """As the broker has it in ``log.dirs``."""
@@ -88,6 +98,31 @@ class Brokers:
     @property
     def bootstrap(self) -> str:
         return ",".join("{}:{}".format(*self.network.advertised(broker)) for broker in self.ids)
+
+    def login(self, *, as_admin: bool = False) -> dict[str, Any]:
+        """What librdkafka needs to speak to them, beside where they are."""
+        if self.security is None:
+            return {}
+        return self.security.librdkafka(ADMIN if as_admin else CLIENT)
+
+    def options(self, broker: int) -> tuple[str, ...]:
+        """Of a command that asks this one."""
+        address = "{}:{}".format(*self.network.advertised(broker))
+        return ("--bootstrap-server", address) if self.security is None else self.security.command(address)
+
+    def asked(self, broker: int) -> tuple[str, int]:
+        """Where the run itself asks it."""
+        return self.network.advertised(broker, CLIENTS if self.security is None else ASKED)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """With which it does."""
+        return None if self.security is None else self.security.tls
+
+    def make_users(self) -> None:
+        """Once all serve."""
+        if self.security is not None:
+            self.security.make_users([self.asked(broker) for broker in self.ids])
 
     # -- processes ---------------------------------------------------------------------------------------------
 
@@ -215,7 +250,7 @@ class Brokers:
         if not self.runs(broker) or self.is_frozen(broker):
             return None
         try:
-            return ask(*self.network.advertised(broker), topics, timeout_s=1)
+            return ask(*self.asked(broker), topics, timeout_s=1, tls=self.tls)
         except OSError:
             return None
 
@@ -224,7 +259,3 @@ class Brokers:
         views = [view for broker in self.running if (view := self.view(broker, [])) is not None]
         seen = {view.controller_id for view in views}
         return seen.pop() if len(seen) == 1 else None
-
-
-def _listeners(address: Callable[[int], tuple[str, int]]) -> str:
-    return "PLAINTEXT://{}:{},INTERNAL://{}:{}".format(*address(CLIENTS), *address(BETWEEN))

@@ -88,7 +88,7 @@ class _Asking:
     """
 
     def __init__(self, brokers: Brokers, broker: int, limit_s: float) -> None:
-        self._settings = {"bootstrap.servers": brokers.bootstrap, **QUIET, **EAGER}
+        self._settings = {"bootstrap.servers": brokers.bootstrap, **QUIET, **EAGER, **brokers.login(as_admin=True)}
         self._broker, self._limit_s = broker, limit_s
 
     def until_set(self, value: str, found: Callable[[str, str], None]) -> Steps:

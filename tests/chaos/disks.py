@@ -171,8 +171,7 @@ class Disks:
             if _serves(brokers, broker):
                 if _error_of(brokers, broker, disk.path) == 0:
                     return
-                host, port = brokers.network.advertised(broker)
-                command = ("log-dirs", "online", "--bootstrap-server", f"{host}:{port}", "--broker", str(broker))
+                command = ("log-dirs", "online", *brokers.options(broker), "--broker", str(broker))
                 asking = subprocess.Popen(
                     (sys.executable, "-m", "holdfast.cli.main", *command, str(disk.path)),
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -243,7 +242,7 @@ def _serves(brokers: Brokers, broker: int) -> bool:
 
 def _error_of(brokers: Brokers, broker: int, path: Path) -> int | None:
     try:
-        seen = ask_log_dirs(*brokers.network.advertised(broker), timeout_s=2)
+        seen = ask_log_dirs(*brokers.asked(broker), timeout_s=2, tls=brokers.tls)
     except OSError:
         return None
     return seen[str(path)].error if str(path) in seen else None

@@ -19,9 +19,11 @@ from tests.chaos.disks import Disks, LocalDisks
 from tests.chaos.ensemble import Ensemble
 from tests.chaos.network import Network
 from tests.chaos.schedule import Fault
+from tests.chaos.security import Security
 
 Steps = Iterator[float]
 Found = Callable[[str, str], None]
+BROKERS = (1, 2, 3)
 EMBEDDED, ZOOKEEPER = STORES = ("embedded", "zookeeper")
 
 
@@ -61,11 +63,12 @@ class _Here(ThisMachine):
 
 
 class LocalGround:
-    """``store``: one of STORES. ``disks`` are unmounted at the end."""
+    """``store``: one of STORES. ``disks`` are unmounted at the end. ``secure``: see security.py."""
 
     def __init__(
-        self, directory: Path, network: Network, *, store: str, tick_ms: int, disks: LocalDisks | None
+        self, directory: Path, network: Network, *, store: str, tick_ms: int, disks: LocalDisks | None, secure: bool
     ) -> None:
+        self._secure = secure
         self.network, self.disks = network, disks
         self._cluster = directory / "cluster"
         self.ensemble: Ensemble | None = None
@@ -83,7 +86,10 @@ class LocalGround:
         if self.ensemble is not None:
             self.ensemble.start()
             settings = {**settings, **store_settings(self.ensemble)}
-        return Brokers(self._cluster, self.network, count=3, settings=settings, **more)
+        if self._secure:
+            hosts = [self.network.advertised(broker)[0] for broker in BROKERS]
+            more["security"] = Security(self._cluster, hosts, more.get("user"))
+        return Brokers(self._cluster, self.network, count=len(BROKERS), settings=settings, **more)
 
     def steps(self, fault: Fault, brokers: Brokers, away: Counter[int], found: Found) -> Steps:
         raise ValueError(f"{fault.kind} needs hosts")

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-CLIENTS, BETWEEN = range(2)
-"""The two listeners of a broker: what both carry is cut by one cut."""
-PORTS = {CLIENTS: 9092, BETWEEN: 9093}
+CLIENTS, BETWEEN, ASKED = range(3)
+"""The listeners of a broker, the last for the run itself where clients log in: what all carry is cut by one cut."""
+PORTS = {CLIENTS: 9092, BETWEEN: 9093, ASKED: 9094}
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _THREAD_NAMESPACE = "/proc/thread-self/ns/net"

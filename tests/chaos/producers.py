@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import aiokafka
@@ -131,10 +132,18 @@ class AiokafkaLoad(Load):
     """aiokafka, idempotent, acks=all: a client that shares no code with the others."""
 
     def __init__(
-        self, recorder: Recorder, number: int, topics: Sequence[str], *, bootstrap: str, rate: float, seed: int
+        self,
+        recorder: Recorder,
+        number: int,
+        topics: Sequence[str],
+        *,
+        bootstrap: str,
+        rate: float,
+        seed: int,
+        login: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(recorder, number, topics, rate, seed)
-        self._servers = bootstrap
+        self._servers, self._login = bootstrap, login
         self._open: set[asyncio.Future[Any]] = set()
 
     def run(self) -> None:
@@ -143,7 +152,11 @@ class AiokafkaLoad(Load):
     async def _run(self) -> None:
         # Batches expire after the request timeout: it must be longer than anything that the run does.
         producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=self._servers, enable_idempotence=True, request_timeout_ms=120_000, retry_backoff_ms=50
+            bootstrap_servers=self._servers,
+            enable_idempotence=True,
+            request_timeout_ms=120_000,
+            retry_backoff_ms=50,
+            **self._login,
         )
         await producer.start()
         try:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from holdfast.testing import free_port
-from tests.chaos.network import BETWEEN, CLIENTS
+from tests.chaos.network import CLIENTS, PORTS
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
@@ -31,7 +31,7 @@ class Proxies:
     def __init__(self, brokers: Sequence[int]) -> None:
         self.address = "127.0.0.1"
         self.description = "a proxy before each broker that resets and refuses connections"
-        places = [(broker, which) for broker in brokers for which in (CLIENTS, BETWEEN)]
+        places = [(broker, which) for broker in brokers for which in PORTS]
         first = free_port(2 * len(places))
         self._listeners = {place: first + 2 * number for number, place in enumerate(places)}
         """By broker and listener."""

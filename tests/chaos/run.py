@@ -112,7 +112,8 @@ class Run:
         for broker in self.brokers.ids:
             self.brokers.start(broker)
         self._wait(lambda: self._view_is_full([]), "the brokers to see each other", START_S)
-        admin = AdminClient({"bootstrap.servers": self.brokers.bootstrap, **QUIET})
+        self.brokers.make_users()
+        admin = AdminClient({"bootstrap.servers": self.brokers.bootstrap, **QUIET, **self.brokers.login()})
         # One copy is not enough where a disk may lose what was not flushed.
         least = {} if self._disks is None else {"min.insync.replicas": "2"}
         new = [NewTopic(name, count, 3, config={**config, **least}) for name, (count, config) in TOPICS.items()]
@@ -129,23 +130,26 @@ class Run:
     def _begin_load(self) -> None:
         plan, recorder, bootstrap = self.plan, self.recorder, self.brokers.bootstrap
         common = {"bootstrap": bootstrap, "seed": plan.seed}
+        login = self.brokers.login()
+        eager = {**EAGER, **login}
+        kafka_login = {} if self.brokers.security is None else self.brokers.security.aiokafka()
         topics = [topic for topic, (count, _) in TOPICS.items() for _ in range(count)]
         self._producers = [
-            ConfluentLoad(recorder, 1, topics, rate=plan.rate * 0.4, settings=EAGER, **common),  # type: ignore[arg-type]
-            ConfluentLoad(recorder, 2, topics, rate=plan.rate * 0.4, settings={}, **common),  # type: ignore[arg-type]
-            AiokafkaLoad(recorder, 3, topics, rate=plan.rate * 0.2, **common),  # type: ignore[arg-type]
+            ConfluentLoad(recorder, 1, topics, rate=plan.rate * 0.4, settings=eager, **common),  # type: ignore[arg-type]
+            ConfluentLoad(recorder, 2, topics, rate=plan.rate * 0.4, settings=login, **common),  # type: ignore[arg-type]
+            AiokafkaLoad(recorder, 3, topics, rate=plan.rate * 0.2, login=kafka_login, **common),  # type: ignore[arg-type]
         ]
         stays_s = plan.pace.apart[1] * 2
         self._readers = [
-            Follower(recorder, 1, PLACES, bootstrap=bootstrap, settings=EAGER),
-            Follower(recorder, 2, PLACES, bootstrap=bootstrap, settings={}),
-            Jumper(recorder, 3, PLACES, settings=EAGER, **common),  # type: ignore[arg-type]
-            Member(recorder, 4, list(TOPICS), bootstrap=bootstrap, settings={}, stays_s=None),
-            Member(recorder, 5, list(TOPICS), bootstrap=bootstrap, settings=EAGER, stays_s=stays_s),
-            EndWatcher(recorder, 6, PLACES, bootstrap=bootstrap, settings=EAGER, pause_s=0.1),
+            Follower(recorder, 1, PLACES, bootstrap=bootstrap, settings=eager),
+            Follower(recorder, 2, PLACES, bootstrap=bootstrap, settings=login),
+            Jumper(recorder, 3, PLACES, settings=eager, **common),  # type: ignore[arg-type]
+            Member(recorder, 4, list(TOPICS), bootstrap=bootstrap, settings=login, stays_s=None),
+            Member(recorder, 5, list(TOPICS), bootstrap=bootstrap, settings=eager, stays_s=stays_s),
+            EndWatcher(recorder, 6, PLACES, bootstrap=bootstrap, settings=eager, pause_s=0.1),
         ]
         changes = topic_changes(plan.seed, plan.seconds, plan.pace.apart[0] / 2)
-        self._topics = PassingTopics(recorder, changes, bootstrap=bootstrap)
+        self._topics = PassingTopics(recorder, changes, settings={"bootstrap.servers": bootstrap, **login})
         for thread in (*self._readers, *self._producers, self._topics):
             thread.start()
 
@@ -311,7 +315,7 @@ class Run:
 
     def _read_everything(self) -> None:
         """Until both readers from the beginning and the group are at the ends of the logs."""
-        ask = ends_of(self.brokers.bootstrap, PLACES, EAGER)
+        ask = ends_of(self.brokers.bootstrap, PLACES, {**EAGER, **self.brokers.login()})
         ends: dict[Place, int] = {}
 
         def are_told() -> bool:

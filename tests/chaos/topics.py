@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -23,18 +24,19 @@ ANSWER_S = 40
 class PassingTopics(threading.Thread):
     """``there`` says of each name whether it exists; None when nobody knows."""
 
-    def __init__(self, recorder: Recorder, changes: Sequence[TopicChange], *, bootstrap: str) -> None:
+    def __init__(self, recorder: Recorder, changes: Sequence[TopicChange], *, settings: Mapping[str, Any]) -> None:
         super().__init__(name="topics", daemon=True)
         self.there: dict[str, bool | None] = {}
         self.done = 0
-        self._recorder, self._changes, self._servers = recorder, changes, bootstrap
+        self._recorder, self._changes = recorder, changes
+        self._settings = {**QUIET, **EAGER, "socket.timeout.ms": 30_000, **settings}
         self._over = threading.Event()
 
     def stop(self) -> None:
         self._over.set()
 
     def run(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._servers, **QUIET, **EAGER, "socket.timeout.ms": 30_000})
+        admin = AdminClient(self._settings)
         began = time.monotonic()
         for change in self._changes:
             if self._over.wait(max(0.0, began + change.at_s - time.monotonic())):
