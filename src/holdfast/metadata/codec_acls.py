@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.metadata.codec_fields import I8, Reader, put_head, put_string, put_uvarint
 from holdfast.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern, refusal
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
 
@@ -44,7 +44,8 @@ def put_remove_acl(out: bytearray, r: RemoveAccessControlEntryRecord) -> None:
 
 
 def get_acl(r: Reader) -> AccessControlEntryRecord:
-    """An entry of a kind, operation or permission that nobody knows cannot be read: it might be one that denies."""
+    """An entry of a kind, operation or permission that nobody knows, or that filters have, cannot be read: it might be
+    one that denies."""
     record = AccessControlEntryRecord(id=r.uuid(), acl=_get_binding(r))
     r.tags()
     return record
@@ -58,7 +59,10 @@ def _get_binding(r: Reader) -> AclBinding:
         operation=Operation(r.number(I8)),
         permission=Permission(r.number(I8)),
     )
-    return AclBinding(resource, entry)
+    binding = AclBinding(resource, entry)
+    if (why := refusal(binding)) is not None:
+        raise ValueError(f"an access control entry that cannot be one: {why}")
+    return binding
 
 
 def get_remove_acl(r: Reader) -> RemoveAccessControlEntryRecord:

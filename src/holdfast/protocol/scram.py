@@ -53,7 +53,7 @@ class ScramClient:
             salt = base64.b64decode(said["s"], validate=True)
         except (binascii.Error, ValueError):
             raise ScramError("the server's salt is no base64") from None
-        if not count.isdecimal() or not LEAST_ITERATIONS <= int(count) <= MOST_ITERATIONS:
+        if not count.isdecimal() or len(count) > 7 or not LEAST_ITERATIONS <= int(count) <= MOST_ITERATIONS:
             raise ScramError(
                 f"the server asks for {count[:20]} iterations: expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}"
             )

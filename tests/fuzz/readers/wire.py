@@ -69,7 +69,7 @@ def _frames_corpus() -> list[bytes]:
 # -- connections ---------------------------------------------------------------------------------------------
 
 
-class _Loop:
+class FuzzLoop:
     """What a Connection asks of its event loop, without one: readiness is what the reader under test makes it."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _Loop:
         self.soon.append(callback)
 
 
-class _Socket:
+class FuzzSocket:
     """A socket that gives the input in pieces of one size, and takes everything."""
 
     def __init__(self, data: bytes, piece: int) -> None:
@@ -156,7 +156,7 @@ def _make_connections() -> Run:
         if not data:
             return None
         piece, data = pieces[data[0] & 7] if len(data) > 64 else 1 + (data[0] & 7), data[1:]
-        loop, sock, pool, got = _Loop(), _Socket(data, piece), BufferPool(), []
+        loop, sock, pool, got = FuzzLoop(), FuzzSocket(data, piece), BufferPool(), []
 
         def dispatch(exchange: Any) -> None:
             header = exchange.header

@@ -50,6 +50,7 @@ def test_sha_512_and_a_name_with_signs_of_its_own() -> None:
         (CHALLENGE.replace(b"i=4096", b"i=4095"), f"asks for 4095 iterations: expected {LEAST_ITERATIONS} to"),
         (CHALLENGE.replace(b"i=4096", b"i=1000001"), f"expected {LEAST_ITERATIONS} to {MOST_ITERATIONS}"),
         (CHALLENGE.replace(b"i=4096", b"i=many"), "asks for many iterations"),
+        (CHALLENGE.replace(b"i=4096", b"i=" + b"9" * 5000), "asks for 99999999999999999999 iterations"),
         (CHALLENGE.replace(b"s=W", b"s=*"), "salt is no base64"),
         (b"m=mandatory," + CHALLENGE, "has 'm=': expected r="),
         (b"r=" + NONCE.encode() + b"x", "ends early: expected r, s, i"),

@@ -31,19 +31,11 @@ async def handle_describe_acls(ctx: RequestContext, request: Any) -> Any:
     view = ctx.broker.access.acls
     if view is None:
         return respond(ctx, **_FIELDS, resources=[])
-    wanted = AclFilter(
-        kind=_of(ResourceKind, request.resource_type_filter),
-        name=request.resource_name_filter,
-        pattern=_of(PatternKind, request.pattern_type_filter),
-        principal=request.principal_filter,
-        host=request.host_filter,
-        operation=_of(Operation, request.operation),
-        permission=_of(Permission, request.permission_type),
-    )
-    reason = filter_refusal(wanted)
+    asked = wanted(request)
+    reason = filter_refusal(asked)
     if reason is not None:
         raise InvalidRequestError(reason)
-    found = groupby(view.matching(wanted), key=lambda acl: acl.resource)
+    found = groupby(view.matching(asked), key=lambda acl: acl.resource)
     return respond(
         ctx,
         error_code=None,
@@ -60,18 +52,7 @@ async def handle_create_acls(ctx: RequestContext, request: Any) -> Any:
     if (older := older_protocol(ctx)) is not None:
         told = {"error_code": older, "error_message": older.message}
         return respond(ctx, results=[told for _ in request.creations])
-    acls = tuple(
-        AclBinding(
-            ResourcePattern(
-                _of(ResourceKind, each.resource_type),
-                each.resource_name,
-                _of(PatternKind, each.resource_pattern_type),
-            ),
-            AclEntry(each.principal, each.host, _of(Operation, each.operation), _of(Permission, each.permission_type)),
-        )
-        for each in request.creations
-    )
-    reply: CreateAclsReply = await ctx.submit(CreateAcls(acls=acls))
+    reply: CreateAclsReply = await ctx.submit(CreateAcls(acls=bindings(request)))
     await tell(ctx, _TELL_MS)
     results = [{"error_code": e, "error_message": None if e is None else e.message} for e in reply.errors]
     return respond(ctx, results=results)
@@ -82,21 +63,42 @@ async def handle_delete_acls(ctx: RequestContext, request: Any) -> Any:
     """What each filter has found, which is gone."""
     if ctx.broker.access.acls is None:
         return respond(ctx, filter_results=[{**_FIELDS, "matching_acls": []} for _ in request.filters])
-    filters = tuple(
-        AclFilter(
-            kind=_of(ResourceKind, each.resource_type_filter),
-            name=each.resource_name_filter,
-            pattern=_of(PatternKind, each.pattern_type_filter),
-            principal=each.principal_filter,
-            host=each.host_filter,
-            operation=_of(Operation, each.operation),
-            permission=_of(Permission, each.permission_type),
-        )
-        for each in request.filters
-    )
-    reply: DeleteAclsReply = await ctx.submit(DeleteAcls(filters=filters))
+    reply: DeleteAclsReply = await ctx.submit(DeleteAcls(filters=filters(request)))
     await tell(ctx, _TELL_MS)
     return respond(ctx, filter_results=[_deleted(result) for result in reply.results])
+
+
+def bindings(request: Any) -> tuple[AclBinding, ...]:
+    """What CreateAcls asks for, also where it cannot become an entry (security.acls.refusal)."""
+    return tuple(
+        AclBinding(
+            ResourcePattern(
+                _of(ResourceKind, each.resource_type),
+                each.resource_name,
+                _of(PatternKind, each.resource_pattern_type),
+            ),
+            AclEntry(each.principal, each.host, _of(Operation, each.operation), _of(Permission, each.permission_type)),
+        )
+        for each in request.creations
+    )
+
+
+def filters(request: Any) -> tuple[AclFilter, ...]:
+    """Those of DeleteAcls."""
+    return tuple(map(wanted, request.filters))
+
+
+def wanted(each: Any) -> AclFilter:
+    """That of DescribeAcls, or one of DeleteAcls: their fields have the same names."""
+    return AclFilter(
+        kind=_of(ResourceKind, each.resource_type_filter),
+        name=each.resource_name_filter,
+        pattern=_of(PatternKind, each.pattern_type_filter),
+        principal=each.principal_filter,
+        host=each.host_filter,
+        operation=_of(Operation, each.operation),
+        permission=_of(Permission, each.permission_type),
+    )
 
 
 def _of(kind: type[_T], number: int) -> _T:
