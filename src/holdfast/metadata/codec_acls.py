@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.metadata.codec_fields import I8, Reader, put_head, put_string, put_uvarint
 from holdfast.metadata.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
-from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern, refusal
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern, is_entry
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
 
@@ -60,8 +60,8 @@ def _get_binding(r: Reader) -> AclBinding:
         permission=Permission(r.number(I8)),
     )
     binding = AclBinding(resource, entry)
-    if (why := refusal(binding)) is not None:
-        raise ValueError(f"an access control entry that cannot be one: {why}")
+    if not is_entry(binding):
+        raise ValueError(f"{binding} is no access control entry: it has what filters have")
     return binding
 
 

@@ -123,6 +123,17 @@ class AclFilter:
         return self.name == resource.name
 
 
+def is_entry(binding: AclBinding) -> bool:
+    """Whether kind, pattern, operation and permission are those of an entry: of a filter they may be any, or unknown."""
+    resource, entry = binding.resource, binding.entry
+    return (
+        resource.kind > ResourceKind.ANY
+        and resource.pattern > PatternKind.MATCH
+        and entry.operation > Operation.ANY
+        and entry.permission > Permission.ANY
+    )
+
+
 def refusal(binding: AclBinding) -> str | None:
     """Why this cannot become an entry; None when it can. Kafka's texts, in the order in which Kafka looks."""
     resource, entry = binding.resource, binding.entry

@@ -17,7 +17,7 @@ from holdfast.metadata.image import ClusterImage
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.listeners import Endpoint, SecurityProtocol
 from holdfast.records.record import decode_batches
-from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern
+from holdfast.security.acls import AclBinding, AclEntry, ResourcePattern, is_entry
 from holdfast.security.quota_entities import entity_of
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 from holdfast.security.scram_credential import ScramCredential, ScramMechanism
@@ -81,7 +81,7 @@ acls = st.builds(
     AclBinding,
     st.builds(ResourcePattern, st.sampled_from(ResourceKind), names, st.sampled_from(PatternKind)),
     st.builds(AclEntry, names, names, st.sampled_from(Operation), st.sampled_from(Permission)),
-)
+).filter(is_entry)
 credentials = st.builds(
     ScramCredential,
     salt=st.binary(max_size=40),
@@ -206,6 +206,11 @@ def test_an_entry_that_nobody_knows_cannot_be_read() -> None:
     data[-3] = 99
     with pytest.raises(CorruptRecordError, match="99 is not a valid Operation"):
         decode_record(data)
+    for back, number in ((2, 0), (2, 1), (3, 1)):
+        data = bytearray(encode_record(rec.AccessControlEntryRecord(id=UUID(int=1), acl=acl)))
+        data[-back] = number
+        with pytest.raises(CorruptRecordError, match="it has what filters have"):
+            decode_record(data)
 
 
 @given(records)
