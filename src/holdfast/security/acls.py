@@ -124,7 +124,7 @@ class AclFilter:
 
 
 def is_entry(binding: AclBinding) -> bool:
-    """Whether kind, pattern, operation and permission are those of an entry: of a filter they may be any, or unknown."""
+    """Whether kind, pattern, operation and permission are those of an entry; a filter may have others."""
     resource, entry = binding.resource, binding.entry
     return (
         resource.kind > ResourceKind.ANY
