@@ -8,7 +8,8 @@ One broker of each kind with a listener without TLS and one with it, both warm: 
 one that counts. The client is the same for all (librdkafka, one partition, values of 10 kB, acks=all, no compression);
 what is counted is the CPU time of the broker's process and of those below it (/proc/PID/stat), so what else the client
 costs does not matter. A new connection is TCP, the handshake of TLS 1.3 and ApiVersions, one after the other; without
-TLS it is the same without the handshake. Kafka runs with its own heap and flags, the jars are fetched with Maven once
+TLS it is the same without the handshake, and for `scram` a login by SCRAM-SHA-512 follows (ours alone; who logs in has
+computed the keys of its password once). Kafka runs with its own heap and flags, the jars are fetched with Maven once
 (benchmarks/peers/kafka.py).
 
 Results go to standard output as JSON, medians over the rounds. Run it on a machine that does nothing else: on a busy
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import socket
 import ssl
 import statistics
@@ -37,13 +39,16 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.guesses import ask, handshake, token, token_of
 from benchmarks.machine import headline, tree_cpu_s
 from benchmarks.peers.kafka import Peer, fetch, missing_tool
+from holdfast.protocol.scram import ScramClient
 from holdfast.testing import free_port, wait_for
 from tests.certificates import Authority
 
 VALUE = 10_000
-PLAIN, TLS = "plain", "tls"
+PLAIN, TLS, SCRAM = "plain", "tls", "scram"
+USER, PASSWORD = "alice", "the password of alice"
 API_VERSIONS = bytes.fromhex("0000000a00120000000000010000")
 START_S = 60.0
 
@@ -84,10 +89,15 @@ def keys(directory: Path, authority: Authority) -> dict[str, object]:
 @contextmanager
 def ours(directory: Path) -> Iterator[Subject]:
     """A Holdfast broker."""
-    authority, ports = Authority.make(), {PLAIN: free_port(), TLS: free_port()}
+    authority, ports = Authority.make(), {PLAIN: free_port(), TLS: free_port(), SCRAM: free_port()}
+    clients = f"PLAINTEXT://127.0.0.1:{ports[PLAIN]},SSL://127.0.0.1:{ports[TLS]}"
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    login = f'{module} required username="{USER}" password="{PASSWORD}";'
     properties: dict[str, object] = {
         "node.id": 1,
-        "listeners": f"PLAINTEXT://127.0.0.1:{ports[PLAIN]},SSL://127.0.0.1:{ports[TLS]}",
+        "listeners": f"{clients},SASL_SSL://127.0.0.1:{ports[SCRAM]}",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": login,
         "log.dirs": directory / "data",
         "metadata.log.dirs": directory / "metadata",
         **keys(directory, authority),
@@ -182,6 +192,8 @@ def connect(subject: Subject, way: str, count: int) -> None:
             else:
                 with context.wrap_socket(plain, server_hostname="localhost") as secured:
                     speak(secured)
+                    if way == SCRAM:
+                        log_in(secured)
 
 
 def speak(sock: socket.socket) -> None:
@@ -190,6 +202,13 @@ def speak(sock: socket.socket) -> None:
     size, got = int.from_bytes(sock.recv(4), "big"), 0
     while got < size:
         got += len(sock.recv(1 << 16)) or size
+
+
+def log_in(sock: socket.socket) -> None:
+    """By SCRAM-SHA-512."""
+    client = ScramClient("SCRAM-SHA-512", USER, PASSWORD, secrets.token_urlsafe(24))
+    ask(sock, handshake("SCRAM-SHA-512"))
+    client.check(token_of(ask(sock, token(client.final(token_of(ask(sock, token(client.first()))))))))
 
 
 def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
@@ -203,7 +222,7 @@ def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
             return False
 
     wait_for(answers, f"{subject.name} to answer", timeout_s=START_S)
-    found: dict[str, dict[str, list[float]]] = {way: {} for way in (PLAIN, TLS)}
+    found: dict[str, dict[str, list[float]]] = {way: {} for way in subject.ports}
     for number in range(args.rounds + 1):
         for way in (PLAIN, TLS):
             topic = f"{way}-{number}"
@@ -220,6 +239,10 @@ def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
             if number:
                 for name, cost in costs.items():
                     found[way].setdefault(name, []).append(cost)
+        if SCRAM in subject.ports:
+            cost = subject.cost(lambda: connect(subject, SCRAM, args.connections)) * 1000 / args.connections
+            if number:
+                found[SCRAM].setdefault("connection_cpu_ms", []).append(cost)
     return {
         way: {name: round(statistics.median(values), 3) for name, values in costs.items()}
         for way, costs in found.items()

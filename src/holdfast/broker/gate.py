@@ -50,7 +50,9 @@ _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = (
 UNSUPPORTED_MECHANISM: Final = 33
 AUTHENTICATION_FAILED: Final = 58
 LATE_S: Final = 0.004
-"""How much later than asked a failed login may be answered, so that many are answered in one turn of the loop."""
+"""How much later than asked a failed login may be answered, so that one timer does for many."""
+LATE_A_TURN: Final = 2
+"""Answers and ends of failed logins in one turn of the loop: others have theirs between them."""
 LINES_S: Final = 1.0
 
 
@@ -220,7 +222,7 @@ class _LateAnswers:
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         self._waiting: deque[tuple[float, Exchange, bytes]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
 
     def answer(self, exchange: Exchange, answer: bytes) -> None:
         """After the delay; nothing more is read of the connection meanwhile, as one request of it is under way."""
@@ -235,11 +237,17 @@ class _LateAnswers:
 
     def _due(self) -> None:
         loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        while self._waiting and self._waiting[0][0] <= now_s:
+        now_s, left = loop.time(), LATE_A_TURN
+        while left and self._waiting and self._waiting[0][0] <= now_s:
             _, exchange, answer = self._waiting.popleft()
             _end(exchange, answer)
-        self._timer = loop.call_at(self._waiting[0][0] + LATE_S, self._due) if self._waiting else None
+            left -= 1
+        if not self._waiting:
+            self._timer = None
+        elif self._waiting[0][0] <= now_s:
+            self._timer = loop.call_soon(self._due)
+        else:
+            self._timer = loop.call_at(self._waiting[0][0] + LATE_S, self._due)
 
     def close(self) -> None:
         if self._timer is not None:
