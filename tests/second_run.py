@@ -6,7 +6,8 @@ printed at the end, and more than ``MOST`` second runs are a failure of the run,
 compute get one run: what they find at random must not be lost.
 
 The second run has clusters of its own: what the file's fixtures made for the first one ends with it, for the failure
-may have left anything behind there. So no test may build on what an earlier one of its file did.
+may have left anything behind there. So no test may build on what an earlier one of its file did, but for those of a
+story (the marker), which keep their cluster.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FAILED = pytest.StashKey[bool]()
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.failed and item.get_closest_marker("flaky") is not None:
+    if report.failed and item.get_closest_marker("flaky") is not None and item.get_closest_marker("story") is None:
         item.stash[_FAILED] = True
     return report
 

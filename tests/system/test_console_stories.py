@@ -39,7 +39,7 @@ from tests.system.console_clicks import (
 from tests.system.console_pages import console_pid
 from tests.system.on_disks import Load
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.story]
 
 TOPIC, PARTITIONS = "orders", 20
 PAD_BYTES = 60_000

@@ -346,6 +346,7 @@ def test_operator_C8_produce_says_that_it_waits_and_writes_when_the_broker_is_ba
 def test_operator_C5_output_that_cannot_be_written_is_one_line(cluster: Cluster) -> None:
     topic = create(cluster, "full")
     ok(cluster, "produce", topic, stdin=b"x\n" * 1000)
+    ok(cluster, "consume", topic, "--from-beginning", "-e", "--group", "full")
     for args in (["topics", "list"], ["log-dirs", "describe"], ["groups", "list"],
                  ["consume", topic, "--from-beginning", "-e"]):  # fmt: skip
         with open("/dev/full", "wb") as full:

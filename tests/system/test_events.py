@@ -32,6 +32,7 @@ KINDS = {event.value.name: event.value for event in LogEvent}
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(data_dir=tmp_path_factory.mktemp("events"), settings=SETTINGS) as running:
+        running.create_topic("there", replication_factor=3)
         yield running
 
 
