@@ -7,7 +7,7 @@ Kafka.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.broker.acl_view import AclView
 from holdfast.broker.audit import AuditLog, Later
@@ -29,24 +29,43 @@ class Deciding(Protocol):
     def may_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool: ...
 
 
-class Judge:
-    """What one principal may do, for requests that are worth no more than a look-up."""
+MOST_KEPT: Final = 64
+"""Answers of a judge; with one more all are asked for anew. Names come from clients."""
 
-    __slots__ = ("_access", "_api_key", "_authorizer", "_tells_all", "host", "principal")
+
+class Judge:
+    """What one principal may do, for requests that are worth no more than a look-up. A connection keeps it, and it
+    keeps answers for as long as the entries are the same."""
+
+    __slots__ = ("_access", "_authorizer", "_kept", "_version", "api_key", "host", "principal", "tells_all")
 
     def __init__(self, access: Access, authorizer: Deciding, principal: Principal, host: str, api_key: int) -> None:
         self._access = access
         self._authorizer = authorizer
-        self._api_key = api_key
-        self._tells_all = access.tells_allowed
+        self._kept: dict[tuple[str, Operation, ResourceKind], bool] = {}
+        self._version = -1
+        self.api_key = api_key
         self.principal = principal
         self.host = host
+        self.tells_all = False
 
     def may(self, operation: Operation, kind: ResourceKind, name: str = CLUSTER_NAME) -> bool:
         """As RequestContext's; the answer is told (audit.py)."""
+        acls = self._access.acls
+        may = self._kept.get((name, operation, kind)) if acls is not None and acls.version == self._version else None
+        if may is None:
+            may = self._asked(operation, kind, name)
+        if not may or self.tells_all:
+            self._access.tell(self.principal, self.host, operation, kind, name, self.api_key)
+        return may
+
+    def _asked(self, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        acls = self._access.acls
+        if acls is None or acls.version != self._version or len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+            self._version = -1 if acls is None else acls.version
         may = self._authorizer.may(self.principal, self.host, operation, kind, name)
-        if not may or self._tells_all:
-            self._access.tell(self.principal, self.host, operation, kind, name, self._api_key)
+        self._kept[name, operation, kind] = may
         return may
 
 
@@ -94,7 +113,12 @@ class Access:
         authorizer = self.authorizer
         if authorizer is None:
             return None
-        return Judge(self, authorizer, connection.session.principal, str(connection.peer[0]), api_key)
+        session = connection.session
+        judge = session.judge
+        if judge is None or judge.api_key != api_key or judge.principal is not session.principal:
+            judge = session.judge = Judge(self, authorizer, session.principal, str(connection.peer[0]), api_key)
+        judge.tells_all = self._audit is not None and self._audit.tells_allowed
+        return judge
 
     def allowed(
         self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, names: Iterable[str]
