@@ -31,6 +31,18 @@ HANDSHAKE: Final = b"\x16\x03"
 """How the first message of a client that speaks TLS begins."""
 
 
+_QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+
+
+def acknowledge(sock: socket.socket) -> None:
+    """What came and what comes next, at once. A client that gathers small writes (librdkafka does, unless told
+    otherwise) keeps the next one until it hears: 40 ms of Linux where there is nothing to say, as after a handshake of
+    TLS 1.3."""
+    if _QUICK is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, _QUICK, 1)
+
+
 class Channel(Protocol):
     """See the module's docstring."""
 
@@ -149,6 +161,7 @@ class TlsChannel:
         return sent
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # says goodbye if there is room for it, and waits for nothing
-            self.sock.unwrap()
+        if self._ended is None:
+            with contextlib.suppress(OSError, ValueError):  # a goodbye, if there is room for it; nobody waits
+                self.sock.unwrap()
         self.sock.close()

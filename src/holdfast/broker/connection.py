@@ -168,7 +168,8 @@ class Connection:
         if self.listener.security_protocol is SecurityProtocol.SSL:
             self.known()
         self._loop.add_reader(self._fd, self._on_readable)
-        self._on_readable()  # the first request comes with the last message of the handshake
+        if channel.has_more:
+            self._loop.call_soon(self._read_on)
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,6 @@ time, and a turn of the loop does a few steps of all handshakes together, each o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from holdfast.broker.bounded_lines import BoundedLines
-from holdfast.broker.channel import TlsChannel
+from holdfast.broker.channel import TlsChannel, acknowledge
 from holdfast.security.principal import Principal
 
 log = logging.getLogger(__name__)
@@ -28,7 +27,6 @@ QUIET_S: Final = 0.002
 MOST_BEGUN: Final = 2000
 """Handshakes under way; one more ends the oldest, which a client that means it is not."""
 TLS_HANDSHAKE_BYTE: Final = 0x16
-_QUICK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
 
 class HandshakeError(Exception):
@@ -213,7 +211,7 @@ class Opening:
             self._leave()
         else:
             opened = self._opened
-            _acknowledge(tls)
+            acknowledge(tls)
             self._end(keeps_reader=True)
             opened(TlsChannel(tls), principal)
 
@@ -239,14 +237,6 @@ class Opening:
         if not self.closed:
             self._end()
             self._sock.close()
-
-
-def _acknowledge(sock: socket.socket) -> None:
-    """What came, at once. There is nothing to say after a handshake of TLS 1.3, and a client that gathers small writes
-    (librdkafka does, unless told otherwise) keeps its first request until it hears: 40 ms of Linux."""
-    if _QUICK is not None:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.IPPROTO_TCP, _QUICK, 1)
 
 
 def _nobody(channel: TlsChannel, principal: Principal) -> None: ...
