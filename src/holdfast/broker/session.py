@@ -6,13 +6,11 @@ A typed value; the gate and the handlers write it, nobody closes or reads the co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from holdfast.broker.judge import Judge
 from holdfast.security.principal import ANONYMOUS, Principal
 from holdfast.security.sasl_server import SaslServer
-
-if TYPE_CHECKING:
-    from holdfast.broker.access import Judge
 
 
 class Closing(Protocol):
@@ -29,7 +27,7 @@ class Session:
     sasl: SaslServer | None = None
     """The logins of a connection to a listener with SASL, from its first request on."""
     judge: Judge | None = None
-    """Of the principal, for the last API that asked for one (access.py)."""
+    """Of the principal, for the last API that asked for one (judge.py)."""
     takes_tokens: bool = False
     """What comes next are tokens without a header (SaslHandshake 0)."""
     software: tuple[str, str] | None = None

@@ -44,7 +44,8 @@ from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
-    from holdfast.broker.access import Access, Judge
+    from holdfast.broker.access import Access
+    from holdfast.broker.judge import Judge
     from holdfast.broker.membership import Membership
     from holdfast.broker.quotas import Meter
     from holdfast.replication.fetch_sessions import FetchSessions

@@ -38,7 +38,8 @@ from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
 if TYPE_CHECKING:
-    from holdfast.broker.access import Access, Judge
+    from holdfast.broker.access import Access
+    from holdfast.broker.judge import Judge
     from holdfast.protocol.produce_codec import ProduceData
     from holdfast.replication.types import ProduceResult
 
