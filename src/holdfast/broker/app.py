@@ -171,6 +171,7 @@ class Broker:
         endpoints = await self._bind(listening)
         self.membership = self._membership(endpoints)
         me = self.membership.identity
+        self.metadata.me = LiveBroker(me.broker_id, endpoints, me.rack)
         self.store.enter(
             Presence(
                 broker_id=me.broker_id,

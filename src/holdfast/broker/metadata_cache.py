@@ -44,6 +44,8 @@ class MetadataCache:
     """See the module's docstring."""
 
     def __init__(self) -> None:
+        self.me: LiveBroker | None = None
+        """The broker that this is of, once it has its addresses."""
         self.cluster_id: str | None = None
         self.controller_id: BrokerId | None = None
         self.controller_epoch = -1
@@ -67,6 +69,13 @@ class MetadataCache:
         self.updates = 0
         """Number of updates applied; waiters compare it."""
         self._waiters: list[Callable[[], None]] = []
+
+    def listed(self, *, with_departed: bool = False) -> list[LiveBroker]:
+        """Whom clients hear of: the living; this broker, which answers, if there is nobody. After all brokers have died
+        the first one may be back before the controller counts anybody as alive, and a client that hears of nobody has
+        nobody left to ask: librdkafka (2.16) ends every connection that it has, and may never read again."""
+        found = [*self.brokers.values(), *(self.departed.values() if with_departed else ())]
+        return found or ([] if self.me is None else [self.me])
 
     def leads(self, broker: BrokerId | None) -> bool:
         """True for a broker that clients should be sent to."""

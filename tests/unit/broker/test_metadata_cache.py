@@ -131,6 +131,18 @@ def test_nobody_is_sent_to_a_suspect_and_a_departed_broker_keeps_its_address_for
     assert cache.leads(2)
 
 
+def test_who_answers_is_listed_where_the_controller_counts_nobody_as_alive() -> None:
+    """librdkafka that was told of no broker left all of them and read nothing any more."""
+    cache = MetadataCache()
+    cache.me = me = LiveBroker(2, Endpoints.one("h2", 9002), "r2")
+    update(cache, topic("t", partition(0, -1)), brokers=(), full=True)
+    assert cache.listed() == cache.listed(with_departed=True) == [me]
+    update(cache, brokers=(1, 3))
+    assert [each.id for each in cache.listed()] == [1, 3]
+    update(cache, brokers=(1,))
+    assert [each.id for each in cache.listed(with_departed=True)] == [1, 3]
+
+
 def test_a_suspicion_outlives_an_update_that_still_counts_the_broker_as_alive() -> None:
     cache = MetadataCache()
     update(cache)

@@ -105,7 +105,7 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
                 topic["topic_authorized_operations"] = ctx.operations(ResourceKind.TOPIC, topic["name"])
     return respond(
         ctx,
-        brokers=_brokers(ctx.connection.listener.name, [*cache.brokers.values(), *cache.departed.values()]),
+        brokers=_brokers(ctx.connection.listener.name, cache.listed(with_departed=True)),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
@@ -132,14 +132,15 @@ async def _settled(cache: MetadataCache) -> None:
 
     Clients ask for metadata in the very millisecond in which a broker dies, when nobody here has heard of it yet; a
     client that is sent back to the dead leader then waits a second before it asks again. So an answer takes a few
-    milliseconds, and while a broker is suspected the controller is given time to say who leads instead.
+    milliseconds, and while a broker is suspected the controller is given time to say who leads instead; and who
+    is alive, when all have just come back.
     """
-    if len(cache.brokers) < 2:
+    if len(cache.brokers) == 1:
         return
     await asyncio.sleep(SETTLE_S)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + ELECTION_WAIT_S
-    while cache.suspects and (left := deadline - loop.time()) > 0:
+    while (cache.suspects or not cache.brokers) and (left := deadline - loop.time()) > 0:
         updated = asyncio.Event()
         cache.on_next_update(updated.set)
         try:
@@ -249,6 +250,6 @@ async def handle_describe_cluster(ctx: RequestContext, request: Any) -> Any:
         endpoint_type=BROKERS,
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
-        brokers=_brokers(ctx.connection.listener.name, cache.brokers.values()),
+        brokers=_brokers(ctx.connection.listener.name, cache.listed()),
         cluster_authorized_operations=_cluster_operations(ctx, request),
     )
