@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import confluent_kafka
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.testing import Cluster, wait_for
+from holdfast.testing.view import ask
 
 pytestmark = pytest.mark.system
 
@@ -264,3 +266,43 @@ def test_coordinators_topics_made_while_a_broker_is_down_have_their_replicas_whe
         topics = admin.list_topics(timeout=TIMEOUT_S).topics
         found = [sorted(p.isrs) for topic in topics.values() for p in topic.partitions.values()]
         assert found == [[1, 2, 3]] * 4
+
+
+class Asked(threading.Thread):
+    """Asks one broker for the metadata all the time; a context manager. ``told``: brokers in each answer."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(daemon=True)
+        self._address = host, port
+        self._over = threading.Event()
+        self.told: list[set[int]] = []
+
+    def run(self) -> None:
+        while not self._over.is_set():
+            with suppress(OSError):  # it is away
+                self.told.append(set(ask(*self._address, timeout_s=2).brokers))
+
+    def __enter__(self) -> Asked:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def test_no_client_is_told_that_there_is_no_broker_when_all_come_back() -> None:
+    """librdkafka that was told so left all of them and read nothing any more (docs/reliability.md)."""
+    with Cluster(brokers=3) as cluster, ExitStack() as asking:
+        cluster.create_topic("t", partitions=3, replication_factor=3)
+        cluster.wait_in_sync(["t"])
+        all_of_them = [asking.enter_context(Asked(*address)) for address in cluster.addresses()]
+        for _ in range(3):
+            for broker in (1, 2, 3):
+                cluster.kill(broker)
+            before = [len(each.told) for each in all_of_them]
+            cluster.revive()
+            cluster.wait_in_sync(["t"])
+            for each, known in zip(all_of_them, before, strict=True):
+                wait_for(lambda e=each, k=known: {1, 2, 3} in e.told[k:], "every broker to tell of all", timeout_s=30)  # type: ignore[misc]
+        assert all(brokers for each in all_of_them for brokers in each.told)
