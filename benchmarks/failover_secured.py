@@ -1,11 +1,11 @@
 """How long nobody can write when a leader is killed: with TLS and logins on every listener, beside plaintext.
 
-    python -m benchmarks.failover_secured [--rounds 50]
+    python -m benchmarks.failover_secured [--rounds 50] [--certificates]
 
 Two clusters of three brokers run beside each other, one of them made by `up --secure`: clients log in with
-SCRAM-SHA-512, brokers with their certificate. Each round kills a leader (kill -9) of the one and then of the other, so
-that both have the same machine; the pause is as benchmarks/failover.py has it. In the end every acknowledged record
-must be there.
+SCRAM-SHA-512, or with ``--certificates`` by one of those, brokers with their certificate. Each round kills a leader
+(kill -9) of the one and then of the other, so that both have the same machine; the pause is as benchmarks/failover.py
+has it. In the end every acknowledged record must be there.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ SETTINGS: Final = {"min.insync.replicas": "2"}
 class Side:
     """One of the two clusters, and its pauses in seconds."""
 
-    def __init__(self, name: str, cluster: Cluster) -> None:
+    def __init__(self, name: str, cluster: Cluster, login: str) -> None:
+        """``login``: the client's, as the cluster names it."""
         self.name, self.cluster = name, cluster
+        self._client = cluster.properties(login)
         self.pauses: list[float] = []
         self.errors, self.lost = 0, 0
 
     def round(self) -> None:
         """A leader that is not the controller dies, and comes back."""
         partition, leader = self._victim()
-        client = self.cluster.properties("librdkafka")
-        with Writer(self.cluster.bootstrap, TOPIC, partition, client) as writer:
+        bootstrap = self._client["bootstrap.servers"]
+        with Writer(bootstrap, TOPIC, partition, self._client) as writer:
             time.sleep(1)
             since = time.perf_counter()
             os.kill(self.cluster.pids()[leader], signal.SIGKILL)
@@ -54,7 +56,7 @@ class Side:
         wait_for(lambda: leader not in self.cluster.live(), f"the end of broker {leader}", timeout_s=LIMIT_S)
         self.cluster.revive(timeout_s=LIMIT_S)
         self.cluster.wait_in_sync([TOPIC], timeout_s=LIMIT_S)
-        self.lost += lost(self.cluster.bootstrap, TOPIC, partition, writer, client)
+        self.lost += lost(bootstrap, TOPIC, partition, writer, self._client)
 
     def _victim(self) -> tuple[int, int]:
         asyncio.run(self._elect())
@@ -90,12 +92,15 @@ def main() -> int:
     """0: at most ``AT_MOST`` times the pause, and nothing lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--certificates", action="store_true", help="clients log in by one, and not by a password")
+    options = parser.parse_args()
+    rounds = options.rounds
     with (
         Cluster(brokers=3, log_dirs=1, settings=SETTINGS) as plain,
         Cluster(brokers=3, log_dirs=1, settings=SETTINGS, secure=True) as secured,
     ):
-        sides = Side("plaintext", plain), Side("secured", secured)
+        login = "librdkafka-mtls" if options.certificates else "librdkafka"
+        sides = Side("plaintext", plain, login), Side("secured", secured, login)
         for side in sides:
             side.cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
             side.cluster.wait_in_sync([TOPIC])
