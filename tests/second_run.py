@@ -42,13 +42,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.outcome == "rerun":  # type: ignore[comparison-overlap]
-        _first[report.nodeid] = str(report.longreprtext)
+        printed = "".join(f"\n{name}\n{text[-3000:]}" for name, text in report.sections if text.strip())
+        _first[report.nodeid] = f"{str(report.longreprtext)[-4000:]}{printed}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for nodeid, text in _first.items():
         terminalreporter.section(f"failed at first: {nodeid}")
-        terminalreporter.write_line(text[-4000:])
+        terminalreporter.write_line(text)
     if len(_first) > MOST:
         terminalreporter.write_line(f"{len(_first)} tests failed at first, expected {MOST} at most: the run has failed")
 

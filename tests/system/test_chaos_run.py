@@ -39,7 +39,8 @@ def run(directory: Path, *options: str) -> dict[str, object]:
         command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     print(done.stdout, done.stderr)
-    assert done.returncode == 0, "the output above says what is wrong, and where its logs are"
+    told = "\n".join([*done.stdout.splitlines()[-12:], *done.stderr.splitlines()[-12:]])
+    assert done.returncode == 0, f"the last lines of its output say what is wrong, and where its logs are:\n{told}"
     assert not (directory / "run").exists(), "nothing to look at"
     report = json.loads((directory / "run.json").read_text())
     assert isinstance(report, dict)

@@ -17,6 +17,7 @@ def test_fails_at_first(number):
     mark = pathlib.Path(__file__).with_name(f"seen-{{number}}")
     if not mark.exists():
         mark.touch()
+        print("a broker said", 6 * 7)
         assert False, "the disk was slow"
 @pytest.mark.flaky(reruns=1)
 def test_fails_always():
@@ -40,7 +41,7 @@ def test_one_that_passes_the_second_time_passes_and_is_told(tmp_path: Path, work
     code, said = run(tmp_path, 2, workers=workers)
     assert code == 0, said
     assert said.count("failed at first: ") == 2
-    assert "the disk was slow" in said
+    assert "the disk was slow" in said and said.count("a broker said 42") == 2, "and what it printed"
     assert "4 passed, 2 rerun" in said
 
 

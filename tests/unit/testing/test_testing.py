@@ -45,6 +45,22 @@ def test_free_ports_are_neighbours_that_nobody_listens_on() -> None:
             probe.bind(("127.0.0.1", port))
 
 
+def test_a_port_in_use_in_the_middle_costs_no_more_than_its_place() -> None:
+    """Of 50 ports, one in use in each half: 18 neighbours are still between them, and behind both."""
+    code = (
+        "import socket; from holdfast.testing import free_port, ports\n"
+        "first = free_port(1); start = ports._ports._blocks[0].start\n"
+        "def use(port):\n    used = socket.socket(); used.bind(('127.0.0.1', port)); used.listen(); return used\n"
+        "held = [use(start + 10), use(start + 20)]\n"
+        "found = {free_port(18) - start for _ in range(10)}\n"
+        "assert found <= set(range(21, 33)), found\n"
+        "held += [use(start + 38)]\n"
+        "other = free_port(18)\n"
+        "assert other - start not in range(50), 'another block'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
 def test_no_other_process_gets_the_ports_of_this_one() -> None:
     """Not even while nobody listens on them: a cluster that is started again finds its ports free."""
     code = "from holdfast.testing import free_port; print(*(free_port(3) for _ in range(200)))"
