@@ -1,8 +1,9 @@
 """Network cuts without namespaces: every broker is reached through proxies of ours, which reset and refuse.
 
-A broker has two of them, for clients and for brokers. Each listens on a port that the broker advertises. Who connects
-is found in /proc: the process that has the socket. A cut in one direction breaks the connection, so it is a cut in
-both. What a silent network does, this cannot show; what a firewall that answers does, it can.
+A broker has one of them for each of its listeners, on a port that the broker advertises. Who connects is found in
+/proc: the process that has the socket. That costs tens of milliseconds on a busy machine, so nobody looks while nothing
+is cut: clients that connect again all at once would never be served. A cut in one direction breaks the connection, so
+it is a cut in both. What a silent network does, this cannot show; what a firewall that answers does, it can.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ HOST = "127.0.0.1"
 CHUNK = 1 << 16
 LOOK_S = 0.05
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
+_CONNECTION = re.compile(r"^ *\d+: \w+:(\w{4}) \w+:(\w{4})(?: +\S+){6} +([1-9]\d*)", re.MULTILINE)
+"""Of the kernel's table: local and remote address come second and third, the inode tenth (0: nobody has it)."""
 
 
 class Proxies:
@@ -38,8 +41,8 @@ class Proxies:
         self._advertised = {place: first + 2 * number + 1 for number, place in enumerate(places)}
         self._pids: dict[int, int] = {}
         self._cuts: Counter[tuple[int | None, int | None]] = Counter()
-        self._open: dict[tuple[asyncio.StreamWriter, ...], tuple[int | None, int]] = {}
-        """Both ends of each connection -> who connected (None: a client), and to whom."""
+        self._open: dict[tuple[asyncio.StreamWriter, ...], tuple[int, tuple[int, int]]] = {}
+        """Both ends of each connection -> the port of who connected, and where to."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxies", daemon=True)
         self._thread.start()
@@ -108,23 +111,28 @@ class Proxies:
     def _is_cut(self, source: int | None, target: int) -> bool:
         if source == target:
             return False
-        ways = [way for way, count in self._cuts.items() if count > 0]
+        ways = self._ways()
         return any(
             sender in (None, here) and receiver in (None, there)
             for sender, receiver in ways
             for here, there in ((source, target), (target, source))
         )
 
+    def _ways(self) -> list[tuple[int | None, int | None]]:
+        """That are cut now."""
+        return [way for way, count in self._cuts.items() if count > 0]
+
     def _break_cut_ones(self) -> None:
-        for ends, (source, target) in list(self._open.items()):
-            if self._is_cut(source, target):
+        owners = self._owners()
+        for ends, (port, place) in list(self._open.items()):
+            if self._is_cut(owners.get((port, self._advertised[place])), place[0]):
                 for writer in ends:
                     writer.transport.abort()
 
     async def _serve(self, place: tuple[int, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        target = place[0]
-        source = self._owner(writer.get_extra_info("peername")[1], self._advertised[place])
-        if self._is_cut(source, target):
+        port = writer.get_extra_info("peername")[1]
+        ways = self._ways()
+        if ways and self._is_cut(self._owners().get((port, self._advertised[place])), place[0]):
             writer.transport.abort()
             return
         try:
@@ -133,7 +141,9 @@ class Proxies:
             writer.transport.abort()
             return
         ends = (writer, far_writer)
-        self._open[ends] = (source, target)
+        self._open[ends] = (port, place)
+        if self._ways() != ways:  # another cut has begun meanwhile
+            self._break_cut_ones()
         try:
             await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
         finally:
@@ -141,13 +151,13 @@ class Proxies:
             for end in ends:
                 end.close()
 
-    def _owner(self, port: int, to_port: int) -> int | None:
-        """The broker whose process has the socket from ``port``; None for a client."""
-        inode = _inode(port, to_port)
-        for broker, pid in self._pids.items():
-            if inode is not None and inode in _inodes_of(pid):
-                return broker
-        return None
+    def _owners(self) -> dict[tuple[int, int], int]:
+        """Port that somebody connected from, and port connected to -> the broker whose process has that socket; clients
+        are not in it."""
+        holders = {inode: broker for broker, pid in self._pids.items() for inode in _inodes_of(pid)}
+        with open("/proc/net/tcp") as table:
+            found = _CONNECTION.findall(table.read())
+        return {(int(port, 16), int(to, 16)): holders[inode] for port, to, inode in found if inode in holders}
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -168,15 +178,6 @@ def _lives(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _inode(port: int, to_port: int) -> str | None:
-    """Of the socket from ``port``, in the kernel's table: local and remote address come second and third, the inode
-    tenth. The table may be long: no line is taken apart but the one that is wanted.
-    """
-    with open("/proc/net/tcp") as table:
-        found = re.search(rf"^ *\d+: \w+:{port:04X} \w+:{to_port:04X}(?: +\S+){{6}} +(\d+)", table.read(), re.MULTILINE)
-    return None if found is None else found[1]
 
 
 def _inodes_of(pid: int) -> set[str]:
