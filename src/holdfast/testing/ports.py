@@ -37,11 +37,11 @@ class _Block:
 
     def take(self, count: int, beside: Sequence[int]) -> int | None:
         """The first port of ``count``, looked for from where the last ones were taken; None if no place is free."""
-        starts = [*range(self._next, self.count - count + 1), *range(min(self._next, self.count - count + 1))]
-        for start in starts:
-            first = self.start + start
+        last = self.count - count
+        for place in (*range(self._next, last + 1), *range(min(self._next, last + 1))):
+            first: int = self.start + place
             if all(_is_free(port + far) for far in (0, *beside) for port in range(first, first + count)):
-                self._next = (start + count) % self.count
+                self._next = (place + count) % self.count
                 return first
         return None
 
@@ -61,8 +61,8 @@ class _Ports:
             first = block.take(count, beside)
             if first is not None:
                 return first
-        while (block := self._claimed()) is not None:
-            first = block.take(count, beside)
+        while (more := self._claimed()) is not None:
+            first = more.take(count, beside)
             if first is not None:
                 return first
         first = _Block(LOW, HIGH - LOW, None).take(count, beside)
