@@ -70,5 +70,5 @@ def test_an_ensemble_goes_on_without_its_leader_and_without_one_that_is_frozen(t
             ensemble.servers[second].freeze()
             wait_for(lambda: zk.retry(zk.set, "/kept", b"3"), "a write")
             ensemble.servers[second].thaw()
-            wait_for(lambda: ensemble.servers[second].mode == "follower", "the thawed one to follow")
+            wait_for(lambda: ensemble.servers[second].mode == "follower", "the thawed one to follow", timeout_s=90)
             assert zk.retry(zk.get, "/kept")[0] == b"3"

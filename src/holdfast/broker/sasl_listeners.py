@@ -1,7 +1,8 @@
 """What each listener with SASL takes, by the broker's own file: mechanisms, users of PLAIN, how long a login counts.
 
 A user of SCRAM is the cluster's, and known once the controller has told of it. The one that brokers log in with on the
-listener of brokers must be known before: it stands in the file of every broker, and is taken from there.
+listener of brokers must be known before: it stands in the file of every broker, and is taken from there. What others
+are asked to prove for it does not tell it from a user who is not known.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.security import plain
 from holdfast.security.sasl_mechanism import SaslMechanism
 from holdfast.security.sasl_server import SaslListener
 from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, ScramCredential, ScramMechanism
-from holdfast.security.scram_server import SALT_BYTES, ScramServer
+from holdfast.security.scram_server import ScramServer, credential_of_nobody
 
 WITH_SASL: Final = (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 NONCE_BYTES: Final = 18
@@ -83,27 +84,36 @@ def _mechanism(
         return partial(plain.PlainServer, passwords)
     if mechanism in MECHANISMS:
         scram = MECHANISMS[mechanism]
-        find = partial(_credential, users, scram, _own_user(scram, options, random_bytes))
+        find = partial(_credential, users, scram, _OwnUser(scram, options, users))
         return lambda: ScramServer(scram, find, users.secret, random_bytes(NONCE_BYTES).hex())
     return bearer_mechanisms(own, listener)
 
 
-def _credential(
-    users: ScramUsers, mechanism: ScramMechanism, own: Mapping[str, ScramCredential], user: str
-) -> ScramCredential | None:
-    return own.get(user) or users.scram(user, mechanism)
+class _OwnUser:
+    """Whom brokers log in as, if anybody. Its salt is the one that somebody unknown of this name would have: the same at
+    every broker and after every restart, and no sign that there is such a user."""
+
+    def __init__(self, mechanism: ScramMechanism, options: Mapping[str, str], users: ScramUsers) -> None:
+        self._mechanism = mechanism
+        self._users = users
+        self.name, self._password = options.get("username"), options.get("password", "").encode()
+        self._made: tuple[bytes, ScramCredential] | None = None
+        """The secret of the cluster that the salt is of, which changes once in its life, and what it gave."""
+
+    def credential(self) -> ScramCredential:
+        secret = self._users.secret
+        if self._made is None or self._made[0] != secret:
+            salt = credential_of_nobody(secret, self._mechanism, self.name or "").salt
+            salted = hashlib.pbkdf2_hmac(self._mechanism.hash_name, self._password, salt, LEAST_ITERATIONS)
+            self._made = secret, ScramCredential.of_salted(self._mechanism, salt, salted, LEAST_ITERATIONS)
+        return self._made[1]
+
+    def is_one(self, user: str) -> bool:
+        return bool(self._password) and user == self.name
 
 
-def _own_user(
-    mechanism: ScramMechanism, options: Mapping[str, str], random_bytes: Randomness
-) -> dict[str, ScramCredential]:
-    """Whom brokers log in as."""
-    user, password = options.get("username"), options.get("password")
-    if not user or not password:
-        return {}
-    salt = random_bytes(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, LEAST_ITERATIONS)
-    return {user: ScramCredential.of_salted(mechanism, salt, salted, LEAST_ITERATIONS)}
+def _credential(users: ScramUsers, mechanism: ScramMechanism, own: _OwnUser, user: str) -> ScramCredential | None:
+    return own.credential() if own.is_one(user) else users.scram(user, mechanism)
 
 
 def jaas_options(own: BrokerConfig, listener: str, mechanism: str) -> dict[str, str]:

@@ -1,0 +1,110 @@
+"""A broker whose certificate is no good, between live brokers that show each other theirs: as one that comes, and as
+the controller that others come to; and how it is mended while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from holdfast.testing import wait_for
+from tests.certificates import LOCAL, Authority, Certificate, expired, foreign, misnamed
+from tests.system.test_secured_brokers import TIMEOUT_S, SecuredBrokers, Writer, consumed
+
+pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own")]
+
+EXPIRED = "certificate has expired"
+FOREIGN = "unable to get local issuer certificate"
+MISNAMED = "IP address mismatch"
+BAD: dict[str, Callable[[Authority, str], Certificate]] = {
+    EXPIRED: expired,
+    FOREIGN: lambda _, name: foreign(name),
+    MISNAMED: misnamed,
+}
+
+
+@dataclass
+class Brokers(SecuredBrokers):
+    """Each with a certificate of its own, that a test may choose; all ask for the other's."""
+
+    shown: dict[int, Certificate] = field(default_factory=dict)
+
+    def properties(self, broker: int) -> dict[str, Any]:
+        found = super().properties(broker)
+        if broker in self.shown:
+            self.shown[broker].write(self.folder / f"broker-{broker}.pem")
+        return found | {"min.insync.replicas": 1}
+
+    def mend(self, broker: int) -> None:
+        """A good one instead; for all names that the other one had, as a renewed one must be."""
+        made = self.authority.issue(f"broker-{broker}", hosts=(*LOCAL, "elsewhere.example"))
+        made.write(self.folder / f"broker-{broker}.pem")
+
+    def alive(self, *asked: int) -> set[int]:
+        """As the first of these says that answers; empty: none."""
+        bootstrap = ",".join(f"localhost:{self.ports[broker][0]}" for broker in asked)
+        try:
+            return set(AdminClient(self.client() | {"bootstrap.servers": bootstrap}).list_topics(timeout=3).brokers)
+        except confluent_kafka.KafkaException:
+            return set()
+
+    def wait_told(self, broker: int, text: str) -> None:
+        wait_for(lambda: text in self.log(broker), f"broker {broker} to say: {text}", timeout_s=TIMEOUT_S)
+
+
+@contextmanager
+def started(brokers: Brokers, *which: int) -> Iterator[None]:
+    """These, and those that a test starts besides, until the end."""
+    try:
+        for broker in which:
+            brokers.start(broker)
+        yield
+    finally:
+        for process in brokers.processes.values():
+            process.kill()
+        for process in brokers.processes.values():
+            process.wait()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Brokers:
+    return Brokers(tmp_path, "SSL", None)
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_one_that_comes_with_a_bad_certificate_is_refused_and_disturbs_nobody(brokers: Brokers, why: str) -> None:
+    with started(brokers, 1, 2):
+        wait_for(lambda: brokers.alive(1, 2) == {1, 2}, "two brokers", timeout_s=TIMEOUT_S)
+        admin = AdminClient(brokers.client())
+        admin.create_topics([NewTopic("t", 1, 2)])["t"].result(TIMEOUT_S)
+        writer = Writer(brokers.client(), "t")
+        controller = brokers.controller()
+        brokers.shown[3] = BAD[why](brokers.authority, "broker-3")
+        brokers.start(3)
+        # Whoever listens asks who comes, and whoever connects asks whether it is the host that it meant.
+        brokers.wait_told(controller, why if why is MISNAMED else f"the client's certificate is not taken: {why}")
+        writer.go_on(2)
+        assert brokers.alive(1, 2) == {1, 2}, "the bad one takes no part"
+        brokers.mend(3)
+        wait_for(lambda: brokers.alive(3) == {1, 2, 3}, "it to take part with a good one", timeout_s=TIMEOUT_S)
+        writer.go_on(0.5)
+        writer.end()
+        assert consumed(brokers.client(), "t", len(writer.acknowledged)) == writer.acknowledged
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_a_controller_with_a_bad_certificate_is_not_believed(brokers: Brokers, why: str) -> None:
+    brokers.shown[1] = BAD[why](brokers.authority, "broker-1")
+    with started(brokers, 1):
+        brokers.wait_told(1, "broker 1 is the controller")
+        brokers.start(2)
+        brokers.wait_told(2, why)
+        assert "registered as broker 2" not in brokers.log(2)
+        brokers.mend(1)
+        wait_for(lambda: brokers.alive(1, 2) == {1, 2}, "both, with a good one", timeout_s=TIMEOUT_S)
