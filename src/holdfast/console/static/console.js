@@ -28,6 +28,10 @@
       missed = true;
       return;
     }
+    if (message.kind === "login") { // it has ended: by logging out on another page, or by its time
+      location.assign("/login");
+      return;
+    }
     if (message.kind === "back") {
       seen = -1;
       return;
@@ -53,11 +57,7 @@
     worker.port.start();
     worker.port.onmessage = (event) => heard(event.data);
   } else {
-    const stream = new EventSource("/events");
-    let lost = false;
-    stream.addEventListener("news", (event) => heard({ kind: "news", news: JSON.parse(event.data) }));
-    stream.onerror = () => { lost = true; heard({ kind: "lost" }); };
-    stream.onopen = () => { if (lost) { lost = false; heard({ kind: "back" }); } };
+    follow(heard);
   }
 
   // -- charts ----------------------------------------------------------------------------------------------------
