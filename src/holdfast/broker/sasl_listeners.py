@@ -90,8 +90,8 @@ def _mechanism(
 
 
 class _OwnUser:
-    """Whom brokers log in as, if anybody. Its salt is the one that somebody unknown of this name would have: the same at
-    every broker and after every restart, and no sign that there is such a user."""
+    """Whom brokers log in as, if anybody. Its salt is the one that somebody unknown of this name would have: the same
+    at every broker and after every restart, and no sign that there is such a user."""
 
     def __init__(self, mechanism: ScramMechanism, options: Mapping[str, str], users: ScramUsers) -> None:
         self._mechanism = mechanism
