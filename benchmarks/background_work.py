@@ -32,7 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks import machine
 from benchmarks.failover import LIMIT_S
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
@@ -147,7 +147,7 @@ def add_commits(path: Path, commits: int) -> int:
 def commit_block(epoch: int) -> tuple[bytearray, list[int]]:
     """One commit of each group in each partition, a batch each, and where they begin. All say the same offset."""
     block, starts = bytearray(), []
-    committed = encode_offset(CommittedOffset(7, 0, "", now_ms(), None, UUID(int=5)))
+    committed = encode_offset(OffsetAndMetadata(7, 0, "", now_ms(), None, UUID(int=5)))
     for group in range(GROUPS):
         for partition in range(PARTITIONS):
             key = encode_offset_key(f"consumers-of-orders-{group}", TopicPartition(TOPIC, partition))

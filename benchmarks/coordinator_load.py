@@ -18,7 +18,7 @@ import confluent_kafka
 
 from benchmarks import machine
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
@@ -101,7 +101,7 @@ def commit(number: int, keys: int) -> bytearray:
     """The batch of one commit."""
     group, partition = divmod(number % keys, PARTITIONS)
     key = encode_offset_key(f"group-of-some-length-{group}", TopicPartition("topic", partition))
-    value = encode_offset(CommittedOffset(number, 1, "", NOW_MS))
+    value = encode_offset(OffsetAndMetadata(number, 1, "", NOW_MS))
     return encode_batch([Record(0, NOW_MS, key, value)], base_sequence=0)
 
 

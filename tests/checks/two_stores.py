@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.coordination.embedded import EmbeddedStore, Witness
 from holdfast.coordination.lanes import InlineLanes
-from holdfast.coordination.migration import Side, Standing, Told, Way, migrate
+from holdfast.coordination.migration import Side, StoreStanding, Told, Way, migrate
 from holdfast.coordination.migration_embedded import Directories, EmbeddedSide
 from holdfast.coordination.migration_zookeeper import ZooKeeperSide
 from holdfast.coordination.zookeeper_client import ZooKeeperClient
@@ -65,7 +65,7 @@ class TwoStores:
             source, target = (embedded, ensemble) if to == TO_ZOOKEEPER else (ensemble, embedded)
             return migrate(source, target, migration_id, told)
 
-    def standing(self) -> dict[str, Standing]:
+    def standing(self) -> dict[str, StoreStanding]:
         """Of both, by the name that is given to --to."""
         with self.sides() as (embedded, ensemble):
             return {TO_EMBEDDED: embedded.standing(), TO_ZOOKEEPER: ensemble.standing()}

@@ -15,7 +15,7 @@ from holdfast.groups.offset_records import (
     encode_offset_key,
 )
 from holdfast.groups.replay import Replay
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.types import TopicPartition
 from holdfast.records.compression import Codec
 from holdfast.records.markers import EndMarker, encode_marker
@@ -63,7 +63,7 @@ class End(NamedTuple):
 PRODUCERS = st.integers(7, 9)
 CODECS = st.sampled_from((Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4))
 OFFSET = st.builds(
-    CommittedOffset,
+    OffsetAndMetadata,
     st.integers(0, 5), leader_epoch=st.none() | st.integers(0, 3), metadata=st.sampled_from(("", "m" * 70)),
     commit_ms=st.integers(1, 9), expire_ms=st.none() | st.just(5), topic_id=st.none(),
 )  # fmt: skip

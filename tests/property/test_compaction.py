@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
 from holdfast.groups.replay import Replay
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import BatchHeader, iter_headers
@@ -106,7 +106,7 @@ class Run:
         key = encode_offset_key(f"g{self.rng.randrange(3)}", TopicPartition("t", self.rng.randrange(3)))
         if self.rng.random() < 0.25:
             return key, None
-        return key, encode_offset(CommittedOffset(self.rng.randrange(1000), 0, "", self.now_ms))
+        return key, encode_offset(OffsetAndMetadata(self.rng.randrange(1000), 0, "", self.now_ms))
 
     def clean(self) -> None:
         if self.now_ms - self.read_ms >= 2 * HOUR:  # who is away for longer may miss a deletion

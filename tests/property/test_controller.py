@@ -60,7 +60,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.reign()
         for broker in (1, 2, 3):
             self.a_broker_starts_and_lives(broker)
-        self.handle(events.CreateTopics(topics=(events.NewTopic(name="a", partitions=3, replication_factor=3),)))
+        self.handle(events.CreateTopics(topics=(events.TopicToCreate(name="a", partitions=3, replication_factor=3),)))
 
     def reign(self) -> None:
         self.store = InMemoryStore(self.shared)
@@ -255,7 +255,7 @@ class ControllerMachine(RuleBasedStateMachine):
     )
     def a_topic_is_created(self, topic: str, n: int, rf: int, unclean: bool, validate_only: bool) -> None:
         configs = (("unclean.leader.election.enable", "true"),) if unclean else ()
-        new = events.NewTopic(name=topic, partitions=n, replication_factor=rf, configs=configs)
+        new = events.TopicToCreate(name=topic, partitions=n, replication_factor=rf, configs=configs)
         before = self.image
         reply = self.handle(events.CreateTopics(topics=(new,), validate_only=validate_only))
         created = reply.topics[0].error is None and not validate_only

@@ -16,8 +16,8 @@ from holdfast.protocol.apis import SPOKEN, ApiKey, request_type, response_type
 from holdfast.protocol.fetch_codec import (
     FetchAnswer,
     FetchData,
-    FetchedPartition,
     FetchPartitionData,
+    FetchResponsePartition,
     decode_fetch_request,
     decode_fetch_response,
     encode_fetch_request,
@@ -264,7 +264,7 @@ def test_fetch_responses_are_written_and_read_as_by_kio(version: int, data: st.D
         (
             topic,
             [
-                FetchedPartition(
+                FetchResponsePartition(
                     a.partition,
                     a.error_code,
                     a.high_watermark,

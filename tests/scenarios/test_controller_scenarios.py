@@ -135,7 +135,7 @@ class Scenario:
                     )
                 else:
                     self.out.append(f"ok {name}")
-        if isinstance(reply, (events.Registered, events.HeartbeatReply, events.ProducerIdBlock)):
+        if isinstance(reply, (events.Registered, events.HeartbeatReply, events.AllocatedProducerIds)):
             self.out.append(f"reply {reply}".replace("is_caught_up=True, ", ""))
 
     def _tell(self, delta: ClusterDelta) -> None:
@@ -307,7 +307,7 @@ class Scenario:
                 self.out.append(f"tell {broker} {show_request(request)}")
 
     def do_create(self, name: str, *flags: str, n: str = "", rf: str = "", to: str = "", **configs: str) -> None:
-        topic = events.NewTopic(
+        topic = events.TopicToCreate(
             name="" if name == "''" else name,
             partitions=int(n) if n else None,
             replication_factor=int(rf) if rf else None,

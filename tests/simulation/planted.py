@@ -191,7 +191,7 @@ def limit_of_the_first_order() -> Iterator[None]:
     """D2: only the first order for a log that is being made is not waited for without end, and it is made nowhere
     else."""
     answered: set[Any] = set()
-    limit = order_waits.Answer.limit
+    limit = order_waits.OrderResults.limit
 
     def limit_first(self: Any, tp: Any, around: Any, now_ms: int, waits_on: Any, overdue: Any) -> None:
         if overdue.__self__._creations.get(tp) not in answered:
@@ -201,7 +201,7 @@ def limit_of_the_first_order() -> Iterator[None]:
         answered.add(self._creations.get(tp))
         return orders._no_answer(tp, directory)
 
-    with _replaced(order_waits.Answer, "limit", limit_first), _replaced(orders.Orders, "_overdue", overdue):
+    with _replaced(order_waits.OrderResults, "limit", limit_first), _replaced(orders.Orders, "_overdue", overdue):
         yield
 
 

@@ -21,7 +21,7 @@ from holdfast.model.types import TopicPartition
 from holdfast.records.batch import HEADER_SIZE, stamp
 from holdfast.records.record import Record, encode_batch
 from holdfast.spark import audit
-from holdfast.spark.audit import AuditError, AuditResult, PartitionAudit, ProblemKind, ReplicaState
+from holdfast.spark.audit import AuditedState, AuditError, AuditResult, PartitionAudit, ProblemKind
 from holdfast.spark.audit_compare import Comparer
 from holdfast.spark.audit_plan import PartitionPlan, ReplicaPlan, cut, list_segments
 from holdfast.spark.audit_verdict import MAX_PROBLEMS, judge, windows_of
@@ -152,7 +152,7 @@ def test_a_sound_cluster_and_a_damaged_follower(cluster: Cluster, filled: str, s
     assert result.ok
     assert (len(result.partitions), result.replicas, result.batches, result.records) == (2, 6, 40, 200)
     assert all((p.compared_from, p.compared_to, p.high_watermark) == (0, 100, 100) for p in result.partitions)
-    assert all(r.state is ReplicaState.COMPARED for p in result.partitions for r in p.replicas)
+    assert all(r.state is AuditedState.COMPARED for p in result.partitions for r in p.replicas)
     assert result.bytes_read == 3 * result.bytes
     assert (told[0][0], told[-1][0]) == (0, told[-1][1])
 
@@ -235,7 +235,7 @@ def test_C_1_replicas_of_a_log_that_begins_within_a_batch_are_equal(
     assert result.differences == ()
     assert result.ok
     [begun] = result.partitions
-    assert [r.state for r in begun.replicas] == [ReplicaState.COMPARED, ReplicaState.COMPARED]
+    assert [r.state for r in begun.replicas] == [AuditedState.COMPARED, AuditedState.COMPARED]
     assert (begun.compared_from, begun.compared_to, begun.records) == (PER_BATCH, 2 * PER_BATCH, PER_BATCH)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.broker.coordinator_loading import PROCESS_BYTES
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.record import Record, encode_batch
@@ -49,7 +49,7 @@ def commits() -> list[bytearray]:
     found = []
     for i in range(COMMITS):
         key = encode_offset_key(f"consumers-of-it-{i % GROUPS}", TopicPartition("t", i // GROUPS % 10))
-        value = encode_offset(CommittedOffset(i, 0, NOTE, int(time.time() * 1000)))
+        value = encode_offset(OffsetAndMetadata(i, 0, NOTE, int(time.time() * 1000)))
         found.append(encode_batch([Record(0, 1, key, value)], base_sequence=0))
     return found
 

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli.demo import TOPIC, create_topic, is_in_sync
 from holdfast.cli.demo_disk import WAYS, DiskLoss, start_cluster
-from holdfast.cli.demo_flights import Chunk
+from holdfast.cli.demo_flights import FlightChunk
 from holdfast.cli.demo_ledger import Ledger, Load
 from holdfast.testing import wait_for
 
@@ -19,7 +19,7 @@ def test_a_disk_is_lost_and_healed_under_load_by_means_that_need_no_root() -> No
     said: list[str] = []
     cluster, how = start_cluster(3, 2, said.append, WAYS[1:])
     values = [b"%d" % n + b"x" * 100 for n in range(ROWS)]
-    chunk = Chunk(keys=[b"%d" % (n % 997) for n in range(ROWS)], values=values)
+    chunk = FlightChunk(keys=[b"%d" % (n % 997) for n in range(ROWS)], values=values)
     load = Load(cluster.bootstrap, TOPIC, [chunk], rate_per_s=20_000, ledger=Ledger(ROWS))
     try:
         create_topic(cluster)

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import demo_hosts
 from holdfast.cli.demo import TOPIC, create_topic, demo, is_in_sync
-from holdfast.cli.demo_flights import Chunk
+from holdfast.cli.demo_flights import FlightChunk
 from holdfast.cli.demo_ledger import Ledger, Load
 from holdfast.testing import wait_for
 
@@ -21,7 +21,7 @@ def test_a_host_loses_its_power_under_load_and_comes_back() -> None:
     """Every record is acknowledged, at a place of its own, and every broker has all of them in the end."""
     said: list[str] = []
     values = [b"%d" % n + b"x" * 100 for n in range(ROWS)]
-    chunk = Chunk(keys=[b"%d" % (n % 997) for n in range(ROWS)], values=values)
+    chunk = FlightChunk(keys=[b"%d" % (n % 997) for n in range(ROWS)], values=values)
     with demo_hosts.host_cluster() as cluster:
         load = Load(
             cluster.bootstrap, TOPIC, [chunk], rate_per_s=5_000, ledger=Ledger(ROWS), settings=demo_hosts.PATIENCE

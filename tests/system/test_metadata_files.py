@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.client.blocking import BlockingClient
-from holdfast.client.configs import ConfigTarget, KeyChange, Operation, alter_config
+from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange, alter_config
 from holdfast.testing import Cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.embedded_store]
@@ -63,7 +63,7 @@ def test_a_cluster_is_made_again_from_a_file(own_cluster: Callable[..., Cluster]
     first.create_topic(topic, assignment=ASSIGNED, config={"retention.ms": "-1"})
     with BlockingClient(first.bootstrap) as client:
         client.metadata(())
-        change = [KeyChange(key="log.cleaner.threads", operation=Operation.SET, value="2")]
+        change = [KeyChange(key="log.cleaner.threads", operation=AlterConfigOp.SET, value="2")]
         client.run(alter_config(client.aio, ConfigTarget(broker=2), change))
     first.produce(topic, RECORDS)
     file = tmp_path / "metadata.json"

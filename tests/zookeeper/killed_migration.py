@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from holdfast.coordination.kazoo_client import KazooZooKeeper
-from holdfast.coordination.migration import Step
+from holdfast.coordination.migration import MigrationStep
 from holdfast.coordination.zookeeper_settings import ZooKeeperSettings
 from tests.checks.two_stores import TwoStores
 
@@ -20,7 +20,7 @@ def main(servers: str, chroot: str, folder: str, to: str, number: str) -> None:
     settings = ZooKeeperSettings(servers=servers, chroot=chroot, connection_timeout_ms=15_000)
     left = int(number)
 
-    def told(step: Step, done: int, of: int) -> None:
+    def told(step: MigrationStep, done: int, of: int) -> None:
         nonlocal left
         left -= 1
         if left == 0:

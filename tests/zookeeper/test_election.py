@@ -16,7 +16,7 @@ from holdfast.coordination.zookeeper_tree import operation
 from holdfast.metadata import znodes
 from holdfast.metadata.store import Candidate, Claim, Presence
 from holdfast.metadata.znode_json import id_text
-from holdfast.metadata.znode_values import BrokerNode, ControllerNode
+from holdfast.metadata.znode_values import BrokerIdsNode, ControllerNode
 from holdfast.model.errors import FencedControllerError
 from holdfast.model.listeners import Endpoints
 from holdfast.testing import wait_for
@@ -151,7 +151,7 @@ def test_H_10_the_nodes_of_an_earlier_process_of_this_broker_are_not_waited_for(
     killed.start(15)
     at = presence(1)
     was = ControllerNode(broker_id=1, timestamp_ms=5, address=("127.0.0.1", 9001), epoch=1)
-    of_it = BrokerNode(endpoints=at.endpoints, timestamp_ms=5, incarnation_id=at.incarnation_id)
+    of_it = BrokerIdsNode(endpoints=at.endpoints, timestamp_ms=5, incarnation_id=at.incarnation_id)
     killed.write([Create(path="/controller_epoch", data=b"0")]).result(15)
     killed.write(list(map(operation, znodes.claim(was, 1, 0)))).result(15)
     killed.write(list(map(operation, znodes.registration(1, of_it)))).result(15)

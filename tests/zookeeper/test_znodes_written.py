@@ -23,7 +23,7 @@ from holdfast.metadata.records import (
     TopicRecord,
 )
 from holdfast.metadata.znode_tree import image_of, read_tree
-from holdfast.metadata.znode_values import BrokerNode, ControllerNode
+from holdfast.metadata.znode_values import BrokerIdsNode, ControllerNode
 from holdfast.metadata.znode_writes import CreateNode, DeleteNode, NodeWrite, cut, weight
 from holdfast.metadata.znodes import TreeWriter, base_nodes, claim, registration
 from holdfast.model.listeners import Endpoints
@@ -119,7 +119,7 @@ def test_a_server_takes_what_is_written_and_keeps_what_the_tree_in_memory_keeps(
     for node in base_nodes():
         both.write([node])
     endpoints = Endpoints.one("h", 9092)
-    both.write(registration(1, BrokerNode(endpoints=endpoints, timestamp_ms=1)))
+    both.write(registration(1, BrokerIdsNode(endpoints=endpoints, timestamp_ms=1)))
     both.write(claim(ControllerNode(broker_id=1, timestamp_ms=1, address=("h", 1), epoch=1), 1, 0))
     broker = RegisterBrokerRecord(
         broker_id=1, incarnation_id=T, broker_epoch=1, endpoints=endpoints.listeners, fenced=False

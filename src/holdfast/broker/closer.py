@@ -44,7 +44,7 @@ NO_DIRECTORY = ("metadata", "claim", "metrics")
 """How the names of threads begin that touch no log directory. The metadata log has rules of its own for late writes."""
 
 
-class Worker(Protocol):
+class NamedThread(Protocol):
     """A thread with a name (broker/disk_io.py)."""
 
     name: str
@@ -64,7 +64,7 @@ class Closer:
         self._writing = threading.Lock()
         self._writes = 0
         self._locks: dict[int, str] = {}
-        self._workers: list[Worker] = []
+        self._workers: list[NamedThread] = []
         self._of_directory: dict[str, str] = {}
         self._watch: tuple[asyncio.AbstractEventLoop, int] | None = None
 
@@ -113,7 +113,7 @@ class Closer:
             self._locks.pop(descriptor, None)
             self._write()
 
-    def thread_made(self, worker: Worker) -> None:
+    def thread_made(self, worker: NamedThread) -> None:
         """A thread that may touch every log directory, until ``works_on`` says more. Threads that are not told of touch
         none."""
         with self._writing:

@@ -73,7 +73,7 @@ PULSE_S = 1.0
 _STORAGE_ERROR = code_of(KafkaStorageError)
 
 
-class Host(Protocol):
+class ReignHost(Protocol):
     """What a reign needs of the broker that it is in."""
 
     broker_id: BrokerId
@@ -96,7 +96,9 @@ class Host(Protocol):
 class ControllerLoop:
     """One reign: made with a claim, ended by ``close`` or by a failed commit."""
 
-    def __init__(self, broker: Host, store: MetadataStore, thread: WorkThread, claim: Claim, loaded: Loaded) -> None:
+    def __init__(
+        self, broker: ReignHost, store: MetadataStore, thread: WorkThread, claim: Claim, loaded: Loaded
+    ) -> None:
         self._broker = broker
         self._store = store
         self._max_records = store.max_records

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.model.errors import ConfigError
-from holdfast.replication.throttle import Side, throttled_partitions
+from holdfast.replication.throttle import ThrottleSide, throttled_partitions
 from holdfast.security.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast.storage.log_manager import LogManager
 
 THROTTLES = {
-    Side.LEADER: ("leader.replication.throttled.replicas", "leader.replication.throttled.rate"),
-    Side.FOLLOWER: ("follower.replication.throttled.replicas", "follower.replication.throttled.rate"),
+    ThrottleSide.LEADER: ("leader.replication.throttled.replicas", "leader.replication.throttled.rate"),
+    ThrottleSide.FOLLOWER: ("follower.replication.throttled.replicas", "follower.replication.throttled.rate"),
 }
 """The keys of topics and of brokers."""
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def connection_limits(config: BrokerConfig) -> ConnectionLimits:
 def limit_replication(broker: ConfiguredHost) -> None:
     """Both sides' throttles of replication (KIP-73), by the broker's rates and the topics' lists of replicas."""
     configs = broker.metadata.topic_configs
-    for side in Side:
+    for side in ThrottleSide:
         replicas, rate = THROTTLES[side]
         topics = {
             topic: throttled_partitions([e.strip() for e in entries.split(",")], broker.broker_id)

@@ -26,7 +26,7 @@ class Entries(Protocol):
     """Grows with every change."""
 
 
-class Asked(Protocol):
+class JudgeHost(Protocol):
     """What all judges of a broker share (access.py)."""
 
     @property
@@ -42,7 +42,7 @@ class Judge:
 
     __slots__ = ("_access", "_authorizer", "_kept", "_version", "api_key", "host", "principal", "tells_all")
 
-    def __init__(self, access: Asked, authorizer: Deciding, principal: Principal, host: str, api_key: int) -> None:
+    def __init__(self, access: JudgeHost, authorizer: Deciding, principal: Principal, host: str, api_key: int) -> None:
         self._access = access
         self._authorizer = authorizer
         self._kept: dict[tuple[str, Operation, ResourceKind], bool] = {}

@@ -22,7 +22,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, TopicPartition, named
 from holdfast.protocol.apis import ApiKey, request_type
 from holdfast.protocol.error_codes import error_of
-from holdfast.transactions.markers import Verdict, verdict
+from holdfast.transactions.markers import MarkerVerdict, verdict
 from holdfast.transactions.types import Ending
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class BrokerMarkers:
         """What became of these partitions' markers."""
         if job.ending.is_over or self._closed:
             return
-        again = [tp for tp, error in told.items() if verdict(error) is Verdict.AGAIN]
+        again = [tp for tp, error in told.items() if verdict(error) is MarkerVerdict.AGAIN]
         job.ending.left.difference_update(told.keys() - set(again))
         if again:
             error = told[again[0]]

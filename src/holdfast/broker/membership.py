@@ -85,7 +85,7 @@ class Identity:
     """The key of its host (KIP-426); None: it has none."""
 
 
-class Directories(Protocol):
+class OwnDirectories(Protocol):
     """What a broker says of its log directories, asked for each time: ids."""
 
     def all(self) -> tuple[UUID, ...]:
@@ -116,7 +116,7 @@ class Membership:
         past: Past,
         turns: Callable[[], Mapping[TopicPartition, ReplicaTurn]],
         on_told: Callable[[Mapping[TopicPartition, ReplicaTurn]], None],
-        directories: Directories,
+        directories: OwnDirectories,
         outgoing: Outgoing,
     ) -> None:
         """``locate``: where the controller is, by the metadata store; ``on_refused``: nothing listens there; ``turns``:

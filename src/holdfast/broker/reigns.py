@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.broker.controller_loop import ControllerLoop, Host
+from holdfast.broker.controller_loop import ControllerLoop, ReignHost
 from holdfast.metadata.store import Fatal
 from holdfast.model.errors import HoldfastError
 
@@ -35,7 +35,7 @@ SOON_S = 0.05
 """Between two looks at a copy that is being filled."""
 
 
-class ReignsHost(Host, Protocol):
+class ReignsHost(ReignHost, Protocol):
     """The broker that claims and reigns."""
 
     config: BrokerConfig
@@ -65,7 +65,7 @@ def _overlook(late: asyncio.Future[Any]) -> None:
         late.exception()
 
 
-class News:
+class ReignRelay:
     """What the store tells about one claim (ReignNews), brought to the loop. What comes before the reign has begun
     waits for it."""
 
@@ -137,7 +137,7 @@ class Reigns:
         waiting = broker.thread("claim")
         while not broker.stopping.is_set():
             failed = True
-            news = News()
+            news = ReignRelay()
             try:
                 claim: Claim = await in_thread(waiting, partial(self._store.claim, candidate, news))
                 await self._reign(claim, news)
@@ -158,7 +158,7 @@ class Reigns:
         loaded = self._store.load(claim)
         return replace(loaded, image=loaded.applied(self._store.cluster_id()))
 
-    async def _reign(self, claim: Claim, news: News) -> None:
+    async def _reign(self, claim: Claim, news: ReignRelay) -> None:
         broker = self._broker
         loaded: Loaded = await in_thread(self._thread, partial(self._load, claim))
         loop = ControllerLoop(broker, self._store, self._thread, claim, loaded)

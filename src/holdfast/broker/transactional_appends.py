@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from holdfast.broker.txn_verification import NOBODY_COULD_SAY, Claim, TxnVerification
+from holdfast.broker.txn_verification import NOBODY_COULD_SAY, PartitionClaim, TxnVerification
 from holdfast.model.errors import (
     ConcurrentTransactionsError,
     HoldfastError,
@@ -158,7 +158,7 @@ class TransactionalAppends:
         pending.was_ended = False
         pending.leader_epoch = self._broker.replicas.leader_epoch(first.topic_partition)
         header = first.header
-        claim = Claim(
+        claim = PartitionClaim(
             first.transactional_id, header.producer_id, header.producer_epoch, first.topic_partition, _adds(first)
         )
         self._broker.txn_verification.ask(claim, lambda error: self._answered(pending, error))

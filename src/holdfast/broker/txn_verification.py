@@ -56,7 +56,7 @@ RETRY_MAX_S: Final = 2.0
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
-class Claim(NamedTuple):
+class PartitionClaim(NamedTuple):
     """That a partition is in the open transaction of a producer. ``adds``: if it is not, it shall be (transaction
     version 2)."""
 
@@ -98,7 +98,7 @@ class TxnVerification:
         self._peers = Peers(broker, "transactions")
         self._lines: dict[BrokerId, _Line] = {}
 
-    def ask(self, claim: Claim, done: Answer) -> None:
+    def ask(self, claim: PartitionClaim, done: Answer) -> None:
         """``done`` is called once, later, on the loop."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RETRY_MAX_S
@@ -112,7 +112,7 @@ class TxnVerification:
 
         self._send(claim, answered)
 
-    def _send(self, claim: Claim, done: Answer) -> None:
+    def _send(self, claim: PartitionClaim, done: Answer) -> None:
         coordinator = self._coordinator(claim.transactional_id)
         if coordinator is None:
             why = f"the coordinator of transactional id {claim.transactional_id!r} is not known"
@@ -144,10 +144,10 @@ class _Line:
     def __init__(self, peers: Peers, broker_id: BrokerId) -> None:
         self._peers = peers
         self._broker_id = broker_id
-        self._waiting: list[tuple[Claim, Answer]] = []
+        self._waiting: list[tuple[PartitionClaim, Answer]] = []
         self._sender: asyncio.Task[None] | None = None
 
-    def add(self, claim: Claim, done: Answer) -> None:
+    def add(self, claim: PartitionClaim, done: Answer) -> None:
         if len(self._waiting) >= MAX_WAITING:
             why = f"{MAX_WAITING} claims wait for broker {self._broker_id}"
             asyncio.get_running_loop().call_soon(done, CoordinatorNotAvailableError(why))
@@ -175,11 +175,11 @@ class _Line:
         finally:
             self._sender = None
 
-    def _next(self) -> list[tuple[Claim, Answer]]:
+    def _next(self) -> list[tuple[PartitionClaim, Answer]]:
         """What goes into the next request: of each transactional id one transaction, for the answer tells the id."""
         taken: dict[str, tuple[str, int, int, bool]] = {}
-        now: list[tuple[Claim, Answer]] = []
-        later: list[tuple[Claim, Answer]] = []
+        now: list[tuple[PartitionClaim, Answer]] = []
+        later: list[tuple[PartitionClaim, Answer]] = []
         for each in self._waiting:
             claim = each[0]
             fits = claim.transactional_id in taken or len(taken) < MAX_TRANSACTIONS
@@ -190,7 +190,7 @@ class _Line:
         self._waiting = later
         return now
 
-    def _fail(self, asked: Sequence[tuple[Claim, Answer]], error: HoldfastError) -> None:
+    def _fail(self, asked: Sequence[tuple[PartitionClaim, Answer]], error: HoldfastError) -> None:
         waiting, self._waiting = self._waiting, []
         for _, done in (*asked, *waiting):
             _say(done, error)
@@ -204,7 +204,7 @@ def _say(done: Answer, error: HoldfastError | None) -> None:
         log.exception("an answer of a transaction coordinator could not be taken")
 
 
-def _request(asked: Sequence[tuple[Claim, Answer]]) -> Any:
+def _request(asked: Sequence[tuple[PartitionClaim, Answer]]) -> Any:
     transactions: dict[tuple[str, int, int, bool], dict[str, set[int]]] = {}
     for claim, _ in asked:
         tp = claim.topic_partition
@@ -226,7 +226,7 @@ def _request(asked: Sequence[tuple[Claim, Answer]]) -> Any:
     )
 
 
-def _tell(asked: Sequence[tuple[Claim, Answer]], response: Any) -> None:
+def _tell(asked: Sequence[tuple[PartitionClaim, Answer]], response: Any) -> None:
     top = int(response.error_code)
     results = {
         (result.transactional_id, topic.name, p.partition_index): int(p.partition_error_code)

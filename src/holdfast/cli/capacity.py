@@ -20,7 +20,7 @@ from holdfast.cli.log_dir_lines import size
 FACTORS = (2, 3, 4)
 
 
-class Plan(NamedTuple):
+class CapacityPlan(NamedTuple):
     """One way to keep the data. ``copies``: how often each byte lies on a disk."""
 
     layout: str
@@ -41,11 +41,11 @@ class Plan(NamedTuple):
         return self.factor - 1
 
 
-def plans(before: int) -> list[Plan]:
+def plans(before: int) -> list[CapacityPlan]:
     """RAID-10 with replication factor ``before``, then plain disks with each of FACTORS."""
     return [
-        Plan("RAID-10", before, 2 * before),
-        *(Plan("plain disks", n, n) for n in FACTORS),
+        CapacityPlan("RAID-10", before, 2 * before),
+        *(CapacityPlan("plain disks", n, n) for n in FACTORS),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.cli.columns import table_lines
 from holdfast.cli.failing import Failed
-from holdfast.client.configs import ConfigTarget, KeyChange, Operation
+from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange
 from holdfast.client.views import ConfigValue
 
 DEFAULT = "DEFAULT_CONFIG"
@@ -82,8 +82,8 @@ def described_json(target: ConfigTarget, values: Iterable[ConfigValue]) -> str:
 def parse_change(text: str) -> KeyChange:
     """Of KEY=VALUE, KEY+=VALUE, KEY-=VALUE. ValueError."""
     key, equals, value = text.partition("=")
-    operation = {"+": Operation.APPEND, "-": Operation.SUBTRACT}.get(key[-1:], Operation.SET)
-    key = (key if operation is Operation.SET else key[:-1]).strip()
+    operation = {"+": AlterConfigOp.APPEND, "-": AlterConfigOp.SUBTRACT}.get(key[-1:], AlterConfigOp.SET)
+    key = (key if operation is AlterConfigOp.SET else key[:-1]).strip()
     if not equals or not key:
         raise ValueError(f"{text!r}: expected KEY=VALUE, or KEY+=VALUE and KEY-=VALUE for lists")
     return KeyChange(key=key, operation=operation, value=value.strip())
@@ -106,7 +106,7 @@ def parse_keys(keys: Iterable[str]) -> list[KeyChange]:
     for key in keys:
         if "=" in key or not key.strip():
             raise ValueError(f"{key!r}: expected a KEY alone")
-        found[key] = KeyChange(key=key, operation=Operation.DELETE)
+        found[key] = KeyChange(key=key, operation=AlterConfigOp.DELETE)
     return list(found.values())
 
 
@@ -115,20 +115,20 @@ def value_after(change: KeyChange, target: ConfigTarget, present: ConfigValue | 
 
     A list operation begins with what is in force. Whoever works it out does not know the file of another broker.
     """
-    if change.operation is Operation.DELETE:
+    if change.operation is AlterConfigOp.DELETE:
         if present is None or target == ConfigTarget():
             return NOT_SET  # what brokers have in their files, only they know
         below = [s for s in present.synonyms if s.source != target.layer]
         return (SENSITIVE if present.sensitive else below[0].value) if below else None
     if present is not None and present.sensitive:
         return SENSITIVE
-    if change.operation is Operation.SET:
+    if change.operation is AlterConfigOp.SET:
         return change.value
     if present is None or (target.topic is None and target.layer not in _layers(present)):
         return None
     items = [item for item in (present.value or "").split(",") if item]
     wanted = [item.strip() for item in (change.value or "").split(",") if item.strip()]
-    if change.operation is Operation.APPEND:
+    if change.operation is AlterConfigOp.APPEND:
         items += [item for item in wanted if item not in items]
     else:
         items = [item for item in items if item not in wanted]
@@ -141,16 +141,16 @@ def change_line(
     """``topic t: retention.ms: 604800000 -> 3600000``; ``after``: as ``value_after`` has it."""
     begin = f"{target}: {change.key}: "
     end = " (dry run)" if dry_run else ""
-    if change.operation is Operation.DELETE and (present is None or target.layer not in _layers(present)):
+    if change.operation is AlterConfigOp.DELETE and (present is None or target.layer not in _layers(present)):
         return f"{begin}was not set{'' if present is None else f', it is {_quoted(shown(present))}'}{end}"
     before = NOT_SET if present is None else shown(present)
     return f"{begin}{_quoted(before)} -> {_UNTOLD[change.operation](change) if after is None else _quoted(after)}{end}"
 
 
-_UNTOLD: Final[Mapping[Operation, Callable[[KeyChange], str]]] = {
-    Operation.DELETE: lambda _: "its default",
-    Operation.APPEND: lambda change: f"with {change.value}",
-    Operation.SUBTRACT: lambda change: f"without {change.value}",
+_UNTOLD: Final[Mapping[AlterConfigOp, Callable[[KeyChange], str]]] = {
+    AlterConfigOp.DELETE: lambda _: "its default",
+    AlterConfigOp.APPEND: lambda change: f"with {change.value}",
+    AlterConfigOp.SUBTRACT: lambda change: f"without {change.value}",
 }
 """What is said of a value that only the broker can tell, and a dry run does not ask for."""
 

@@ -28,7 +28,7 @@ from holdfast.cli.config_lines import (
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.failing import Failed, OneLineGroup, asked, text_of
 from holdfast.client.admin import AdminClient
-from holdfast.client.configs import ConfigTarget, KeyChange, Operation, alter_config, describe_config
+from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange, alter_config, describe_config
 from holdfast.client.views import ConfigValue
 from holdfast.model.errors import HoldfastError, UnknownTopicOrPartitionError
 
@@ -163,7 +163,7 @@ async def changed(client: AdminClient, target: ConfigTarget, changes: list[KeyCh
     there = before if target != ConfigTarget() else before | await keys_of_brokers(client)
     with of(target):
         for change in changes:
-            if change.operation is Operation.DELETE and change.key not in there:
+            if change.operation is AlterConfigOp.DELETE and change.key not in there:
                 raise Failed(unknown_key(change.key, there))
         try:
             await alter_config(client, target, changes, validate_only=dry_run)

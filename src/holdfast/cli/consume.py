@@ -18,7 +18,7 @@ from holdfast.cli.connecting import cluster_options, understood
 from holdfast.cli.consuming import Consumer, Wanted
 from holdfast.cli.escapes import unescape
 from holdfast.cli.failing import OneLineCommand
-from holdfast.cli.record_format import Form, Properties, as_console_consumer, as_json, by_format, plain
+from holdfast.cli.record_format import Properties, RecordForm, as_console_consumer, as_json, by_format, plain
 from holdfast.cli.standard_output import say, silence
 from holdfast.cli.start_at import EXPECTED, Exactly, FromTime, Start, parse_start, parse_time
 from holdfast.client.views import IsolationLevel, OffsetSpec
@@ -172,7 +172,7 @@ def start_of(offset: str | None, from_beginning: bool, from_time: str | None, pa
 
 def form_of(
     form: str | None, json_lines: bool, key_separator: str | None, shown: Properties, null_marker: str | None
-) -> Form:
+) -> RecordForm:
     """One of --format, --json, and what kafka-console-consumer has properties for."""
     properties = key_separator is not None or any(shown)
     if (form is not None) + json_lines + properties > 1:

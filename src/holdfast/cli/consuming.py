@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile, islice, takewhile
 
-from holdfast.cli.pipes import Output
-from holdfast.cli.record_format import Form, Place
+from holdfast.cli.pipes import PipeOutput
+from holdfast.cli.record_format import BatchPlace, RecordForm
 from holdfast.cli.start_at import Start, starting_offsets
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.group_member import ConsumerGroupMember
@@ -45,7 +45,7 @@ class Wanted:
     max_messages: int | None
     timeout_ms: int | None
     isolation: IsolationLevel
-    form: Form
+    form: RecordForm
 
 
 class Consumer:
@@ -91,14 +91,14 @@ class Consumer:
         tps = [tp for view in views for tp in chosen_partitions(view, self._wanted.partition)]
         reader = await self._reader(client, tps, {})
         try:
-            await self._drain(reader, Output(), lambda: False)
+            await self._drain(reader, PipeOutput(), lambda: False)
         finally:
             reader.close()
 
     async def _read_in_group(self, client: KafkaClient, group: str, views: Iterable[TopicView]) -> None:
         names = [view.name for view in views]
         member = ConsumerGroupMember(self._bootstrap, group, names, security=self._security)
-        output = Output()
+        output = PipeOutput()
         try:
             while True:
                 tps = await member.join()
@@ -129,7 +129,7 @@ class Consumer:
         reset = start if isinstance(start, OffsetSpec) else OffsetSpec.EARLIEST
         return PartitionReader(client, {**committed, **begun}, reset=reset, isolation=isolation)
 
-    async def _drain(self, reader: PartitionReader, output: Output, over: Callable[[], bool]) -> None:
+    async def _drain(self, reader: PartitionReader, output: PipeOutput, over: Callable[[], bool]) -> None:
         """Until there is enough, nothing more comes, the end is reached, or ``over``."""
         loop = asyncio.get_running_loop()
         timeout_ms = self._wanted.timeout_ms
@@ -174,7 +174,7 @@ class Consumer:
                 if end is not None and header.base_offset >= end:
                     break
                 records = wanted_of(iter_batch(batch), header, asked, end, self._left())
-                place = Place(tp.topic, tp.partition, header.timestamp_type)
+                place = BatchPlace(tp.topic, tp.partition, header.timestamp_type)
                 written, last = self._wanted.form(out, place, records)
                 self.count += written
                 if last is not None and self._left() == 0:

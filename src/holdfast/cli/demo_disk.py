@@ -40,7 +40,7 @@ class DyingDisk(EioDisk):
         super().__init__(path, images, user=user, size=size)
 
 
-class Way(NamedTuple):
+class DiskDeath(NamedTuple):
     """How disks are made to die, in words, and the settings that it needs."""
 
     kind: type[Disk]
@@ -49,8 +49,8 @@ class Way(NamedTuple):
 
 
 WAYS: Final = (
-    Way(DyingDisk, "its ext4 is shut down: EIO from every call", {}),
-    Way(
+    DiskDeath(DyingDisk, "its ext4 is shut down: EIO from every call", {}),
+    DiskDeath(
         ReplacedDisk,
         f"moved away, a file in its place; found by the probe, every {PROBE_MS} ms",
         {"log.dir.probe.interval.ms": str(PROBE_MS)},
@@ -60,7 +60,7 @@ WAYS: Final = (
 
 
 def start_cluster(
-    brokers: int, log_dirs: int, say: Callable[[str], None], ways: Sequence[Way] = WAYS
+    brokers: int, log_dirs: int, say: Callable[[str], None], ways: Sequence[DiskDeath] = WAYS
 ) -> tuple[Cluster, str]:
     """A running cluster all of whose log directories can die, and how they will: the first way that works here."""
     places = [(broker, number) for broker in range(1, brokers + 1) for number in range(1, log_dirs + 1)]

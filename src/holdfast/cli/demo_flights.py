@@ -27,7 +27,7 @@ class NoFlightsError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class FlightChunk:
     """Some rows in their order: record keys (None where a flight has no tail number) and JSON values."""
 
     keys: list[bytes | None]
@@ -60,17 +60,17 @@ def frames(file: str, chunk_rows: int = CHUNK_ROWS) -> Iterator[pandas.DataFrame
             yield frame.astype(dict.fromkeys(WHOLE_NUMBERS, "Int64"))
 
 
-def chunk_of(frame: pandas.DataFrame) -> Chunk:
+def chunk_of(frame: pandas.DataFrame) -> FlightChunk:
     """One frame as records."""
     lines: str = frame.to_json(orient="records", lines=True)
     keys: list[Any] = frame[KEY].astype(object).where(frame[KEY].notna(), None).tolist()
-    return Chunk(
+    return FlightChunk(
         keys=[None if key is None else key.encode() for key in keys],
         values=lines.rstrip("\n").encode().split(b"\n"),
     )
 
 
-def chunks(file: str | None = None, chunk_rows: int = CHUNK_ROWS) -> Iterator[Chunk]:
+def chunks(file: str | None = None, chunk_rows: int = CHUNK_ROWS) -> Iterator[FlightChunk]:
     """All flights as records, in the order of the table."""
     for frame in frames(path() if file is None else file, chunk_rows):
         yield chunk_of(frame)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.demo_flights import FLIGHTS, Chunk
+from holdfast.cli.demo_flights import FLIGHTS, FlightChunk
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -82,7 +82,7 @@ class Load(threading.Thread):
         self,
         bootstrap: str,
         topic: str,
-        chunks: Iterable[Chunk],
+        chunks: Iterable[FlightChunk],
         *,
         rate_per_s: float,
         ledger: Ledger | None = None,
@@ -120,7 +120,7 @@ class Load(threading.Thread):
         if left:
             raise TimeoutError(f"{left} records had no answer within {FLUSH_LIMIT_S:g} s")
 
-    def _send(self, producer: Producer, chunk: Chunk, first: int) -> None:
+    def _send(self, producer: Producer, chunk: FlightChunk, first: int) -> None:
         for key, value in zip(
             chunk.keys[first : first + SLICE_ROWS], chunk.values[first : first + SLICE_ROWS], strict=True
         ):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.cli.topic_lines import Filter, base64_id, passing
-from holdfast.client.views import CommittedOffset, ConfigValue, GroupListing, GroupView, PartitionView, TopicView
+from holdfast.client.views import CommittedOffset, ConfigValue, GroupListing, GroupView, PartitionMetadata, TopicView
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ def _topic(topic: TopicView) -> Json:
     }
 
 
-def _partition(p: PartitionView) -> Json:
+def _partition(p: PartitionMetadata) -> Json:
     return {
         "partition": p.partition,
         "leader": p.leader,
@@ -68,7 +68,7 @@ def groups_document(groups: Iterable[GroupListing]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
+class GroupDocument:
     """A group with its offsets and the ends of the logs that it reads, as far as they can be told."""
 
     view: GroupView
@@ -76,14 +76,14 @@ class DescribedGroup:
     ends: Mapping[TopicPartition, Offset]
 
 
-def described_groups_document(groups: Iterable[DescribedGroup], failed: Mapping[str, str]) -> str:
+def described_groups_document(groups: Iterable[GroupDocument], failed: Mapping[str, str]) -> str:
     """Of ``groups describe``; a group that could not be described has ``error`` and nothing else."""
     found = [_group(each) for each in groups]
     found += [{"group": group, "error": why} for group, why in failed.items()]
     return json.dumps({"groups": sorted(found, key=lambda g: g["group"])})
 
 
-def _group(group: DescribedGroup) -> Json:
+def _group(group: GroupDocument) -> Json:
     view = group.view
     readers = {tp: m.member_id for m in view.members for tp in m.assignment}
     return {
@@ -105,7 +105,7 @@ def _group(group: DescribedGroup) -> Json:
     }  # fmt: skip
 
 
-def _offset(group: DescribedGroup, tp: TopicPartition, member_id: str | None) -> Json:
+def _offset(group: GroupDocument, tp: TopicPartition, member_id: str | None) -> Json:
     committed, end = group.committed.get(tp), group.ends.get(tp)
     return {
         "topic": tp.topic,

@@ -17,7 +17,7 @@ from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsCommand,
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
 from holdfast.client.elections import elect_leaders
-from holdfast.client.views import ClusterView, PartitionView
+from holdfast.client.views import ClusterMetadata, PartitionMetadata
 from holdfast.model.errors import ElectionNotNeededError, HoldfastError
 from holdfast.model.types import TopicPartition
 
@@ -74,7 +74,7 @@ def elect(
         raise Declined.several(each, f"{len(failed)} replica(s) could not be elected")
 
 
-def chosen(view: ClusterView, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
+def chosen(view: ClusterMetadata, topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
     """All partitions of the topic, or those; one that is not there is the controller's to refuse."""
     there = view.topics.get(topic)
     every = [p.partition for p in there.partitions] if there is not None else [0]
@@ -93,7 +93,7 @@ def parse_partitions(path: str) -> list[TopicPartition]:
         raise DeclinedUse(line, f"Error: {line}") from e
 
 
-def warn(view: ClusterView, wanted: Iterable[TopicPartition] | None, *, yes: bool) -> None:
+def warn(view: ClusterMetadata, wanted: Iterable[TopicPartition] | None, *, yes: bool) -> None:
     """What an unclean election may lose, and whether it shall be."""
     asked = None if wanted is None else set(wanted)
     lines = [
@@ -109,7 +109,7 @@ def warn(view: ClusterView, wanted: Iterable[TopicPartition] | None, *, yes: boo
         confirmed("give up what the new leaders do not have in", [f"{len(lines)} partitions"], yes=yes)
 
 
-def loss_line(tp: TopicPartition, partition: PartitionView) -> str:
+def loss_line(tp: TopicPartition, partition: PartitionMetadata) -> str:
     """``t-0 has no leader: ...``: who has everything, who could lead, what is lost by that. Pure."""
     alive = [r for r in partition.replicas if r not in partition.offline]
     if not alive:

@@ -11,18 +11,18 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 
-from holdfast.cli.layout import Node, write_atomically
+from holdfast.cli.layout import BrokerLayout, write_atomically
 from holdfast.cli.up_address import HOST
 
 FILE_NAME = "endpoints.json"
 
 
-def metrics_url(node: Node) -> str | None:
+def metrics_url(node: BrokerLayout) -> str | None:
     """Where Prometheus finds the metrics of a broker; None when it serves none."""
     return f"http://{HOST}:{node.metrics_port}/metrics" if node.metrics_port else None
 
 
-def tell(data_dir: str, nodes: Sequence[Node], console: str | None) -> None:
+def tell(data_dir: str, nodes: Sequence[BrokerLayout], console: str | None) -> None:
     """The cluster takes writes."""
     pages = {str(node.broker_id): url for node in nodes if (url := metrics_url(node)) is not None}
     found = {"bootstrap": [node.address for node in nodes], "metrics": pages, "console": console}

@@ -11,7 +11,7 @@ import click
 
 from holdfast.cli.completing import complete_groups
 from holdfast.cli.connecting import UsageError, bootstrap_option, with_cluster
-from holdfast.cli.documents import DescribedGroup, described_groups_document, groups_document
+from holdfast.cli.documents import GroupDocument, described_groups_document, groups_document
 from holdfast.cli.failing import Failed, Misused, asked, failing
 from holdfast.cli.group_lines import list_lines, member_lines, offset_lines, state_lines
 from holdfast.cli.group_offsets import delete_offsets_command, reset_offsets
@@ -166,7 +166,7 @@ def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part:
         raise Misused("expected names of groups, or --all-groups")
     failed: dict[str, str] = {}
 
-    async def work(client: AdminClient) -> list[DescribedGroup]:
+    async def work(client: AdminClient) -> list[GroupDocument]:
         found = []
         for name in [g.group_id for g in await client.list_groups()] if chosen is None else dict.fromkeys(chosen):
             try:
@@ -177,7 +177,7 @@ def describe_as_json(bootstrap: str, chosen: Iterable[str] | None, wants_a_part:
             committed = await client.committed(name)
             tps = {tp for member in view.members for tp in member.assignment} | set(committed)
             ends = await end_offsets(client, tps) if tps else {}
-            found.append(DescribedGroup(view=view, committed=committed, ends=ends))
+            found.append(GroupDocument(view=view, committed=committed, ends=ends))
         return found
 
     click.echo(described_groups_document(asked(bootstrap, work), failed))

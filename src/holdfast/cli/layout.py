@@ -30,7 +30,7 @@ from holdfast.cli.relocation import (
 from holdfast.cli.up_address import Address
 from holdfast.cli.up_ports import MAX_PORT, IsFree, PortError, all_free, brokers_port, certificates_port, metrics_port
 from holdfast.cli.up_secure import BY_CERTIFICATE, BY_PASSWORD, OWNED, STORE_TOO, broker_values, is_secured
-from holdfast.cli.up_store import Store, StoreError, store_of
+from holdfast.cli.up_store import ChosenStore, ChosenStoreError, store_of
 from holdfast.model.config import BrokerConfig, key_of, read_properties
 from holdfast.model.config_notes import nearest_key
 from holdfast.model.errors import ConfigError
@@ -92,7 +92,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class BrokerLayout:
     """One broker of the cluster as its properties file has it. ``metrics_port`` 0: it serves no metrics;
     ``brokers_port``: of the listener that clients are not told."""
 
@@ -105,7 +105,7 @@ class Node:
     reach: Address
     between: Address
     """By which other brokers reach it."""
-    store: Store
+    store: ChosenStore
     certificates_port: int = 0
     """Of the listener for clients that have a certificate; 0: there is none, and nobody logs in at all."""
 
@@ -143,7 +143,7 @@ def log_path(data_dir: str, broker_id: int) -> str:
     return os.path.join(data_dir, f"broker-{broker_id}.log")
 
 
-def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[list[Node], list[str]]:
+def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[list[BrokerLayout], list[str]]:
     """The nodes to run, and warnings. What the directory holds counts where the options say nothing, but for ports that
     are taken."""
     if "," in data_dir:
@@ -175,7 +175,7 @@ def plan(data_dir: str, options: Options, is_free: IsFree = all_free) -> tuple[l
         metrics, moved = metrics_port(
             options.metrics_port, _kept_metrics_port(found, options), port, brokers, reach.bound, is_free
         )
-    except StoreError as e:
+    except ChosenStoreError as e:
         raise LayoutError(f"--store {e}" if options.store is not None else str(e)) from e
     except PortError as e:
         raise LayoutError(str(e)) from e
@@ -215,7 +215,7 @@ def _metadata_dirs(data_dir: str, kept: Mapping[str, str], options: Options) -> 
     return first, *(more or [os.path.join(data_dir, "metadata-2")])
 
 
-def write(data_dir: str, nodes: Sequence[Node]) -> list[str]:
+def write(data_dir: str, nodes: Sequence[BrokerLayout]) -> list[str]:
     """Directories and properties files; returns warnings for log directories that cannot be made.
 
     Such a directory is the broker's matter: it starts with the others and marks this one offline.
@@ -396,13 +396,13 @@ def _has_spare(copies: str) -> bool:
     return copies.isdecimal() and int(copies) >= MAX_COPIES
 
 
-def _between(reach: Address, store: Store) -> Address:
+def _between(reach: Address, store: ChosenStore) -> Address:
     """Where brokers reach each other. What they say is believed: they stay on this machine, unless brokers of others
     can be of them."""
     return reach if store.is_shared else Address()
 
 
-def _is_secured(found: Mapping[int, Mapping[str, str]], options: Options, store: Store) -> bool:
+def _is_secured(found: Mapping[int, Mapping[str, str]], options: Options, store: ChosenStore) -> bool:
     """LayoutError where it is asked for and cannot be."""
     if not options.secure and not any(map(is_secured, found.values())):
         return False
@@ -433,12 +433,12 @@ def _listeners(
 
 def _node(
     broker_id: int,
-    common: tuple[Address, Store],
+    common: tuple[Address, ChosenStore],
     ports: tuple[int, int, int, int],
     log_dirs: tuple[str, ...],
     kept: Mapping[str, str],
     settings: Mapping[str, str],
-) -> Node:
+) -> BrokerLayout:
     """``common``: what all brokers have; ``ports``: for clients, brokers, metrics, and clients with certificates."""
     reach, store = common
     between = _between(reach, store)
@@ -463,7 +463,7 @@ def _node(
         config = BrokerConfig.parse(properties)
     except ConfigError as e:
         raise LayoutError(f"broker {broker_id}: {e}") from e
-    return Node(
+    return BrokerLayout(
         broker_id=broker_id,
         port=config.listeners[0].port,
         brokers_port=ports[1],

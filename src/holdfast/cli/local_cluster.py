@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.cli import endpoints
 from holdfast.cli.child_processes import die_with_parent, status_of_first_thread, wait_for_all_threads
-from holdfast.cli.layout import Node, log_path, properties_path, write_atomically
+from holdfast.cli.layout import BrokerLayout, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
 from holdfast.cli.up_address import port_gets_free, port_is_free
 from holdfast.cli.up_ports import other_port
@@ -66,7 +66,7 @@ class _Child:
     """A running broker process. ``pipe`` is the read end of what it has open as long as it lives: a byte tells that
     it serves, the end that it has died."""
 
-    node: Node
+    node: BrokerLayout
     pid: int
     pipe: int | None
     is_ready: bool = False
@@ -86,7 +86,7 @@ def say_ready(addresses: Sequence[str], console: str | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def say_metrics(nodes: Sequence[Node]) -> None:
+def say_metrics(nodes: Sequence[BrokerLayout]) -> None:
     """Where Prometheus finds them; nothing when they are nowhere."""
     pages = [url for node in nodes if (url := endpoints.metrics_url(node)) is not None]
     if pages:
@@ -102,20 +102,20 @@ def leaderless_line(partitions: Sequence[TopicPartition]) -> str:
     )
 
 
-def operators_addresses(nodes: Sequence[Node]) -> tuple[str, ...]:
+def operators_addresses(nodes: Sequence[BrokerLayout]) -> tuple[str, ...]:
     """Where commands and the console find brokers that change their disks. Pure."""
     if nodes[0].reach.is_loopback or nodes[0].is_secured:
         return tuple(node.address for node in nodes)
     return tuple(f"{node.between.local}:{node.brokers_port}" for node in nodes)
 
 
-def say_operators(nodes: Sequence[Node]) -> None:
+def say_operators(nodes: Sequence[BrokerLayout]) -> None:
     """The same for a person; nothing where clients' address is that of operators."""
     if not (nodes[0].reach.is_loopback or nodes[0].is_secured):
         say(f"for `holdfast log-dirs` on this machine: --bootstrap-server {','.join(operators_addresses(nodes))}")
 
 
-def say_login(data_dir: str, nodes: Sequence[Node]) -> None:
+def say_login(data_dir: str, nodes: Sequence[BrokerLayout]) -> None:
     """By which files clients of a secured cluster find in."""
     if nodes[0].is_secured:
         say(f"clients log in: {data_dir}/client.properties, librdkafka.properties; admin: {data_dir}/admin.properties")
@@ -161,7 +161,7 @@ class LocalCluster:
     def __init__(
         self,
         data_dir: str,
-        nodes: Sequence[Node],
+        nodes: Sequence[BrokerLayout],
         run_broker: Callable[..., int],
         zookeeper: "LocalZooKeeper | None" = None,
         console: "LocalConsole | None" = None,
@@ -257,7 +257,7 @@ class LocalCluster:
         write_atomically(os.path.join(self._data_dir, "pids.json"), pids + "\n")
         return started
 
-    def _fork(self, node: Node) -> _Child:
+    def _fork(self, node: BrokerLayout) -> _Child:
         ready_read, ready_write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -268,7 +268,7 @@ class LocalCluster:
         os.close(ready_write)
         return _Child(node, pid, ready_read)
 
-    def _become_broker(self, node: Node, parent: int, ready_read: int, ready_write: int) -> NoReturn:
+    def _become_broker(self, node: BrokerLayout, parent: int, ready_read: int, ready_write: int) -> NoReturn:
         """The child: never returns into the parent's code."""
         code = 70
         try:
@@ -309,7 +309,7 @@ class LocalCluster:
             unseen = [n for n in unseen if not len(brokers_seen_by(*self._place(n))) >= len(self._nodes)]
         return True
 
-    def _place(self, node: Node) -> "tuple[str, int, ssl.SSLContext | None]":
+    def _place(self, node: BrokerLayout) -> "tuple[str, int, ssl.SSLContext | None]":
         """Where `up` asks a broker itself: as one of the brokers, where everybody has to say who he is."""
         if self._login is None:
             return node.reach.local, node.port, None

@@ -20,7 +20,7 @@ from holdfast.cli.lean import lean_imports
 from holdfast.cli.standard_output import told_of_output
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """Where a subcommand is and what ``holdfast --help`` says of it."""
 
     target: str
@@ -28,39 +28,47 @@ class Place(NamedTuple):
 
 
 COMMANDS: Final = {
-    "up": Place("holdfast.cli.up:up", "Run a local cluster in the foreground."),
-    "down": Place("holdfast.cli.detached:down", "Stop a cluster of `up`, in the background or not."),
-    "broker": Place("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
-    "topics": Place("holdfast.cli.topics:topics", "Create, list, describe, alter, delete, trim topics."),
-    "groups": Place("holdfast.cli.groups:groups", "List, describe, delete groups; reset their offsets."),
-    "transactions": Place(
+    "up": CommandPlace("holdfast.cli.up:up", "Run a local cluster in the foreground."),
+    "down": CommandPlace("holdfast.cli.detached:down", "Stop a cluster of `up`, in the background or not."),
+    "broker": CommandPlace("holdfast.cli.broker_command:broker", "Run one node from its properties file."),
+    "topics": CommandPlace("holdfast.cli.topics:topics", "Create, list, describe, alter, delete, trim topics."),
+    "groups": CommandPlace("holdfast.cli.groups:groups", "List, describe, delete groups; reset their offsets."),
+    "transactions": CommandPlace(
         "holdfast.cli.transactions:transactions", "List, describe, find hanging, abort transactions."
     ),
-    "log-dirs": Place("holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."),
-    "acls": Place("holdfast.cli.acls:acls", "List, add, remove access control lists: who may do what."),
-    "users": Place("holdfast.cli.users:users", "List, set, remove users who log in with a password."),
-    "quotas": Place("holdfast.cli.quotas:quotas", "List, set, unset what users, clients and addresses may have."),
-    "configs": Place("holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."),
-    "brokers": Place("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
-    "cluster": Place("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
-    "top": Place("holdfast.cli.top:top", "Watch brokers, log directories and topics."),
-    "rolling-restart": Place(
+    "log-dirs": CommandPlace(
+        "holdfast.cli.log_dirs:log_dirs", "Describe, move, heal, cordon, add, remove log directories."
+    ),
+    "acls": CommandPlace("holdfast.cli.acls:acls", "List, add, remove access control lists: who may do what."),
+    "users": CommandPlace("holdfast.cli.users:users", "List, set, remove users who log in with a password."),
+    "quotas": CommandPlace(
+        "holdfast.cli.quotas:quotas", "List, set, unset what users, clients and addresses may have."
+    ),
+    "configs": CommandPlace(
+        "holdfast.cli.configs:configs", "Describe, set, unset configuration of topics and brokers."
+    ),
+    "brokers": CommandPlace("holdfast.cli.brokers:brokers", "Which broker id belongs to which host."),
+    "cluster": CommandPlace("holdfast.cli.cluster:cluster", "Describe the cluster, its health; forget a broker."),
+    "top": CommandPlace("holdfast.cli.top:top", "Watch brokers, log directories and topics."),
+    "rolling-restart": CommandPlace(
         "holdfast.cli.rolling_restart:rolling_restart", "Restart brokers one by one, each when it is safe."
     ),
-    "metadata": Place("holdfast.cli.metadata:metadata", "Check, recover, export, import the cluster's metadata."),
-    "reassign": Place("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
-    "elect": Place("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
-    "features": Place("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),
-    "capacity": Place("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
-    "segments": Place("holdfast.cli.segments:segments", "Show what segment files and indexes hold."),
-    "produce": Place("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
-    "consume": Place("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
-    "perf": Place("holdfast.cli.perf:perf", "Measure a cluster with a load: produce, consume."),
-    "demo": Place("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
-    "lake": Place("holdfast.cli.lake:lake", "Land topics in tables with Spark, each record once."),
-    "console": Place("holdfast.cli.console:console", "A web console: disks, topics, records, groups, and acts."),
-    "spark": Place("holdfast.cli.spark:spark", "What Spark needs, and where it is missing."),
-    "audit": Place("holdfast.cli.audit:audit", "Compare all replicas on disk, batch by batch."),
+    "metadata": CommandPlace(
+        "holdfast.cli.metadata:metadata", "Check, recover, export, import the cluster's metadata."
+    ),
+    "reassign": CommandPlace("holdfast.cli.reassign:reassign", "Move replicas between brokers."),
+    "elect": CommandPlace("holdfast.cli.elect:elect", "Elect leaders by hand: preferred or unclean."),
+    "features": CommandPlace("holdfast.cli.features:features", "Describe, upgrade, downgrade feature levels."),
+    "capacity": CommandPlace("holdfast.cli.capacity:capacity", "What leaving RAID-10 costs and gains."),
+    "segments": CommandPlace("holdfast.cli.segments:segments", "Show what segment files and indexes hold."),
+    "produce": CommandPlace("holdfast.cli.produce:produce", "Write lines of standard input to a topic."),
+    "consume": CommandPlace("holdfast.cli.consume:consume", "Write records of a topic to standard output."),
+    "perf": CommandPlace("holdfast.cli.perf:perf", "Measure a cluster with a load: produce, consume."),
+    "demo": CommandPlace("holdfast.cli.demo:demo", "The whole thing on real data: cluster, load, lake, audit."),
+    "lake": CommandPlace("holdfast.cli.lake:lake", "Land topics in tables with Spark, each record once."),
+    "console": CommandPlace("holdfast.cli.console:console", "A web console: disks, topics, records, groups, and acts."),
+    "spark": CommandPlace("holdfast.cli.spark:spark", "What Spark needs, and where it is missing."),
+    "audit": CommandPlace("holdfast.cli.audit:audit", "Compare all replicas on disk, batch by batch."),
 }
 
 INTERRUPTED: Final = 130

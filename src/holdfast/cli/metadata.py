@@ -16,11 +16,11 @@ from holdfast.cli.failing import Failed, OneLineGroup, one_line
 from holdfast.cli.metadata_files import export_command, import_command
 from holdfast.cli.metadata_format import format_command
 from holdfast.cli.metadata_moves import diff, dump, migrate, tree
-from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
+from holdfast.cli.metadata_place import MetadataPlace, now_ms, place_of, place_options
 from holdfast.coordination import inspect, rebuild
 from holdfast.coordination.inspect import Report
 from holdfast.coordination.lanes import ThreadLanes
-from holdfast.coordination.rebuild import FoundDir, Plan
+from holdfast.coordination.rebuild import FoundDir, RebuildPlan
 from holdfast.model.errors import HoldfastError
 from holdfast.storage import topic_configs
 from holdfast.storage.file_locks import LockFile
@@ -39,7 +39,7 @@ for _command in (migrate, dump, tree, diff, export_command, import_command, form
     metadata.add_command(_command)
 
 
-def _look(place: Place) -> Report:
+def _look(place: MetadataPlace) -> Report:
     return inspect.look(place.copies(), place.witnesses, OsFiles(), ThreadLanes("check"))
 
 
@@ -191,7 +191,7 @@ def recover(data_dir: str | None, configs: tuple[str, ...], execute: bool, force
     click.echo("`holdfast metadata confirm`: until then retention deletes nothing.")
 
 
-def _survey(place: Place) -> tuple[list[FoundDir], dict[str, str]]:
+def _survey(place: MetadataPlace) -> tuple[list[FoundDir], dict[str, str]]:
     found, unreadable = [], {}
     for broker_id, paths in place.log_dirs.items():
         for path in paths:
@@ -202,7 +202,7 @@ def _survey(place: Place) -> tuple[list[FoundDir], dict[str, str]]:
     return found, unreadable
 
 
-def _plan_lines(wanted: Plan) -> list[str]:
+def _plan_lines(wanted: RebuildPlan) -> list[str]:
     topics = sorted({tp.topic for tp in wanted.partitions})
     lines = [
         f"Cluster {wanted.cluster_id}: {len(topics)} topics, {len(wanted.partitions)} partitions; offsets from "

@@ -19,7 +19,7 @@ import click
 from holdfast.cli import layout
 from holdfast.cli.failing import Failed, Misused, OneLineCommand
 from holdfast.cli.metadata_moves import STORES, ZOOKEEPER, Progress, embedded_side, ensemble_side, image_of, settings_of
-from holdfast.cli.metadata_place import Place, now_ms, place_of, place_options
+from holdfast.cli.metadata_place import MetadataPlace, now_ms, place_of, place_options
 from holdfast.coordination import importing, rebuild
 from holdfast.coordination.migration import Side
 from holdfast.coordination.migration_embedded import Directories, EmbeddedSide
@@ -173,7 +173,7 @@ def _locked(side: EmbeddedSide, log_dirs: dict[int, tuple[str, ...]]) -> Iterato
         side.close()
 
 
-def _store_of(place: Place) -> str:
+def _store_of(place: MetadataPlace) -> str:
     named = {properties.get("metadata.store") or STORES[1] for properties in place.properties.values()}
     if len(named) > 1:
         raise Misused(f"the files name {' and '.join(sorted(named))} as metadata.store: give --store")

@@ -18,9 +18,9 @@ import click
 
 from holdfast.cli import layout
 from holdfast.cli.connecting import json_option
-from holdfast.cli.metadata_place import Place, place_of, place_options
+from holdfast.cli.metadata_place import MetadataPlace, place_of, place_options
 from holdfast.coordination import migration
-from holdfast.coordination.migration import DifferentError, Side, Step, Way
+from holdfast.coordination.migration import DifferentError, MigrationStep, Side, Way
 from holdfast.coordination.migration_embedded import Directories, EmbeddedSide
 from holdfast.coordination.migration_zookeeper import ZooKeeperSide
 from holdfast.coordination.stores import ensemble_clients
@@ -48,7 +48,7 @@ class Trouble(click.ClickException):
 # -- stores ------------------------------------------------------------------------------------------------------------
 
 
-def _settings(place: Place, connect: str | None) -> ZooKeeperSettings:
+def _settings(place: MetadataPlace, connect: str | None) -> ZooKeeperSettings:
     """Of the first broker, as the ensemble is the same for all; ``connect`` in its place."""
     path, properties = next(iter(place.properties.items()))
     given = properties if connect is None else {**properties, "zookeeper.connect": connect}
@@ -77,13 +77,13 @@ def _ensemble(settings: ZooKeeperSettings) -> Iterator[ZooKeeperSide]:
         side.close()
 
 
-def _embedded(place: Place) -> EmbeddedSide:
+def _embedded(place: MetadataPlace) -> EmbeddedSide:
     return EmbeddedSide(
         Directories(copies=place.metadata_dirs, witnesses=place.witnesses, log_dirs=tuple(place.all_log_dirs))
     )
 
 
-def _image(place: Place, store: str | None, connect: str | None) -> ClusterImage:
+def _image(place: MetadataPlace, store: str | None, connect: str | None) -> ClusterImage:
     """Read beside whatever uses it."""
     named = {properties.get("metadata.store") or STORE_EMBEDDED for properties in place.properties.values()}
     if store is None and connect is None and len(named) > 1:
@@ -248,17 +248,19 @@ class _Progress:
     """A line a step on standard error, with a bar on a terminal where the writing may take long."""
 
     def __init__(self) -> None:
-        self._last: Step | None = None
+        self._last: MigrationStep | None = None
         self._has_bar = sys.stderr.isatty()
 
-    def __call__(self, step: Step, done: int, of: int) -> None:
+    def __call__(self, step: MigrationStep, done: int, of: int) -> None:
         last, self._last = self._last, step
-        if self._has_bar and step is Step.FILL and of:
+        if self._has_bar and step is MigrationStep.FILL and of:
             width = 40 * done // of
             click.echo(f"\r{step.value} [{'#' * width}{'-' * (40 - width)}] {done} of {of}", err=True, nl=False)
         elif step is not last:
-            ended = "\n" if self._has_bar and last is Step.FILL else ""
-            click.echo(ended + ("" if step is Step.DONE else step.value), err=True, nl=step is not Step.DONE)
+            ended = "\n" if self._has_bar and last is MigrationStep.FILL else ""
+            click.echo(
+                ended + ("" if step is MigrationStep.DONE else step.value), err=True, nl=step is not MigrationStep.DONE
+            )
 
 
 def _moved_lines(way: Way, image: ClusterImage, source: str, target: str) -> Iterator[str]:
@@ -282,7 +284,7 @@ def _wanted(to: str, settings: ZooKeeperSettings) -> dict[str, str | None]:
     return {"metadata.store": to, "zookeeper.connect": connect if to == ZOOKEEPER else None}
 
 
-def _refuse_unusable(place: Place, wanted: Mapping[str, str | None]) -> None:
+def _refuse_unusable(place: MetadataPlace, wanted: Mapping[str, str | None]) -> None:
     """Before anything is marked: with the other store each broker could start."""
     for path, properties in place.properties.items():
         after = {**properties, **wanted}
@@ -292,7 +294,7 @@ def _refuse_unusable(place: Place, wanted: Mapping[str, str | None]) -> None:
             raise click.ClickException(f"nothing was moved: {path} would be refused: {e}") from e
 
 
-def _change_properties(place: Place, data_dir: str | None, to: str, wanted: Mapping[str, str | None]) -> None:
+def _change_properties(place: MetadataPlace, data_dir: str | None, to: str, wanted: Mapping[str, str | None]) -> None:
     if data_dir is not None:
         try:
             for path in layout.change(os.path.abspath(data_dir), wanted):

@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MetadataPlace:
     """Where a cluster keeps things, by the properties of its brokers."""
 
     metadata_dirs: tuple[str, ...]
@@ -48,7 +48,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def place_of(data_dir: str | None, configs: Sequence[str]) -> Place:
+def place_of(data_dir: str | None, configs: Sequence[str]) -> MetadataPlace:
     """click's errors for what cannot be read."""
     files: dict[str, Mapping[str, str]] = {}
     try:
@@ -84,7 +84,7 @@ def place_of(data_dir: str | None, configs: Sequence[str]) -> Place:
             broker_id = -1 - len(log_dirs)
         log_dirs[broker_id] = tuple(map(os.path.abspath, config.log_dirs))
         witnesses += map(os.path.abspath, config.metadata_witness_dirs)
-    return Place(
+    return MetadataPlace(
         metadata_dirs=tuple(metadata), log_dirs=log_dirs, witnesses=tuple(dict.fromkeys(witnesses)), properties=files
     )
 

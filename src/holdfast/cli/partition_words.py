@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.cli.failing import Failed, Misused
 from holdfast.client.admin import AdminClient
-from holdfast.client.views import ClusterView, TopicView
+from holdfast.client.views import ClusterMetadata, TopicView
 from holdfast.model.types import TopicPartition
 
 MAX_PARTITION = 2**31 - 1
@@ -33,7 +33,7 @@ def parse_topic(text: str, option: str = "--topic") -> tuple[str, tuple[int, ...
     return topic, parse_partitions(numbers, f"{option} {topic}:") if colon else None
 
 
-def partitions_of(view: ClusterView, wanted: Iterable[tuple[str, Sequence[int] | None]]) -> list[TopicPartition]:
+def partitions_of(view: ClusterMetadata, wanted: Iterable[tuple[str, Sequence[int] | None]]) -> list[TopicPartition]:
     """All partitions that are meant, each once and in order. Failed names what does not exist."""
     found: set[TopicPartition] = set()
     for topic, numbers in wanted:
@@ -46,7 +46,7 @@ def partitions_of(view: ClusterView, wanted: Iterable[tuple[str, Sequence[int] |
     return sorted(found)
 
 
-def existing(view: ClusterView, topic: str) -> list[int]:
+def existing(view: ClusterMetadata, topic: str) -> list[int]:
     """The partitions of a topic that exists."""
     there: TopicView | None = view.topics.get(topic)
     if there is None or not there.partitions:
@@ -102,7 +102,7 @@ def expression(text: str, option: str) -> re.Pattern[str]:
 
 
 def matching(
-    view: ClusterView,
+    view: ClusterMetadata,
     patterns: Iterable[Pattern],
     *,
     numbers: Collection[int] | None = None,

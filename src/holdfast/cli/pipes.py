@@ -82,7 +82,7 @@ def _writer_of(stream: BinaryIO) -> Callable[[bytes], None]:
     return write_stream
 
 
-class Output:
+class PipeOutput:
     """Writes in order in a thread of its own. ``closed`` once the reader of the pipe has gone."""
 
     def __init__(self, stream: BinaryIO | None = None) -> None:

@@ -19,7 +19,7 @@ from holdfast.cli.escapes import unescape
 from holdfast.cli.failing import OneLineCommand
 from holdfast.cli.input_frames import PARTS, LengthFrames, LineFrames, record_of_file, record_of_lengths
 from holdfast.cli.producer_properties import ACKS, ProducerProperties, producer_properties, settled
-from holdfast.cli.producing import Asked, Production
+from holdfast.cli.producing import ProducingOptions, Production
 from holdfast.cli.record_json import LATEST_TIMESTAMP
 from holdfast.cli.record_lines import HeaderForm, InputError, LineForm, ReadLine, header_of, json_record, text_of
 from holdfast.model.errors import HoldfastError
@@ -117,7 +117,7 @@ def produce(
     })  # fmt: skip
     parts = None if length_prefixed is None else PARTS[length_prefixed]
     read_line = line_form(json_lines, key_separator, null, parse_headers, signs)
-    asked = with_properties(properties, Asked(
+    asked = with_properties(properties, ProducingOptions(
         topic=target,
         partition=partition,
         keep_partitions=keep_partitions,
@@ -138,7 +138,7 @@ def produce(
     sys.exit(code)
 
 
-def with_properties(properties: ProducerProperties, asked: Asked) -> Asked:
+def with_properties(properties: ProducerProperties, asked: ProducingOptions) -> ProducingOptions:
     """What the properties say counts. UsageError where they contradict each other."""
     said: dict[str, Any] = {
         "acks": properties.acks, "codec": properties.codec, "idempotent": properties.idempotent,

@@ -35,7 +35,7 @@ INTERRUPTED = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ProducingOptions:
     """What the command line asks for."""
 
     topic: str
@@ -59,7 +59,7 @@ class Asked:
 class Production:
     """One run of the command."""
 
-    def __init__(self, bootstrap: str, asked: Asked, security: SecuritySettings | None = None) -> None:
+    def __init__(self, bootstrap: str, asked: ProducingOptions, security: SecuritySettings | None = None) -> None:
         self._bootstrap = bootstrap
         self._security = security
         self._asked = asked

@@ -13,10 +13,18 @@ import click
 from holdfast.cli.completing import complete_broker_lists
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
-from holdfast.cli.reassign_execute import Limits, begin, begin_moves, known_topics, places_now, refusals, refuse_failed
+from holdfast.cli.reassign_execute import (
+    ThrottleLimits,
+    begin,
+    begin_moves,
+    known_topics,
+    places_now,
+    refusals,
+    refuse_failed,
+)
 from holdfast.cli.reassign_lines import (
-    Plan,
     PlanError,
+    ReassignmentPlan,
     list_document,
     list_lines,
     move_lines,
@@ -65,7 +73,7 @@ def _read(path: str) -> str:
         raise DeclinedUse(f"{path} is no text: {e}", f"Error: {path} is no text: {e}") from e
 
 
-def _read_plan(_: Any, __: Any, path: str) -> Plan:
+def _read_plan(_: Any, __: Any, path: str) -> ReassignmentPlan:
     try:
         return parse_plan(_read(path))
     except PlanError as e:
@@ -129,11 +137,16 @@ def generate(bootstrap: str, topics: str, broker_list: str) -> None:
 @click.option("--timeout", type=click.IntRange(0), default=10_000, show_default=True, metavar="MS",
               help="How long to wait for replicas that are to be in a given directory.")  # fmt: skip
 def execute(
-    bootstrap: str, plan: Plan, additional: bool, throttle: int | None, moves_throttle: int | None, timeout: int
+    bootstrap: str,
+    plan: ReassignmentPlan,
+    additional: bool,
+    throttle: int | None,
+    moves_throttle: int | None,
+    timeout: int,
 ) -> None:
     """Begin what a plan says."""
 
-    limits = Limits(replication=throttle, moves=moves_throttle)
+    limits = ThrottleLimits(replication=throttle, moves=moves_throttle)
     run(
         bootstrap,
         lambda client: begin(client, plan, additional=additional, limits=limits, timeout_s=timeout / 1000),
@@ -148,7 +161,7 @@ def execute(
 @bootstrap_option
 @plan_option
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
-def verify(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
+def verify(bootstrap: str, plan: ReassignmentPlan, preserve_throttles: bool) -> None:
     """Say how far a plan is; when all of it is over, remove the throttles."""
 
     async def work(client: AdminClient) -> None:
@@ -169,7 +182,7 @@ def verify(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
     run(bootstrap, work)
 
 
-async def _clear_throttles(client: AdminClient, brokers: Sequence[BrokerId], plan: Plan) -> None:
+async def _clear_throttles(client: AdminClient, brokers: Sequence[BrokerId], plan: ReassignmentPlan) -> None:
     click.echo(f"Clearing broker-level throttles on broker{'s' * (len(brokers) > 1)} {_named(brokers)}")
     await clear_broker_throttles(client, brokers)
     view = await client.metadata(sorted({tp.topic for tp in plan.replicas}))
@@ -183,7 +196,7 @@ async def _clear_throttles(client: AdminClient, brokers: Sequence[BrokerId], pla
 @bootstrap_option
 @plan_option
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
-def cancel(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
+def cancel(bootstrap: str, plan: ReassignmentPlan, preserve_throttles: bool) -> None:
     """Take back what a plan has begun: partitions get the replicas that they had."""
 
     async def work(client: AdminClient) -> None:
@@ -202,7 +215,7 @@ def cancel(bootstrap: str, plan: Plan, preserve_throttles: bool) -> None:
     run(bootstrap, work)
 
 
-async def _cancel_moves(client: AdminClient, plan: Plan) -> None:
+async def _cancel_moves(client: AdminClient, plan: ReassignmentPlan) -> None:
     live = (await client.metadata(())).brokers
     hosts = sorted({replica.broker for replica in plan.moves}.intersection(live))
     dirs = await client.describe_log_dirs(hosts, list(plan.replicas)) if hosts else {}

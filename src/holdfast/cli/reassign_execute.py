@@ -11,11 +11,20 @@ import click
 from holdfast.cli.failing import text_of
 from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import qualified, said
-from holdfast.cli.reassign_lines import Plan, PlanError, Replica, places, plan_json, shrinking_line, started, throttled
+from holdfast.cli.reassign_lines import (
+    PlanError,
+    ReassignmentPlan,
+    Replica,
+    places,
+    plan_json,
+    shrinking_line,
+    started,
+    throttled,
+)
 from holdfast.client.admin import AdminClient
 from holdfast.client.disks import alter_replica_log_dirs
 from holdfast.client.reassignments import alter_reassignments, list_reassignments, throttle_moves, throttle_replication
-from holdfast.client.views import ClusterView
+from holdfast.client.views import ClusterMetadata
 from holdfast.model.errors import HoldfastError, ReplicaNotAvailableError, UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId, TopicPartition
 
@@ -49,7 +58,7 @@ def refuse_failed(outcomes: Mapping[TopicPartition, HoldfastError | None], kafka
         raise Declined.several(lines, "\n".join((kafkas, *(line.kafkas for line in lines))))
 
 
-class Limits(NamedTuple):
+class ThrottleLimits(NamedTuple):
     """Bytes a second; None: no limit. ``replication``: what each broker sends to new replicas and takes for them;
     ``moves``: what is copied between its log directories."""
 
@@ -61,7 +70,7 @@ def _qualified(message: str) -> str:
     return f"ERROR {qualified(UnknownTopicOrPartitionError(message))}"
 
 
-async def known_topics(client: AdminClient, names: Iterable[str]) -> ClusterView:
+async def known_topics(client: AdminClient, names: Iterable[str]) -> ClusterMetadata:
     """These topics; the error of one that is not there or cannot be seen."""
     view = await client.metadata(sorted(set(names)))
     for name, topic in view.topics.items():
@@ -75,7 +84,7 @@ async def known_topics(client: AdminClient, names: Iterable[str]) -> ClusterView
     return view
 
 
-def _check(plan: Plan, view: ClusterView) -> None:
+def _check(plan: ReassignmentPlan, view: ClusterMetadata) -> None:
     for tp, brokers in plan.replicas.items():
         for broker in brokers:
             if broker not in view.brokers:
@@ -91,7 +100,7 @@ def _check(plan: Plan, view: ClusterView) -> None:
             )
 
 
-async def _check_dirs(client: AdminClient, plan: Plan) -> None:
+async def _check_dirs(client: AdminClient, plan: ReassignmentPlan) -> None:
     """Directories that the plan names have to be there before anything begins."""
     dirs = await client.describe_log_dirs(sorted({r.broker for r in plan.moves}), []) if plan.moves else {}
     for replica, path in sorted(plan.moves.items()):
@@ -115,7 +124,9 @@ async def places_now(client: AdminClient, replicas: Mapping[TopicPartition, Iter
     return places(await client.describe_log_dirs(asked, list(replicas)))
 
 
-async def begin(client: AdminClient, plan: Plan, *, additional: bool, limits: Limits, timeout_s: float) -> None:
+async def begin(
+    client: AdminClient, plan: ReassignmentPlan, *, additional: bool, limits: ThrottleLimits, timeout_s: float
+) -> None:
     """Check a plan, print how it is taken back, begin it, and wait ``timeout_s`` for replicas that are to be in a given
     directory. ``additional``: although others are under way. What is refused ends the command."""
     view = await known_topics(client, (tp.topic for tp in plan.replicas))

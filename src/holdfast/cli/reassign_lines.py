@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.client.reassignments import ThrottledReplicas
-from holdfast.client.views import ClusterView, LogDirView, ReassignmentView
+from holdfast.client.views import ClusterMetadata, LogDirView, ReassignmentView
 from holdfast.model.types import BrokerId, TopicPartition
 
 ANY = "any"
@@ -29,14 +29,14 @@ class Replica(NamedTuple):
         return f"{self.tp}-{self.broker}"
 
 
-class Plan(NamedTuple):
+class ReassignmentPlan(NamedTuple):
     """Where replicas shall be; ``moves``: those whose log directory is given."""
 
     replicas: dict[TopicPartition, tuple[BrokerId, ...]]
     moves: dict[Replica, str]
 
 
-def parse_plan(text: str) -> Plan:
+def parse_plan(text: str) -> ReassignmentPlan:
     """PlanError when it is none."""
     entries = _document(text).get("partitions") or []
     replicas: dict[TopicPartition, tuple[BrokerId, ...]] = {}
@@ -69,7 +69,7 @@ def parse_plan(text: str) -> Plan:
         moves |= {Replica(tp, broker): path for broker, path in zip(brokers, paths, strict=True) if path != ANY}
     if not replicas:
         raise PlanError("Partition reassignment list cannot be empty")
-    return Plan(replicas, moves)
+    return ReassignmentPlan(replicas, moves)
 
 
 def parse_topics(text: str) -> list[str]:
@@ -193,7 +193,7 @@ def started(partitions: Iterable[TopicPartition]) -> str:
 
 
 def reassignment_lines(
-    plan: Plan, running: Mapping[TopicPartition, ReassignmentView], view: ClusterView
+    plan: ReassignmentPlan, running: Mapping[TopicPartition, ReassignmentView], view: ClusterMetadata
 ) -> tuple[list[str], bool]:
     """The state of each partition of the plan, and whether none is under way in the whole cluster."""
     lines = ["Status of partition reassignment:"]

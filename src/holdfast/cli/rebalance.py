@@ -12,8 +12,8 @@ from holdfast.cli.columns import table_lines
 from holdfast.cli.completing import complete_broker_lists, complete_topic_lists
 from holdfast.cli.connecting import bootstrap_option
 from holdfast.cli.kafka_errors import Declined, KafkaErrorsCommand, run
-from holdfast.cli.reassign_execute import Limits, begin, known_topics, refusals, under_way
-from holdfast.cli.reassign_lines import Plan, parse_brokers, plan_json, refuse_unknown_brokers
+from holdfast.cli.reassign_execute import ThrottleLimits, begin, known_topics, refusals, under_way
+from holdfast.cli.reassign_lines import ReassignmentPlan, parse_brokers, plan_json, refuse_unknown_brokers
 from holdfast.client.admin import AdminClient
 from holdfast.client.reassignments import list_reassignments
 from holdfast.controller.placement import Place
@@ -90,8 +90,8 @@ def rebalance(
             return
         _write(Path(path), plan_json(wanted))
         if begins:
-            limits = Limits(replication=throttle)
-            await begin(client, Plan(wanted, {}), additional=False, limits=limits, timeout_s=0)
+            limits = ThrottleLimits(replication=throttle)
+            await begin(client, ReassignmentPlan(wanted, {}), additional=False, limits=limits, timeout_s=0)
 
     run(bootstrap, work, timeout_s=TIMEOUT_S)
 

@@ -1,6 +1,6 @@
 r"""Records as bytes on standard output: plain, as kafka-console-consumer prints them, by a format, as JSON. Pure.
 
-A ``Form`` writes all the records of a batch, so that the plain one costs nothing a record but what it writes. The
+A ``RecordForm`` writes all the records of a batch, so that the plain one costs nothing a record but what it writes. The
 format is kcat's:
 
     %t topic      %p partition   %o offset    %T timestamp in ms, -1: none   %h headers, NAME=VALUE,NAME=VALUE
@@ -20,7 +20,7 @@ from holdfast.records.batch import NO_TIMESTAMP, TimestampType
 from holdfast.records.record import Header, Record
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """What the records of a batch have in common."""
 
     topic: str
@@ -28,21 +28,21 @@ class Place(NamedTuple):
     timestamp_type: TimestampType
 
 
-class Form(Protocol):
+class RecordForm(Protocol):
     """Writes records; returns how many, and the offset of the last one."""
 
     def __call__(
-        self, out: bytearray, place: Place, records: Iterable[Record], /
+        self, out: bytearray, place: BatchPlace, records: Iterable[Record], /
     ) -> tuple[int, Offset | None]: ...  # pragma: no cover
 
 
-Part: TypeAlias = Callable[[Place, Record], bytes]
+Part: TypeAlias = Callable[[BatchPlace, Record], bytes]
 
 
-def plain(separator: bytes | None, null: bytes) -> Form:
+def plain(separator: bytes | None, null: bytes) -> RecordForm:
     """Values on a line each, behind their keys where there is a separator."""
 
-    def write(out: bytearray, place: Place, records: Iterable[Record]) -> tuple[int, Offset | None]:
+    def write(out: bytearray, place: BatchPlace, records: Iterable[Record]) -> tuple[int, Offset | None]:
         count, last = 0, None
         for count, record in enumerate(records, 1):  # noqa: B007  # the number of the last one
             if separator is not None:
@@ -56,10 +56,10 @@ def plain(separator: bytes | None, null: bytes) -> Form:
     return write
 
 
-def one_by_one(part: Part) -> Form:
+def one_by_one(part: Part) -> RecordForm:
     """Each record is what ``part`` makes of it."""
 
-    def write(out: bytearray, place: Place, records: Iterable[Record]) -> tuple[int, Offset | None]:
+    def write(out: bytearray, place: BatchPlace, records: Iterable[Record]) -> tuple[int, Offset | None]:
         count, last = 0, None
         for record in records:
             out += part(place, record)
@@ -70,7 +70,7 @@ def one_by_one(part: Part) -> Form:
     return write
 
 
-def as_json() -> Form:
+def as_json() -> RecordForm:
     """One object a line."""
     return one_by_one(lambda place, record: json_line(place.topic, place.partition, place.timestamp_type, record))
 
@@ -92,7 +92,7 @@ class Properties(NamedTuple):
         return not (self.timestamp or self.partition or self.offset or self.headers)
 
 
-def as_console_consumer(shown: Properties, separator: bytes, null: bytes) -> Form:
+def as_console_consumer(shown: Properties, separator: bytes, null: bytes) -> RecordForm:
     """``CreateTime:1767225600000<TAB>Partition:0<TAB>Offset:7<TAB>h:v,g:w<TAB>key<TAB>value``."""
     parts: list[Part] = []
     if shown.timestamp:
@@ -109,7 +109,7 @@ def as_console_consumer(shown: Properties, separator: bytes, null: bytes) -> For
     return one_by_one(lambda place, record: separator.join([part(place, record) for part in parts]) + b"\n")
 
 
-def _console_timestamp(place: Place, record: Record) -> bytes:
+def _console_timestamp(place: BatchPlace, record: Record) -> bytes:
     if record.timestamp == NO_TIMESTAMP:
         return b"NO_TIMESTAMP"
     return b"%s:%d" % (TYPE_NAMES[place.timestamp_type].encode(), record.timestamp)
@@ -131,13 +131,13 @@ def _size(data: bytes | None) -> bytes:
 def _parts(null: bytes) -> dict[str, Part]:
     """Letter -> what it stands for."""
 
-    def value(place: Place, record: Record) -> bytes:
+    def value(place: BatchPlace, record: Record) -> bytes:
         return null if record.value is None else record.value
 
-    def value_size(place: Place, record: Record) -> bytes:
+    def value_size(place: BatchPlace, record: Record) -> bytes:
         return _size(record.value)
 
-    def headers(place: Place, record: Record) -> bytes:
+    def headers(place: BatchPlace, record: Record) -> bytes:
         return b",".join(name.encode() + b"=" + (null if found is None else found) for name, found in record.headers)
 
     return {
@@ -159,7 +159,7 @@ def _parts(null: bytes) -> dict[str, Part]:
 LETTERS: Final = "%t %p %o %T %k %K %s %S %v %V %h or %%"
 
 
-def by_format(text: str, null: bytes = b"") -> Form:
+def by_format(text: str, null: bytes = b"") -> RecordForm:
     """Nothing is written that the format does not say, no newline either. ValueError names what it is that cannot be
     read, and where."""
     known = _parts(null)

@@ -72,7 +72,7 @@ def parse_time(text: str) -> TimestampMs:
     return found
 
 
-class Asked(Protocol):
+class OffsetsByTime(Protocol):
     """What is asked of a client."""
 
     async def list_offsets(
@@ -81,7 +81,7 @@ class Asked(Protocol):
 
 
 async def starting_offsets(
-    client: Asked, tps: Iterable[TopicPartition], start: Start, isolation: IsolationLevel
+    client: OffsetsByTime, tps: Iterable[TopicPartition], start: Start, isolation: IsolationLevel
 ) -> dict[TopicPartition, Offset]:
     """The offset of each partition to begin at. One that a log does not have is told, and which it is instead."""
     wanted = list(tps)

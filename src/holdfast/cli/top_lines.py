@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.cli.columns import table_lines
 from holdfast.client.health import Survey
-from holdfast.client.views import BrokerNode, DiskView, PartitionView
+from holdfast.client.views import BrokerNode, DiskView, PartitionMetadata
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 
 UNKNOWN: Final = "-"
@@ -73,7 +73,7 @@ class _Holding:
     """Of its replicas, not in sync."""
 
 
-def _partitions(survey: Survey) -> list[tuple[TopicPartition, PartitionView]]:
+def _partitions(survey: Survey) -> list[tuple[TopicPartition, PartitionMetadata]]:
     return [(TopicPartition(t.name, p.partition), p) for t in survey.view.topics.values() for p in t.partitions]
 
 

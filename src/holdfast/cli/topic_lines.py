@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from holdfast.client.views import ConfigValue, PartitionView, TopicView
+from holdfast.client.views import ConfigValue, PartitionMetadata, TopicView
 from holdfast.model.types import BrokerId
 
 MIN_ISR = "min.insync.replicas"
@@ -47,7 +47,7 @@ def describe_lines(
 
 def passing(
     topic: TopicView, configs: Iterable[ConfigValue], alive: frozenset[BrokerId], chosen: Filter
-) -> Iterator[PartitionView]:
+) -> Iterator[PartitionMetadata]:
     """The partitions that ``chosen`` lets through."""
     min_isr = next((int(c.value) for c in configs if c.name == MIN_ISR and c.value), 1)
     for partition in topic.partitions:
@@ -66,7 +66,7 @@ def topic_line(topic: TopicView, configs: Iterable[ConfigValue]) -> str:
     return "\t".join(f"{name}: {value}" for name, value in columns.items())
 
 
-def partition_line(topic: str, partition: PartitionView) -> str:
+def partition_line(topic: str, partition: PartitionMetadata) -> str:
     columns = {
         "Topic": topic,
         "Partition": partition.partition,
@@ -89,7 +89,7 @@ def _ids(ids: Iterable[BrokerId]) -> str:
     return ",".join(map(str, ids))
 
 
-def _passes(partition: PartitionView, alive: frozenset[BrokerId], min_isr: int, chosen: Filter) -> bool:
+def _passes(partition: PartitionMetadata, alive: frozenset[BrokerId], min_isr: int, chosen: Filter) -> bool:
     min_isr = min(min_isr, len(partition.replicas))  # as the leader goes by it
     return (
         (chosen.under_replicated and len(partition.isr) < len(partition.replicas))

@@ -38,7 +38,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.log_cuts import Cut, CutForm, cuts
 from holdfast.client.log_offsets import delete_records, list_offsets_each, log_spans
 from holdfast.client.offset_resets import LogSpan, ToLatest, ToOffset, ToPlan, ToTime, time_of
-from holdfast.client.views import ClusterView, OffsetAt, OffsetSpec
+from holdfast.client.views import ClusterMetadata, OffsetAt, OffsetSpec
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import Offset, TimestampMs, TopicPartition
 
@@ -122,7 +122,7 @@ def _pattern(text: str | None) -> list[Pattern]:
     return [Pattern(expression(".*" if text is None else text.replace(",", "|"), "--topic"))]
 
 
-def _exactly(view: ClusterView, name: str) -> list[Pattern]:
+def _exactly(view: ClusterMetadata, name: str) -> list[Pattern]:
     existing(view, name)
     return [Pattern(expression(re.escape(name), "NAME"))]
 

@@ -20,11 +20,11 @@ from holdfast.cli.up_address import port_is_ours
 from holdfast.cli.up_ports import MAX_PORT
 from holdfast.cli.up_secure import CONSOLE_FILE
 from holdfast.cli.up_secure import FOLDER as SECURE_FOLDER
-from holdfast.cli.up_store import FOLDER, Store, StoreError, checked
+from holdfast.cli.up_store import FOLDER, ChosenStore, ChosenStoreError, checked
 from holdfast.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.cli.layout import Node
+    from holdfast.cli.layout import BrokerLayout
     from holdfast.cli.local_zookeeper import LocalZooKeeper
     from holdfast.cli.up_login import Login
 
@@ -36,7 +36,7 @@ def parse_store(ctx: click.Context, param: click.Parameter, value: str | None) -
     """embedded, zookeeper, or an ensemble."""
     try:
         return None if value is None else checked(value)
-    except StoreError as e:
+    except ChosenStoreError as e:
         raise click.BadParameter(str(e), ctx, param) from None
 
 
@@ -230,7 +230,7 @@ def _run(directory: str, options: Options, *, console: tuple[int | None] | None)
     return LocalCluster(directory, nodes, partial(run_broker, keep_log_dirs=True), zookeeper, page, login).run()
 
 
-def _login(directory: str, nodes: "list[Node]") -> "Login | None":
+def _login(directory: str, nodes: "list[BrokerLayout]") -> "Login | None":
     """None where nobody logs in. StartError."""
     if not nodes[0].is_secured:
         return None
@@ -246,7 +246,7 @@ def _login(directory: str, nodes: "list[Node]") -> "Login | None":
     return login
 
 
-def local_zookeeper(directory: str, store: Store) -> "LocalZooKeeper | None":
+def local_zookeeper(directory: str, store: ChosenStore) -> "LocalZooKeeper | None":
     """The server beside the brokers, ready to be started; None where there is none. StartError without Java."""
     if store.port is None:
         return None

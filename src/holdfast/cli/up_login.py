@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.cli.layout import Node
+from holdfast.cli.layout import BrokerLayout
 from holdfast.cli.up_secure import ADMIN, BROKER_FILE, CA_CERTIFICATE, CLIENT, EXTRA, FOLDER
 
 
@@ -26,7 +26,7 @@ class SecureStartError(Exception):
 class Login:
     """``prepare`` before a broker starts; ``tls`` and ``place`` for questions; ``make_users`` when all serve."""
 
-    def __init__(self, data_dir: str, nodes: Sequence[Node]) -> None:
+    def __init__(self, data_dir: str, nodes: Sequence[BrokerLayout]) -> None:
         self._data_dir = Path(data_dir)
         self._folder = self._data_dir / FOLDER
         self._nodes = nodes

@@ -28,12 +28,12 @@ PORT_AFTER: Final = (400, 500, -400, -500)
 LAST_PORT: Final = 65535
 
 
-class StoreError(ValueError):
+class ChosenStoreError(ValueError):
     """The store cannot be had; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class ChosenStore:
     """``connect``: zookeeper.connect, None for the embedded store. ``port``: of the server that is ours."""
 
     connect: str | None = None
@@ -62,53 +62,53 @@ def checked(text: str) -> str:
     try:
         parse_value(KEYS[CONNECT], text)
     except ConfigError:
-        raise StoreError(
+        raise ChosenStoreError(
             f"{text!r}: expected {STORE_EMBEDDED}, {ZOOKEEPER}, or an ensemble as {KEYS[CONNECT].range}"
         ) from None
     return text
 
 
-def store_of(data_dir: str, found: Mapping[int, Mapping[str, str]], asked: str | None, first_port: int) -> Store:
+def store_of(data_dir: str, found: Mapping[int, Mapping[str, str]], asked: str | None, first_port: int) -> ChosenStore:
     """What is asked for, else what the directory had. StoreError when it is another one: the metadata would be left
     behind."""
     there = _kept(data_dir, found[1]) if 1 in found else None
     if asked is None:
-        return there or Store()
+        return there or ChosenStore()
     wanted = _wanted(checked(asked), there, first_port)
     if there is not None and wanted != there:
-        raise StoreError(
+        raise ChosenStoreError(
             f"{asked}: {data_dir} holds a cluster whose metadata is in {_described(there)}, and would be without it:"
             f" leave --store out, or use another --data-dir"
         )
     return wanted
 
 
-def _kept(data_dir: str, properties: Mapping[str, str]) -> Store:
+def _kept(data_dir: str, properties: Mapping[str, str]) -> ChosenStore:
     connect = properties.get(CONNECT)
     if properties.get(STORE, STORE_EMBEDDED) == STORE_EMBEDDED or connect is None:
-        return Store()
+        return ChosenStore()
     if not os.path.isdir(os.path.join(data_dir, FOLDER)):
-        return Store(connect=connect)
+        return ChosenStore(connect=connect)
     port = connect.rpartition(":")[2]
     if connect != f"{HOST}:{port}" or not port.isdecimal():
-        raise StoreError(
+        raise ChosenStoreError(
             f"broker-1.properties has {CONNECT}={connect}, and {data_dir} has a server of its own: expected {HOST}:PORT"
         )
-    return Store(connect=connect, port=int(port))
+    return ChosenStore(connect=connect, port=int(port))
 
 
-def _wanted(asked: str, there: Store | None, first_port: int) -> Store:
+def _wanted(asked: str, there: ChosenStore | None, first_port: int) -> ChosenStore:
     if asked == STORE_EMBEDDED:
-        return Store()
+        return ChosenStore()
     if asked != ZOOKEEPER:
-        return Store(connect=asked)
+        return ChosenStore(connect=asked)
     if there is not None and there.port is not None:
         return there
     port = next(first_port + after for after in PORT_AFTER if 1 <= first_port + after <= LAST_PORT)
-    return Store(connect=f"{HOST}:{port}", port=port)
+    return ChosenStore(connect=f"{HOST}:{port}", port=port)
 
 
-def _described(store: Store) -> str:
+def _described(store: ChosenStore) -> str:
     if store.connect is None:
         return "its own directories"
     return "its own ZooKeeper server" if store.port is not None else store.connect

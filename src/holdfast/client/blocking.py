@@ -21,7 +21,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.security import SecuritySettings
 from holdfast.client.views import (
     BrokerNode,
-    ClusterView,
+    ClusterMetadata,
     CommittedOffset,
     ConfigValue,
     FetchedRecords,
@@ -121,7 +121,7 @@ class BlockingClient:
 
     # -- KafkaClient -----------------------------------------------------------------------------------------
 
-    def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterView:
+    def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterMetadata:
         return self._blocking(self.aio.metadata, topics, auto_create=auto_create)
 
     def topic(self, name: str, *, auto_create: bool = False) -> TopicView:

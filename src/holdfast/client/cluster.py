@@ -25,7 +25,7 @@ from holdfast.client.security import LOGIN_EXPECTED, SecuritySettings
 from holdfast.client.translate import cluster_view
 from holdfast.client.versions import FETCH, PINNED, PRODUCE
 from holdfast.client.views import (
-    ClusterView,
+    ClusterMetadata,
     FetchedRecords,
     IsolationLevel,
     OffsetAt,
@@ -86,7 +86,7 @@ class KafkaClient:
         self._pool = ConnectionPool(
             parse_bootstrap(bootstrap), client_id, connect_timeout_s=connect_timeout_s, security=security
         )
-        self._view: ClusterView | None = None
+        self._view: ClusterMetadata | None = None
         self._topics: dict[str, TopicView] = {}
 
     async def __aenter__(self) -> Self:
@@ -113,12 +113,12 @@ class KafkaClient:
         """Those that the last metadata told of; nobody before there was one."""
         return frozenset() if self._view is None else frozenset(self._view.brokers)
 
-    async def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterView:
+    async def metadata(self, topics: Iterable[str] | None = None, *, auto_create: bool = False) -> ClusterMetadata:
         """Fresh from a broker: all topics, or those named; per-topic errors are in the view."""
         names = None if topics is None else list(topics)
         return await self.retrying(lambda: self.refresh(names, auto_create=auto_create), refresh=False)
 
-    async def refresh(self, topics: Sequence[str] | None, *, auto_create: bool = False) -> ClusterView:
+    async def refresh(self, topics: Sequence[str] | None, *, auto_create: bool = False) -> ClusterMetadata:
         """One Metadata request, not retried."""
         asked = (
             None
@@ -131,7 +131,7 @@ class KafkaClient:
         connection = await self._pool.to_any()
         return self.adopt(cluster_view(await ask(self._pool, connection, request, self.timeout_s)), topics is None)
 
-    def adopt(self, view: ClusterView, is_whole: bool) -> ClusterView:
+    def adopt(self, view: ClusterMetadata, is_whole: bool) -> ClusterMetadata:
         """What a broker has just told is what this client goes by; ``is_whole``: there are no other topics."""
         self._pool.learn(view.brokers)
         if is_whole:
@@ -141,7 +141,7 @@ class KafkaClient:
         self._view = view
         return view
 
-    async def metadata_of(self, broker_id: BrokerId, topics: Sequence[str]) -> ClusterView:
+    async def metadata_of(self, broker_id: BrokerId, topics: Sequence[str]) -> ClusterMetadata:
         """What one broker sees, not retried: for a second opinion. ``learn`` makes it what this client goes by."""
         asked = tuple(MetadataRequestTopic(topic_id=None, name=TopicName(name)) for name in topics)
         request = MetadataRequest(

@@ -21,7 +21,7 @@ TOPICS_AT_A_TIME = 100
 """A broker works an answer out without a pause."""
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
     """What is done to a key (KIP-339); APPEND and SUBTRACT are for lists."""
 
     SET = 0
@@ -62,7 +62,7 @@ class KeyChange:
     """One key, and what shall become of it; ``value`` is None to DELETE."""
 
     key: str
-    operation: Operation
+    operation: AlterConfigOp
     value: str | None = None
 
 

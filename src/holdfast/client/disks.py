@@ -10,7 +10,7 @@ from typing import Any, Final
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import ConnectionLost
 from holdfast.client.translate import none_if_negative
-from holdfast.client.views import ClusterView, DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
+from holdfast.client.views import ClusterMetadata, DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
 from holdfast.client.wire import error_name
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, TopicPartition
@@ -110,7 +110,7 @@ def same_path(a: str, b: str) -> bool:
     return a.rstrip("/") == b.rstrip("/")
 
 
-def last_copies(broker: BrokerId, disk: DiskView, view: ClusterView) -> list[TopicPartition]:
+def last_copies(broker: BrokerId, disk: DiskView, view: ClusterMetadata) -> list[TopicPartition]:
     """What is in a directory of which no other broker has everything. Pure."""
     found = []
     for tp in sorted({r.tp for r in disk.replicas if not r.future}):

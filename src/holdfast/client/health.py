@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast.client.views import ClusterView, DiskView, PartitionView
+from holdfast.client.views import ClusterMetadata, DiskView, PartitionMetadata
 from holdfast.model.types import BrokerId, TopicPartition
 
 
@@ -55,7 +55,7 @@ class Survey:
     reassignment has begun to make. ``disks`` of each live broker, or why it did not tell.
     """
 
-    view: ClusterView
+    view: ClusterMetadata
     alive: frozenset[BrokerId]
     min_isr: Mapping[str, int]
     adding: Mapping[TopicPartition, frozenset[BrokerId]]
@@ -93,7 +93,7 @@ def _of_cluster(survey: Survey) -> Iterator[Found]:
             yield Found(kind=Finding.TOPIC_UNKNOWN, text=f"topic {topic.name}: {topic.error}")
 
 
-def _partitions(survey: Survey) -> Iterator[tuple[TopicPartition, PartitionView]]:
+def _partitions(survey: Survey) -> Iterator[tuple[TopicPartition, PartitionMetadata]]:
     for name in sorted(survey.view.topics):
         for partition in survey.view.topics[name].partitions:
             yield TopicPartition(name, partition.partition), partition
@@ -118,7 +118,7 @@ def _of_partitions(survey: Survey) -> Iterator[Found]:
         yield Found(kind=kind, text=f"{count} {what}", partitions=tuple(tps))
 
 
-def _kinds(tp: TopicPartition, partition: PartitionView, survey: Survey) -> Iterator[Finding]:
+def _kinds(tp: TopicPartition, partition: PartitionMetadata, survey: Survey) -> Iterator[Finding]:
     adding = survey.adding.get(tp)
     if adding is not None:
         yield Finding.REASSIGNING

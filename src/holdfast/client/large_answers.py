@@ -19,12 +19,12 @@ from kio.schema.errors import ErrorCode
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import (
     BrokerNode,
-    ClusterView,
+    ClusterMetadata,
     DisksView,
     DiskView,
     MoveView,
     OffsetSpec,
-    PartitionView,
+    PartitionMetadata,
     ReplicaOnDisk,
     TopicView,
 )
@@ -67,7 +67,7 @@ class KnownDir:
 class MadeRequests(NamedTuple):
     """Bodies by leader, and the view that they are of."""
 
-    view: ClusterView
+    view: ClusterMetadata
     bodies: Mapping[BrokerId, bytes]
 
 
@@ -82,11 +82,11 @@ class LargeAnswers:
 
     # -- Metadata ----------------------------------------------------------------------------------------------
 
-    def metadata(self, body: memoryview | bytes) -> ClusterView:
+    def metadata(self, body: memoryview | bytes) -> ClusterMetadata:
         """Of a request for all topics."""
         return _read(self._metadata, bytes(body), "Metadata")
 
-    def _metadata(self, body: bytes) -> ClusterView:
+    def _metadata(self, body: bytes) -> ClusterMetadata:
         count, at = _count(body, 4)
         brokers: dict[BrokerId, BrokerNode] = {}
         for _ in range(count):
@@ -115,7 +115,7 @@ class LargeAnswers:
                 self._topics[name] = KnownTopic(body[at:end], view, tps)
                 at = end
         skip_tags(body, at)
-        return ClusterView(
+        return ClusterMetadata(
             cluster_id=cluster_id,
             controller_id=none_if_negative(controller),
             brokers=brokers,
@@ -136,7 +136,7 @@ class LargeAnswers:
             offline, at = self._ids(body, at)
             at = skip_tags(body, at) if body[at] else at + 1
             partitions.append(
-                PartitionView(
+                PartitionMetadata(
                     partition=index,
                     leader=None if leader < 0 else leader,
                     leader_epoch=None if epoch < 0 else epoch,
@@ -169,7 +169,7 @@ class LargeAnswers:
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
 
-    def offset_requests(self, view: ClusterView, spec: OffsetSpec) -> Mapping[BrokerId, bytes]:
+    def offset_requests(self, view: ClusterMetadata, spec: OffsetSpec) -> Mapping[BrokerId, bytes]:
         """The body of a request to each broker, for all that it leads; the same as before where nothing has changed."""
         made = self._requests.get(spec)
         if made is None or made.view.brokers != view.brokers or made.view.topics != view.topics:
@@ -256,7 +256,7 @@ class LargeAnswers:
         return view, skip_tags(body, at + 8)
 
 
-def _offset_requests(view: ClusterView, spec: OffsetSpec) -> dict[BrokerId, bytes]:
+def _offset_requests(view: ClusterMetadata, spec: OffsetSpec) -> dict[BrokerId, bytes]:
     topics: dict[BrokerId, list[bytes]] = {broker: [] for broker in view.brokers}
     for name, topic in view.topics.items():
         wanted: dict[BrokerId, list[bytes]] = {}

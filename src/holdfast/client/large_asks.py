@@ -10,27 +10,27 @@ from holdfast.client.disks import not_asked_so
 from holdfast.client.errors import ConnectionLost
 from holdfast.client.large_answers import LargeAnswers
 from holdfast.client.versions import LIST_OFFSETS, METADATA
-from holdfast.client.views import ClusterView, DisksView, OffsetSpec
+from holdfast.client.views import ClusterMetadata, DisksView, OffsetSpec
 from holdfast.client.wire import encode_body
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 from holdfast.protocol.operating import MANAGE_LOG_DIRS, ManageLogDirsRequest
 
 
-async def whole_metadata(client: AdminClient, answers: LargeAnswers) -> ClusterView:
+async def whole_metadata(client: AdminClient, answers: LargeAnswers) -> ClusterMetadata:
     """All topics; the client goes by them from now on."""
     from kio.schema.metadata.v12.request import MetadataRequest
 
     request = MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
 
-    async def once() -> ClusterView:
+    async def once() -> ClusterMetadata:
         return client.adopt(answers.metadata(await client.ask_raw(None, METADATA, encode_body(request))), True)
 
     return await client.retrying(once, refresh=False)
 
 
 async def whole_offsets(
-    client: AdminClient, answers: LargeAnswers, view: ClusterView, spec: OffsetSpec
+    client: AdminClient, answers: LargeAnswers, view: ClusterMetadata, spec: OffsetSpec
 ) -> dict[TopicPartition, Offset]:
     """Of all partitions of the last metadata that have a leader which answers; nothing is tried again."""
 

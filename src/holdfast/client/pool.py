@@ -16,7 +16,7 @@ from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
 from holdfast.client.sasl import authenticate_version
 from holdfast.client.security import TLS_EXPECTED, SecuritySettings, tls_context
-from holdfast.client.versions import Range, require
+from holdfast.client.versions import UsableVersions, require
 from holdfast.client.views import BrokerNode
 from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
 from holdfast.model.types import BrokerId
@@ -64,7 +64,7 @@ class ConnectionPool:
         self._sasl = None if security is None else security.sasl
         self._nodes: dict[BrokerId, BrokerNode] = {}
         self._open: dict[tuple[str, int], BrokerConnection] = {}
-        self._versions: dict[tuple[str, int], Mapping[int, Range]] = {}
+        self._versions: dict[tuple[str, int], Mapping[int, UsableVersions]] = {}
         self._opening: dict[tuple[str, int], asyncio.Task[BrokerConnection]] = {}
         self._closed = False
 
@@ -144,7 +144,7 @@ class ConnectionPool:
             if error is not None:
                 raise error
             self._versions[host, port] = {
-                int(api.api_key): Range(int(api.min_version), int(api.max_version)) for api in answer.api_keys
+                int(api.api_key): UsableVersions(int(api.min_version), int(api.max_version)) for api in answer.api_keys
             }
             await self._log_in(connection)
         except BaseException:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.client.health import Survey
-from holdfast.client.views import DiskView, PartitionView
+from holdfast.client.views import DiskView, PartitionMetadata
 from holdfast.model.types import BrokerId, TopicPartition, named
 
 NAMED: Final = 3
@@ -147,7 +147,7 @@ def _of_partitions(
     yield from _told(never, ("has", "have"), few, lasting=True)
 
 
-def _needed(survey: Survey, tp: TopicPartition, partition: PartitionView) -> int:
+def _needed(survey: Survey, tp: TopicPartition, partition: PartitionMetadata) -> int:
     """As the leader goes by it."""
     return max(1, min(survey.min_isr.get(tp.topic, 1), len(partition.replicas)))
 

@@ -15,7 +15,7 @@ from holdfast.client.health import Survey
 from holdfast.client.pool import raise_for
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.translate import none_if_negative
-from holdfast.client.views import BrokerNode, ClusterView, DiskView
+from holdfast.client.views import BrokerNode, ClusterMetadata, DiskView
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.operating import ManageLogDirsRequest
@@ -112,7 +112,7 @@ async def opinions(client: AdminClient, told: Survey) -> tuple[Survey, ...]:
     return (told, *await asyncio.gather(*map(of, sorted(told.alive))))
 
 
-async def _adding(client: AdminClient, view: ClusterView) -> dict[TopicPartition, frozenset[BrokerId]]:
+async def _adding(client: AdminClient, view: ClusterMetadata) -> dict[TopicPartition, frozenset[BrokerId]]:
     if view.controller_id is None:  # nobody could tell
         return {}
     return {tp: frozenset(each.adding) for tp, each in (await list_reassignments(client)).items()}

@@ -15,11 +15,11 @@ from kio.static.primitive import i8, i32, i64
 
 from holdfast.client.views import (
     BrokerNode,
-    ClusterView,
+    ClusterMetadata,
     IsolationLevel,
     OffsetAt,
     OffsetSpec,
-    PartitionView,
+    PartitionMetadata,
     TopicView,
 )
 from holdfast.model.errors import HoldfastError
@@ -32,13 +32,13 @@ def none_if_negative(number: int) -> int | None:
     return None if number < 0 else int(number)
 
 
-def cluster_view(answer: Any) -> ClusterView:
+def cluster_view(answer: Any) -> ClusterMetadata:
     """Metadata v12."""
     brokers = {
         int(b.node_id): BrokerNode(broker_id=int(b.node_id), host=b.host, port=int(b.port), rack=b.rack)
         for b in answer.brokers
     }
-    return ClusterView(
+    return ClusterMetadata(
         cluster_id=answer.cluster_id,
         controller_id=none_if_negative(answer.controller_id),
         brokers=brokers,
@@ -52,7 +52,7 @@ def _topic_view(topic: Any) -> TopicView:
         topic_id=topic.topic_id,
         internal=topic.is_internal,
         partitions=tuple(
-            PartitionView(
+            PartitionMetadata(
                 partition=int(p.partition_index),
                 leader=none_if_negative(p.leader_id),
                 leader_epoch=none_if_negative(p.leader_epoch),

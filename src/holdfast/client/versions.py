@@ -98,12 +98,12 @@ PINNED: Mapping[int, int] = {
 }
 
 
-class Range(NamedTuple):
+class UsableVersions(NamedTuple):
     low: int
     high: int
 
 
-def require(ranges: Mapping[int, Range], api_key: int, version: int, address: str) -> None:
+def require(ranges: Mapping[int, UsableVersions], api_key: int, version: int, address: str) -> None:
     """UnsupportedVersionError, in words, when the broker at ``address`` does not take the request."""
     offered = ranges.get(api_key)
     if offered is None:

@@ -42,7 +42,7 @@ class BrokerNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionView:
+class PartitionMetadata:
     """One partition as Metadata tells it."""
 
     partition: int
@@ -61,17 +61,17 @@ class TopicView:
     name: str
     topic_id: UUID | None
     internal: bool
-    partitions: tuple[PartitionView, ...]
+    partitions: tuple[PartitionMetadata, ...]
     error: HoldfastError | None = None
 
-    def partition(self, index: int) -> PartitionView | None:
+    def partition(self, index: int) -> PartitionMetadata | None:
         if 0 <= index < len(self.partitions) and self.partitions[index].partition == index:
             return self.partitions[index]  # they are in order, and mostly none is missing
         return next((p for p in self.partitions if p.partition == index), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class ClusterMetadata:
     """The cluster as one broker saw it at one moment."""
 
     cluster_id: str | None

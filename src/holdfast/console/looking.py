@@ -21,7 +21,7 @@ from holdfast.client.many_groups import committed_of_groups, members_of_groups
 from holdfast.client.reassignments import list_reassignments
 from holdfast.client.survey import members
 from holdfast.client.views import (
-    ClusterView,
+    ClusterMetadata,
     DisksView,
     GroupListing,
     OffsetSpec,
@@ -254,7 +254,7 @@ def _limit(positions: dict[str, GroupPositions], asked: Sequence[str]) -> None:
             too_many -= len(positions.pop(group).offsets)
 
 
-async def _ask_min_isr(client: AdminClient, view: ClusterView, turns: Turns, now_ms: TimestampMs) -> None:
+async def _ask_min_isr(client: AdminClient, view: ClusterMetadata, turns: Turns, now_ms: TimestampMs) -> None:
     for gone in turns.topics_asked.keys() - view.topics.keys():
         del turns.topics_asked[gone]
         turns.min_isr.pop(gone, None)

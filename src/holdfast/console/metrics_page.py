@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
-from holdfast.client.views import PartitionView, TopicView
+from holdfast.client.views import PartitionMetadata, TopicView
 from holdfast.console.snapshot import GroupPositions, Snapshot
 from holdfast.model.types import Offset, TopicPartition
 
@@ -21,11 +21,11 @@ GZIP: Final = 31
 LINES_AT_ONCE: Final = 1_000
 T = TypeVar("T")
 
-OfPartition = Callable[[Snapshot, TopicPartition, PartitionView], "int | None"]
-OfPosition = Callable[["Position"], "float | None"]
+OfPartition = Callable[[Snapshot, TopicPartition, PartitionMetadata], "int | None"]
+OfPosition = Callable[["GroupPosition"], "float | None"]
 
 
-class Position(NamedTuple):
+class GroupPosition(NamedTuple):
     """Where a group stands in one partition; None what is not known."""
 
     tp: TopicPartition
@@ -220,16 +220,16 @@ _GROUP_FAMILIES: Final[tuple[tuple[str, str, OfPosition], ...]] = (
 )
 
 
-def _sum_of(positions: list[Position], of: OfPosition) -> float | None:
+def _sum_of(positions: list[GroupPosition], of: OfPosition) -> float | None:
     known = [value for at in positions if (value := of(at)) is not None]
     return sum(known) if known else None
 
 
-def _max_of(positions: list[Position], of: OfPosition) -> float | None:
+def _max_of(positions: list[GroupPosition], of: OfPosition) -> float | None:
     return max((value for at in positions if (value := of(at)) is not None), default=None)
 
 
-_GROUP_SUMS: Final[tuple[tuple[str, str, Callable[[list[Position]], float | None]], ...]] = (
+_GROUP_SUMS: Final[tuple[tuple[str, str, Callable[[list[GroupPosition]], float | None]], ...]] = (
     (
         "kafka_consumergroup_current_offset_sum",
         "What it has committed, over the partitions of a topic.",
@@ -248,13 +248,13 @@ _GROUP_SUMS: Final[tuple[tuple[str, str, Callable[[list[Position]], float | None
 )
 
 
-def _positions(snapshot: Snapshot, at: GroupPositions, lag_of: LagOf) -> dict[str, list[Position]]:
+def _positions(snapshot: Snapshot, at: GroupPositions, lag_of: LagOf) -> dict[str, list[GroupPosition]]:
     """By topic, of partitions that there still are."""
-    found: dict[str, list[Position]] = {}
+    found: dict[str, list[GroupPosition]] = {}
     for tp, committed in at.offsets.items():
         if snapshot.partition(tp) is not None:
             end, lag_s = snapshot.ends.get(tp), lag_of(tp, committed.offset)
-            found.setdefault(tp.topic, []).append(Position(tp, committed.offset, end, lag_s))
+            found.setdefault(tp.topic, []).append(GroupPosition(tp, committed.offset, end, lag_s))
     return found
 
 

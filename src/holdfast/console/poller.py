@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from holdfast import __version__
 from holdfast.client.admin import AdminClient
 from holdfast.client.security import SecuritySettings
-from holdfast.client.views import ClusterView
+from holdfast.client.views import ClusterMetadata
 from holdfast.console.changes import Change, changes
 from holdfast.console.lag_times import LagTimes
 from holdfast.console.looking import Turns, look, look_on
@@ -41,7 +41,7 @@ LOOKED_AT_S = 10.0
 
 NOT_ASKED = "the cluster was not asked yet"
 OUR_MISTAKE = "the console has made a mistake: see its log"
-NOBODY = ClusterView(cluster_id=None, controller_id=None, brokers={}, topics={})
+NOBODY = ClusterMetadata(cluster_id=None, controller_id=None, brokers={}, topics={})
 
 
 def now_ms() -> TimestampMs:

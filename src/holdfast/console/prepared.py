@@ -6,7 +6,7 @@ The poller makes them on its own thread while somebody looks, so that a page of 
 from functools import cached_property
 
 from holdfast.client.health import Health, Survey, judge
-from holdfast.console.rows import PartitionRow, broker_rows, group_rows, partition_rows, topic_rows
+from holdfast.console.rows import ListedPartition, broker_rows, group_rows, partition_rows, topic_rows
 from holdfast.console.snapshot import Snapshot
 from holdfast.console.windows import Row
 
@@ -36,7 +36,7 @@ class PreparedRows:
         return sorted(topic_rows(self.snapshot), key=lambda row: str(row["name"]))
 
     @cached_property
-    def partitions(self) -> list[PartitionRow]:
+    def partitions(self) -> list[ListedPartition]:
         """In order."""
         return partition_rows(self.snapshot)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from holdfast.client.views import DiskView, PartitionView, ReplicaOnDisk, TopicView
+from holdfast.client.views import DiskView, PartitionMetadata, ReplicaOnDisk, TopicView
 from holdfast.console.snapshot import Snapshot, ToldDisks, lag_of
 from holdfast.console.windows import Row
 from holdfast.model.types import BrokerId, TopicPartition
@@ -72,7 +72,7 @@ def bytes_by_topic(snapshot: Snapshot) -> dict[str, int]:
     return found
 
 
-def is_under_replicated(snapshot: Snapshot, topic: str, partition: PartitionView) -> bool:
+def is_under_replicated(snapshot: Snapshot, topic: str, partition: PartitionMetadata) -> bool:
     """Whether a replica is missing that is not only on its way."""
     if len(partition.isr) == len(partition.replicas):
         return False
@@ -81,7 +81,7 @@ def is_under_replicated(snapshot: Snapshot, topic: str, partition: PartitionView
     return bool(wanted - set(partition.isr))
 
 
-class PartitionRow(NamedTuple):
+class ListedPartition(NamedTuple):
     """One partition of a table that may have very many; by topic and number they are in order."""
 
     topic: str
@@ -100,7 +100,7 @@ class PartitionRow(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-PARTITION_SORTS: Mapping[str, Callable[[PartitionRow], Any]] = {
+PARTITION_SORTS: Mapping[str, Callable[[ListedPartition], Any]] = {
     "name": lambda row: row[:2],
     "leader": lambda row: (-1 if row.leader is None else row.leader, *row[:2]),
     "bytes": lambda row: (-1 if row.bytes is None else row.bytes, *row[:2]),
@@ -108,12 +108,12 @@ PARTITION_SORTS: Mapping[str, Callable[[PartitionRow], Any]] = {
 }
 
 
-def partition_text(row: PartitionRow) -> str:
+def partition_text(row: ListedPartition) -> str:
     """What a search of partitions looks at."""
     return row.tp
 
 
-def partition_rows(snapshot: Snapshot, only: str = "", topic: str | None = None) -> list[PartitionRow]:
+def partition_rows(snapshot: Snapshot, only: str = "", topic: str | None = None) -> list[ListedPartition]:
     """A row a partition, of one topic or of all, in order; ``only`` is one of ``PARTITION_FILTERS``."""
     sizes = bytes_of_leaders(snapshot)
     moving = moving_partitions(snapshot)
@@ -122,7 +122,7 @@ def partition_rows(snapshot: Snapshot, only: str = "", topic: str | None = None)
     return only_rows(rows, only)
 
 
-def only_rows(rows: list[PartitionRow], only: str) -> list[PartitionRow]:
+def only_rows(rows: list[ListedPartition], only: str) -> list[ListedPartition]:
     """Those that a filter leaves."""
     return [row for row in rows if getattr(row, only)] if only in PARTITION_FILTERS else rows
 
@@ -132,11 +132,11 @@ def _partition_rows(
     topic: TopicView,
     sizes: Mapping[tuple[TopicPartition, BrokerId], int],
     moving: set[TopicPartition],
-) -> Iterator[PartitionRow]:
+) -> Iterator[ListedPartition]:
     name, ends = topic.name, snapshot.ends
     for p in topic.partitions:
         tp = TopicPartition(name, p.partition)
-        yield PartitionRow(  # by place: there may be very many
+        yield ListedPartition(  # by place: there may be very many
             name,
             p.partition,
             p.leader,

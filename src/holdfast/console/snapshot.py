@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast.client.views import (
-    ClusterView,
+    ClusterMetadata,
     CommittedOffset,
     DisksView,
     DiskView,
     GroupListing,
-    PartitionView,
+    PartitionMetadata,
     ReassignmentView,
 )
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
@@ -52,7 +52,7 @@ class Snapshot:
 
     number: int
     taken_ms: TimestampMs
-    view: ClusterView
+    view: ClusterMetadata
     alive: frozenset[BrokerId]
     disks: Mapping[BrokerId, ToldDisks] = field(default_factory=dict)
     reassignments: Mapping[TopicPartition, ReassignmentView] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Snapshot:
         """Whether no broker that is alive is Holdfast's: what only Holdfast has is not offered then."""
         return bool(self.alive) and all(map(self.is_kafka, self.alive))
 
-    def partition(self, tp: TopicPartition) -> PartitionView | None:
+    def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
         topic = self.view.topics.get(tp.topic)
         return None if topic is None else topic.partition(tp.partition)
 

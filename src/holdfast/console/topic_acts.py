@@ -1,7 +1,7 @@
 """Acts on topics: make, delete, elect leaders; and on configurations of topics and brokers."""
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.configs import ConfigTarget, KeyChange, Operation, alter_config, describe_config
+from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange, alter_config, describe_config
 from holdfast.client.elections import elect_leaders
 from holdfast.client.views import NewTopic
 from holdfast.console.acts import ActField, ActPlan, ActRefused, Form, command, needed, number, said
@@ -231,8 +231,8 @@ class ChangeConfig:
             target = ConfigTarget(broker=number(form, "of", "broker") if kind == "broker" else None)
         key = needed(form, "key", "key")
         if form.get("way") == "unset":
-            return target, KeyChange(key=key, operation=Operation.DELETE)
-        return target, KeyChange(key=key, operation=Operation.SET, value=form.get("value", "").strip())
+            return target, KeyChange(key=key, operation=AlterConfigOp.DELETE)
+        return target, KeyChange(key=key, operation=AlterConfigOp.SET, value=form.get("value", "").strip())
 
     async def plan(self, client: AdminClient, snapshot: Snapshot, form: Form) -> ActPlan:
         target, change = self._asked(snapshot, form)

@@ -66,7 +66,7 @@ class Metadata:
 
 
 @dataclass(slots=True, kw_only=True)
-class Outgoing:
+class BrokerUpdate:
     """What one broker is told. ``metadata`` is one object for all brokers."""
 
     roles: list[Role]
@@ -78,7 +78,7 @@ class Outgoing:
 # -- plan ------------------------------------------------------------------------------------------------------
 
 
-def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[BrokerId, Outgoing]:
+def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[BrokerId, BrokerUpdate]:
     """Who must be told what of ``delta``; ``image`` is the image after it, or a later one.
 
     Fenced brokers are told too: one that just registered prepares its replicas, one that is only thought dead
@@ -87,7 +87,7 @@ def plan(image: ClusterImage, delta: ClusterDelta, *, offline: Offline) -> dict[
     if delta.empty:
         return {}
     metadata = _metadata(image, delta, offline)
-    outgoing = {broker: Outgoing(roles=[], stop=[], metadata=metadata) for broker in image.brokers}
+    outgoing = {broker: BrokerUpdate(roles=[], stop=[], metadata=metadata) for broker in image.brokers}
     for topic in delta.deleted_topics.values():
         _stop_topic(topic, outgoing)
     before = delta.before.topics
@@ -165,7 +165,7 @@ def _changed_acls(image: ClusterImage, delta: ClusterDelta) -> bytes:
     return encode_acl_news(there, [acl for acl in changed if acl not in image.acls])
 
 
-def _stop_topic(topic: TopicImage, outgoing: dict[BrokerId, Outgoing]) -> None:
+def _stop_topic(topic: TopicImage, outgoing: dict[BrokerId, BrokerUpdate]) -> None:
     here: dict[BrokerId, list[tuple[int, int | None]]] = {}
     for number, partition in topic.numbered():
         for broker in partition.replicas:
@@ -185,7 +185,7 @@ def _alive(image: ClusterImage, broker_id: BrokerId) -> bool:
 
 def build_requests(
     image: ClusterImage,
-    outgoing: Mapping[BrokerId, Outgoing],
+    outgoing: Mapping[BrokerId, BrokerUpdate],
     controller_id: BrokerId,
     controller_epoch: ControllerEpoch,
 ) -> dict[BrokerId, list[Any]]:
@@ -376,7 +376,7 @@ class _Builder:
             cluster_id=image.cluster_id,
             metadata_offset=-1 if image.offset is None else image.offset,
             topic_configs=tuple(
-                _wire.TopicConfigs(topic=name, configs=config_pairs(image.topic_configs(name)))
+                _wire.TopicOverrides(topic=name, configs=config_pairs(image.topic_configs(name)))
                 for name in metadata.topic_configs
             ),
             broker_configs=tuple(

@@ -27,7 +27,7 @@ from holdfast.controller.events import (
     UnregisterBroker,
 )
 from holdfast.controller.state import ControllerState
-from holdfast.controller.transitions import BROKER, Sign, Standing, standing
+from holdfast.controller.transitions import BROKER, BrokerStanding, Sign, standing
 from holdfast.metadata import host_records
 from holdfast.metadata.image import BrokerImage, PartitionImage, TopicImage
 from holdfast.metadata.records import (
@@ -127,7 +127,7 @@ def heartbeat(state: ControllerState, event: BrokerHeartbeat, now_ms: TimestampM
     after = BROKER.after(standing(broker), _said(event))
     records = [*_change(broker, after)]
     is_news = state.settle(broker.id)
-    if after is Standing.ACTIVE and (broker.fenced or is_news):
+    if after is BrokerStanding.ACTIVE and (broker.fenced or is_news):
         records += _partitions_with(state, broker, now_ms)
     elif records and not broker.fenced:
         records = [*_partitions_without(state, broker.id), *records]
@@ -244,7 +244,7 @@ def _not_registered(broker_id: BrokerId) -> BrokerIdNotRegisteredError:
     return BrokerIdNotRegisteredError(f"Broker {broker_id} is not registered")
 
 
-def _change(broker: BrokerImage, after: Standing) -> Iterator[MetadataRecord]:
+def _change(broker: BrokerImage, after: BrokerStanding) -> Iterator[MetadataRecord]:
     """What makes ``after`` of the broker; nothing when it is that already."""
     if after is not standing(broker):
         yield BrokerRegistrationChangeRecord(

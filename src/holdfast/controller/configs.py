@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from holdfast.controller.brokers import check_epoch
 from holdfast.controller.election import adapt, eligible
 from holdfast.controller.events import (
+    AllocatedProducerIds,
     AllocateProducerIds,
     AlterConfigs,
     AlterConfigsReply,
     ConfigChange,
     ConfigResult,
     Decision,
-    ProducerIdBlock,
 )
 from holdfast.controller.state import MIN_ISR, UNCLEAN, Configs, ControllerState
 from holdfast.metadata.image import TopicImage
@@ -188,4 +188,4 @@ def allocate_producer_ids(state: ControllerState, event: AllocateProducerIds, no
     record = ProducerIdsRecord(
         broker_id=event.broker_id, broker_epoch=event.broker_epoch, next_producer_id=first + size
     )
-    return Decision(records=(record,), reply=ProducerIdBlock(first=first, size=size))
+    return Decision(records=(record,), reply=AllocatedProducerIds(first=first, size=size))

@@ -275,7 +275,7 @@ class ElectLeadersReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class TopicToCreate:
     """A topic to create: by counts (None: the cluster's default), or by explicit ``assignments``."""
 
     name: str
@@ -289,7 +289,7 @@ class NewTopic:
 class CreateTopics:
     """Reply: CreateTopicsReply, one result per name asked for."""
 
-    topics: tuple[NewTopic, ...]
+    topics: tuple[TopicToCreate, ...]
     validate_only: bool = False
 
 
@@ -457,7 +457,7 @@ class AllocateProducerIds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdBlock:
+class AllocatedProducerIds:
     first: int
     size: int
 

@@ -53,7 +53,7 @@ class ControllerState:
         self.ends: dict[tuple[TopicId, int], dict[BrokerId, LogEnd]] = {}
         """How far logs go, of partitions of which nobody has everything and that nobody leads."""
         self.offline_dirs: dict[BrokerId, frozenset[DirectoryId]] = {}
-        self.sessions = Sessions(settings.session_timeout_ms)
+        self.sessions = BrokerSessions(settings.session_timeout_ms)
         self.unheard: set[BrokerId] = set()
         """Brokers that the image counts as alive and that were not heard of in this reign."""
         self.unsettled: set[BrokerId] = set()
@@ -162,7 +162,7 @@ class ControllerState:
         return UUID(int=self.rng.getrandbits(128), version=4)
 
 
-class Sessions:
+class BrokerSessions:
     """When each live broker was last heard of. A broker that is silent for the timeout is dead.
 
     A controller that was stopped itself (SIGSTOP, a suspended machine) has not listened: that time counts against

@@ -22,8 +22,8 @@ from holdfast.controller.events import (
     DeleteTopics,
     DeleteTopicsReply,
     MorePartitions,
-    NewTopic,
     TopicResult,
+    TopicToCreate,
 )
 from holdfast.controller.placement import Place, place
 from holdfast.controller.state import ControllerState
@@ -129,7 +129,7 @@ def create_topics(state: ControllerState, event: CreateTopics, now_ms: Timestamp
     )
 
 
-def _check_configs(topic: NewTopic) -> dict[str, str]:
+def _check_configs(topic: TopicToCreate) -> dict[str, str]:
     configs: dict[str, str] = {}
     for key, value in topic.configs:
         validate_topic_config(key, value)
@@ -177,7 +177,7 @@ def _new_partitions(
     return records
 
 
-def _assign(state: ControllerState, topic: NewTopic, budget: int) -> Assignments:
+def _assign(state: ControllerState, topic: TopicToCreate, budget: int) -> Assignments:
     if topic.assignments:
         return _explicit(state, topic)
     partitions = state.settings.num_partitions if topic.partitions is None else topic.partitions
@@ -216,7 +216,7 @@ def _placeable(state: ControllerState) -> tuple[list[Place], list[Place]]:
     return alive, down
 
 
-def _explicit(state: ControllerState, topic: NewTopic) -> Assignments:
+def _explicit(state: ControllerState, topic: TopicToCreate) -> Assignments:
     for given, what in ((topic.replication_factor, "replication factor"), (topic.partitions, "numPartitions")):
         if given is not None:
             raise InvalidRequestError(f"A manual partition assignment was specified, but {what} was not set to -1.")

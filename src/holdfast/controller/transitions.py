@@ -14,7 +14,7 @@ from holdfast.model.transitions import Transitions
 # -- a broker --------------------------------------------------------------------------------------------------
 
 
-class Standing(Enum):
+class BrokerStanding(Enum):
     """A broker as the controller sees it."""
 
     UNREGISTERED = "unregistered"
@@ -26,12 +26,12 @@ class Standing(Enum):
     @property
     def fenced(self) -> bool:
         """It is not alive."""
-        return self in (Standing.FENCED, Standing.GONE)
+        return self in (BrokerStanding.FENCED, BrokerStanding.GONE)
 
     @property
     def drains(self) -> bool:
         """It asked to leave; only a new registration takes that back."""
-        return self in (Standing.DRAINING, Standing.GONE)
+        return self in (BrokerStanding.DRAINING, BrokerStanding.GONE)
 
 
 class Sign(Enum):
@@ -46,37 +46,37 @@ class Sign(Enum):
 
 
 BROKER: Final = Transitions(
-    starts=(Standing.UNREGISTERED,),
+    starts=(BrokerStanding.UNREGISTERED,),
     moves={
-        **{(standing, Sign.REGISTERED): Standing.FENCED for standing in Standing},
-        (Standing.FENCED, Sign.HEARTBEAT): Standing.ACTIVE,
-        (Standing.FENCED, Sign.WANT_SHUTDOWN): Standing.FENCED,
-        (Standing.FENCED, Sign.WANT_FENCE): Standing.FENCED,
-        (Standing.ACTIVE, Sign.HEARTBEAT): Standing.ACTIVE,
-        (Standing.ACTIVE, Sign.WANT_SHUTDOWN): Standing.DRAINING,
-        (Standing.ACTIVE, Sign.WANT_FENCE): Standing.FENCED,
-        (Standing.ACTIVE, Sign.DEAD): Standing.FENCED,
-        (Standing.DRAINING, Sign.HEARTBEAT): Standing.DRAINING,
-        (Standing.DRAINING, Sign.WANT_SHUTDOWN): Standing.DRAINING,
-        (Standing.DRAINING, Sign.WANT_FENCE): Standing.GONE,
-        (Standing.DRAINING, Sign.DEAD): Standing.GONE,
-        (Standing.GONE, Sign.HEARTBEAT): Standing.DRAINING,
-        (Standing.GONE, Sign.WANT_SHUTDOWN): Standing.GONE,
-        (Standing.GONE, Sign.WANT_FENCE): Standing.GONE,
+        **{(standing, Sign.REGISTERED): BrokerStanding.FENCED for standing in BrokerStanding},
+        (BrokerStanding.FENCED, Sign.HEARTBEAT): BrokerStanding.ACTIVE,
+        (BrokerStanding.FENCED, Sign.WANT_SHUTDOWN): BrokerStanding.FENCED,
+        (BrokerStanding.FENCED, Sign.WANT_FENCE): BrokerStanding.FENCED,
+        (BrokerStanding.ACTIVE, Sign.HEARTBEAT): BrokerStanding.ACTIVE,
+        (BrokerStanding.ACTIVE, Sign.WANT_SHUTDOWN): BrokerStanding.DRAINING,
+        (BrokerStanding.ACTIVE, Sign.WANT_FENCE): BrokerStanding.FENCED,
+        (BrokerStanding.ACTIVE, Sign.DEAD): BrokerStanding.FENCED,
+        (BrokerStanding.DRAINING, Sign.HEARTBEAT): BrokerStanding.DRAINING,
+        (BrokerStanding.DRAINING, Sign.WANT_SHUTDOWN): BrokerStanding.DRAINING,
+        (BrokerStanding.DRAINING, Sign.WANT_FENCE): BrokerStanding.GONE,
+        (BrokerStanding.DRAINING, Sign.DEAD): BrokerStanding.GONE,
+        (BrokerStanding.GONE, Sign.HEARTBEAT): BrokerStanding.DRAINING,
+        (BrokerStanding.GONE, Sign.WANT_SHUTDOWN): BrokerStanding.GONE,
+        (BrokerStanding.GONE, Sign.WANT_FENCE): BrokerStanding.GONE,
         # One that lives would register again with its next heartbeat: it is refused.
-        (Standing.FENCED, Sign.UNREGISTERED): Standing.UNREGISTERED,
-        (Standing.GONE, Sign.UNREGISTERED): Standing.UNREGISTERED,
+        (BrokerStanding.FENCED, Sign.UNREGISTERED): BrokerStanding.UNREGISTERED,
+        (BrokerStanding.GONE, Sign.UNREGISTERED): BrokerStanding.UNREGISTERED,
     },
 )
 
 
-def standing(broker: BrokerImage | None) -> Standing:
+def standing(broker: BrokerImage | None) -> BrokerStanding:
     """The state of a broker; None: it is not registered."""
     if broker is None:
-        return Standing.UNREGISTERED
+        return BrokerStanding.UNREGISTERED
     if broker.in_controlled_shutdown:
-        return Standing.GONE if broker.fenced else Standing.DRAINING
-    return Standing.FENCED if broker.fenced else Standing.ACTIVE
+        return BrokerStanding.GONE if broker.fenced else BrokerStanding.DRAINING
+    return BrokerStanding.FENCED if broker.fenced else BrokerStanding.ACTIVE
 
 
 # -- who leads a partition -------------------------------------------------------------------------------------

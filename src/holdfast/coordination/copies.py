@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 from holdfast.coordination import notes
 from holdfast.coordination.lanes import Answer, Background, Lanes, cause_of, errors_of, reasons_of, values_of
 from holdfast.coordination.metadata_copy import MetadataCopy
-from holdfast.coordination.metadata_log import Batch, Contents
+from holdfast.coordination.metadata_log import Contents, LoggedBatch
 from holdfast.coordination.notes import Note, Seen, Verdict, Voter
 from holdfast.metadata.records import MetadataRecord
 from holdfast.model.errors import FencedControllerError, HoldfastError, KafkaStorageError
@@ -48,7 +48,7 @@ class _Filling:
     """A copy that gets everything anew, and what was committed since that was read."""
 
     work: Background
-    pending: list[Batch] = field(default_factory=list)
+    pending: list[LoggedBatch] = field(default_factory=list)
 
     @property
     def pending_bytes(self) -> int:
@@ -288,7 +288,7 @@ class Copies:
 
     # -- a reign -------------------------------------------------------------------------------------------------------
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: LoggedBatch) -> None:
         """On every good copy, synced, on return; on fewer than before only if that is noted."""
         epoch = self._epoch
         answers = self._ask({p: partial(c.append, (batch,), epoch) for p, c in self._good.items()})

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from holdfast.coordination.migration import MigrationError, Side, Standing, Step, Told
+from holdfast.coordination.migration import MigrationError, MigrationStep, Side, StoreStanding, Told
 from holdfast.coordination.rebuild import EPOCH_MARGIN, PRODUCER_ID_MARGIN, FoundDir, FoundReplica
 from holdfast.metadata.image import ClusterImage, PartitionImage, partition_record
 from holdfast.metadata.listing import difference_lines, differences, listing
@@ -141,7 +141,7 @@ def _as_logs_are(partition: PartitionImage, logs: Mapping[BrokerId, FoundReplica
     )
 
 
-def refuse_used(standing: Standing, cluster_id: str, name: str) -> None:
+def refuse_used(standing: StoreStanding, cluster_id: str, name: str) -> None:
     """MigrationError unless the store is empty, or has what an import left that did not come to its end."""
     unfinished = standing.moved is not None and standing.moved.to.startswith(FILE)
     if not standing.is_empty and not unfinished:
@@ -157,12 +157,12 @@ def bring(
 
     MigrationError when it reads back other than it was written; then no broker can use it."""
     source = f"{FILE}{path}"
-    told(Step.MARK, 0, 1)
+    told(MigrationStep.MARK, 0, 1)
     target.begin(Moved(to=source, by=import_id, is_whole=False), image.cluster_id, least_epoch)
-    told(Step.EMPTY, 0, 1)
+    told(MigrationStep.EMPTY, 0, 1)
     target.empty()
-    target.fill(image, lambda done, of: told(Step.FILL, done, of))
-    told(Step.COMPARE, 0, 1)
+    target.fill(image, lambda done, of: told(MigrationStep.FILL, done, of))
+    told(MigrationStep.COMPARE, 0, 1)
     different = differences(listing(image), listing(target.load()))
     if different:
         line = next(difference_lines(different[0]))
@@ -170,8 +170,8 @@ def bring(
             f"{target.name} reads back other than it was written, in {len(different)} things, as {line}: no broker can "
             "use it"
         )
-    told(Step.WHOLE, 0, 1)
+    told(MigrationStep.WHOLE, 0, 1)
     target.mark(Moved(to=source, by=import_id, is_whole=True))
-    told(Step.OPEN, 0, 1)
+    told(MigrationStep.OPEN, 0, 1)
     target.open()
-    told(Step.DONE, 1, 1)
+    told(MigrationStep.DONE, 1, 1)

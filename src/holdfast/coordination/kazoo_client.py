@@ -26,7 +26,7 @@ from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions
 
 from holdfast.coordination.kazoo_answers import error_of, first_error, node_of, stat_of, why_over
-from holdfast.coordination.kazoo_session import Multi, MultiRead, OneSession
+from holdfast.coordination.kazoo_session import KazooMulti, MultiRead, OneSession
 from holdfast.coordination.zookeeper_client import (
     AccessError,
     Check,
@@ -308,7 +308,7 @@ class KazooZooKeeper:
                     path=operations[0].path,
                 )
             )
-        request = Multi([self._request(operation) for operation in operations])
+        request = KazooMulti([self._request(operation) for operation in operations])
         return self._send(
             request, operations[0].path, deadline_s=None, done=lambda results: self._done(operations, results)
         )

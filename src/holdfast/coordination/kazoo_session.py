@@ -48,7 +48,7 @@ SHORTEST_S = 0.1
 """What each server has at least, to take a connection."""
 
 
-class Multi(Transaction):  # type: ignore[misc]
+class KazooMulti(Transaction):  # type: ignore[misc]
     """A multi whose answer is a list with an entry for each operation: (path, ZnodeStat) of a Create2, a ZnodeStat of a
     SetData, None of the others, or the error."""
 
@@ -125,7 +125,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
+class KazooConnection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection: notes what was granted, and waits as briefly for a session that is resumed as for a
     connection. A new session is written by a majority first, and takes as long as their disks."""
 
@@ -167,7 +167,7 @@ class OneSession(KazooClient):  # type: ignore[misc]
             ca=tls and tls.truststore,
             check_hostname=tls is not None and tls.check_hostname,
         )
-        self._connection = Connection(
+        self._connection = KazooConnection(
             self, self._conn_retry.copy(), logger=log, sasl_options=sasl, limit_s=limit_s
         )  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.coordination import notes
-from holdfast.coordination.metadata_log import Batch, Contents, MetadataLog
+from holdfast.coordination.metadata_log import Contents, LoggedBatch, MetadataLog
 from holdfast.coordination.notes import Seen
 from holdfast.metadata.records import MetadataRecord
 from holdfast.metadata.store import ControllerLocation
@@ -171,7 +171,7 @@ class MetadataCopy:
         """As MetadataLog.begin, while this is the copy of that reign."""
         self.log.begin(contents, epoch, lambda: notes.confirm(self._files, self.path, epoch))
 
-    def append(self, batches: Sequence[Batch], epoch: ControllerEpoch) -> None:
+    def append(self, batches: Sequence[LoggedBatch], epoch: ControllerEpoch) -> None:
         """Write and sync; then look whether this is still the copy of that reign: if another broker has claimed since,
         what was written counts only if it found it."""
         for batch in batches:

@@ -56,7 +56,7 @@ Confirm = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LoggedBatch:
     """One whole batch as it lies on disk."""
 
     base_offset: Offset
@@ -72,7 +72,7 @@ class Contents:
     base: Offset = 0
     snapshot_epoch: ControllerEpoch = 0
     snapshot: bytes = b""
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[LoggedBatch, ...] = ()
 
     @property
     def end_offset(self) -> Offset:
@@ -96,7 +96,7 @@ class Contents:
             found += _decoded(batch)
         return found
 
-    def after(self, offset: Offset, epoch: ControllerEpoch) -> tuple[Batch, ...] | None:
+    def after(self, offset: Offset, epoch: ControllerEpoch) -> tuple[LoggedBatch, ...] | None:
         """What another copy lacks that ends at ``offset`` with a batch of ``epoch``; None: it is no part of this."""
         if offset == self.base:
             return self.batches if epoch == self.snapshot_epoch or not self.base else None
@@ -114,7 +114,7 @@ class _Segment:
     data: bytes
     base: Offset
     claim: ControllerEpoch
-    batches: tuple[Batch, ...]
+    batches: tuple[LoggedBatch, ...]
 
     @property
     def whole_bytes(self) -> int:
@@ -181,7 +181,7 @@ class MetadataLog:
 
     def _read(self, *, keep: bool) -> Contents:
         names = self._files.listdir(self._directory)
-        best: dict[Offset, Batch] = {}
+        best: dict[Offset, LoggedBatch] = {}
         claims: dict[Offset, tuple[ControllerEpoch, ControllerEpoch]] = {}
         segments = [self._segment_of(base, claim, name) for base, claim, name in sorted(_segments(names))]
         self._parsed = {segment.name: segment for segment in segments} if keep else {}
@@ -191,7 +191,7 @@ class MetadataLog:
                 if rank >= claims.get(batch.base_offset, rank):
                     best[batch.base_offset], claims[batch.base_offset] = batch, rank
         base, epoch, snapshot, broken = self._newest_snapshot(names, best)
-        batches: list[Batch] = []
+        batches: list[LoggedBatch] = []
         offset, last_epoch = base, -1
         while (found := best.get(offset)) is not None and found.epoch >= last_epoch:
             batches.append(found)
@@ -214,8 +214,8 @@ class MetadataLog:
         self,
         contents: Contents,
         segments: Sequence[_Segment],
-        best: Mapping[Offset, Batch],
-        broken: Mapping[str, Batch],
+        best: Mapping[Offset, LoggedBatch],
+        broken: Mapping[str, LoggedBatch],
     ) -> None:
         """KafkaStorageError when there is a decision behind the end of ``contents``, with a hole before it. What is of
         an earlier epoch was written by a controller that had lost its claim."""
@@ -237,10 +237,10 @@ class MetadataLog:
         )
 
     def _newest_snapshot(
-        self, names: Iterable[str], best: Mapping[Offset, Batch]
-    ) -> tuple[Offset, int, bytes, dict[str, Batch]]:
+        self, names: Iterable[str], best: Mapping[Offset, LoggedBatch]
+    ) -> tuple[Offset, int, bytes, dict[str, LoggedBatch]]:
         """Its offset, epoch and bytes; and those that are not whole, by name, each as if it were a batch at its end."""
-        broken: dict[str, Batch] = {}
+        broken: dict[str, LoggedBatch] = {}
         found = sorted((m for name in names if (m := _SNAPSHOT.fullmatch(name))), key=lambda m: m[0], reverse=True)
         for match in found:
             base, epoch = int(match[1]), int(match[2])
@@ -248,7 +248,7 @@ class MetadataLog:
             batches = list(_whole_batches(data, 0))
             if not batches or sum(len(batch.data) for batch in batches) != len(data):
                 log.error("%s/%s is not whole: the one before it is used", self._directory, match[0])
-                broken[match[0]] = Batch(base, base, epoch, b"")
+                broken[match[0]] = LoggedBatch(base, base, epoch, b"")
             elif any(b.epoch > epoch for b in best.values() if b.base_offset < base):
                 log.error("%s/%s is of a controller that had lost its claim", self._directory, match[0])
             else:
@@ -316,7 +316,7 @@ class MetadataLog:
         every further ``append`` is refused until ``recover`` has found out."""
         return self.append_batch(make_batch(records, self.end_offset, epoch, self._clock()))
 
-    def append_batch(self, batch: Batch) -> Offset:
+    def append_batch(self, batch: LoggedBatch) -> Offset:
         """As ``append``, for a batch that was made for all copies; it begins where this copy ends."""
         segment = self._writable()
         assert batch.base_offset == self.end_offset, f"batch at {batch.base_offset}, log ends at {self.end_offset}"
@@ -415,7 +415,7 @@ def _segments(names: Iterable[str]) -> Iterator[tuple[Offset, ControllerEpoch, s
             yield int(match[1]), int(match[2] or 0), name
 
 
-def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch = LAST_EPOCH) -> Iterator[Batch]:
+def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch = LAST_EPOCH) -> Iterator[LoggedBatch]:
     """The batches from ``offset`` on, up to the first that is torn, damaged or out of order. Their epochs, which the
     CRC does not cover, only grow, up to the one of the claim that wrote them."""
     headers, last_epoch = iter_headers(data), -1
@@ -433,10 +433,10 @@ def _whole_batches(data: bytes, offset: Offset, claim: ControllerEpoch = LAST_EP
         if not last_epoch <= epoch <= claim:
             return
         offset, last_epoch = header.next_offset, epoch
-        yield Batch(header.base_offset, offset, epoch, data[position : position + header.size])
+        yield LoggedBatch(header.base_offset, offset, epoch, data[position : position + header.size])
 
 
-def _behind_damage(segment: _Segment) -> Iterator[Batch]:
+def _behind_damage(segment: _Segment) -> Iterator[LoggedBatch]:
     """Whole batches of a segment behind the first bytes of it that are none."""
     data = segment.data
     for match in _MAY_BEGIN.finditer(data, segment.whole_bytes):
@@ -447,10 +447,10 @@ def _behind_damage(segment: _Segment) -> Iterator[Batch]:
             continue
         if header.next_offset > header.base_offset and crc_ok(data, position, header):
             whole = data[position : position + header.size]
-            yield Batch(header.base_offset, header.next_offset, header.partition_leader_epoch, whole)
+            yield LoggedBatch(header.base_offset, header.next_offset, header.partition_leader_epoch, whole)
 
 
-def _decoded(batch: Batch) -> list[MetadataRecord]:
+def _decoded(batch: LoggedBatch) -> list[MetadataRecord]:
     try:
         records = [decode_record(r.value or b"") for r in decode_batch(memoryview(batch.data))]
     except HoldfastError as e:
@@ -464,12 +464,12 @@ def _decoded(batch: Batch) -> list[MetadataRecord]:
 
 def make_batch(
     records: Sequence[MetadataRecord], base_offset: Offset, epoch: ControllerEpoch, now_ms: TimestampMs
-) -> Batch:
+) -> LoggedBatch:
     """The batch of one commit, the same bytes for every copy."""
     builder = BatchBuilder(base_offset=base_offset, leader_epoch=epoch)
     for record in records:
         builder.append(None, encode_record(record), now_ms)
-    return Batch(base_offset, base_offset + len(records), epoch, bytes(builder.build()))
+    return LoggedBatch(base_offset, base_offset + len(records), epoch, bytes(builder.build()))
 
 
 def encode_snapshot(records: Iterable[MetadataRecord], epoch: ControllerEpoch, now_ms: TimestampMs) -> bytes:

@@ -40,7 +40,7 @@ class DifferentError(MigrationError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class StoreStanding:
     """A store as it was found. ``cluster_id`` None: of no cluster yet."""
 
     cluster_id: str | None = None
@@ -49,7 +49,7 @@ class Standing:
     moved: Moved | None = None
 
 
-class Step(Enum):
+class MigrationStep(Enum):
     """What is done next, in words for a person."""
 
     MARK = "marking the target as unfinished"
@@ -62,7 +62,7 @@ class Step(Enum):
     DONE = "done"
 
 
-Told: TypeAlias = Callable[[Step, int, int], None]
+Told: TypeAlias = Callable[[MigrationStep, int, int], None]
 """Called before each step and during FILL: the step, how much of it is done, and of how much."""
 
 
@@ -74,7 +74,7 @@ class Side(Protocol):
         """For a person."""
         ...
 
-    def standing(self) -> Standing: ...
+    def standing(self) -> StoreStanding: ...
 
     def epoch(self) -> ControllerEpoch:
         """Of the last claim that anybody made here; 0: none."""
@@ -113,7 +113,7 @@ class Way(Enum):
     NOTHING = "it was done before"
 
 
-def decide(source: Standing, target: Standing, source_name: str, target_name: str) -> Way:
+def decide(source: StoreStanding, target: StoreStanding, source_name: str, target_name: str) -> Way:
     """What a run does with what it found. MigrationError."""
     if source.is_empty and source.moved is None:
         raise MigrationError(f"{source_name} holds no metadata of a cluster: nothing can be moved from there")
@@ -132,7 +132,7 @@ def decide(source: Standing, target: Standing, source_name: str, target_name: st
     return Way.WHOLE
 
 
-def _decide_left(left: Moved, target: Standing, source_name: str, target_name: str) -> Way:
+def _decide_left(left: Moved, target: StoreStanding, source_name: str, target_name: str) -> Way:
     if not left.is_whole:
         raise MigrationError(
             f"{source_name} holds a part of the metadata only: all of it is in {left.to}, from where a migration did "
@@ -158,23 +158,23 @@ def migrate(source: Side, target: Side, migration_id: str, told: Told) -> tuple[
         return way, image
     if way is Way.WHOLE:
         to_source = Moved(to=source.name, by=migration_id, is_whole=False)
-        told(Step.MARK, 0, 1)
+        told(MigrationStep.MARK, 0, 1)
         target.begin(to_source, image.cluster_id, source.epoch() + 1)
-        told(Step.EMPTY, 0, 1)
+        told(MigrationStep.EMPTY, 0, 1)
         target.empty()
-        target.fill(image, lambda done, of: told(Step.FILL, done, of))
-    told(Step.COMPARE, 0, 1)
+        target.fill(image, lambda done, of: told(MigrationStep.FILL, done, of))
+    told(MigrationStep.COMPARE, 0, 1)
     _compare(image, target.load(), target.name)
     if way is Way.WHOLE:
-        told(Step.WHOLE, 0, 1)
+        told(MigrationStep.WHOLE, 0, 1)
         target.mark(Moved(to=source.name, by=migration_id, is_whole=True))
-        told(Step.LEAVE, 0, 1)
+        told(MigrationStep.LEAVE, 0, 1)
         source.mark(Moved(to=target.name, by=migration_id, is_whole=True))
     elif found.moved is not None:
         source.mark(found.moved)  # it may not be everywhere yet
-    told(Step.OPEN, 0, 1)
+    told(MigrationStep.OPEN, 0, 1)
     target.open()
-    told(Step.DONE, 1, 1)
+    told(MigrationStep.DONE, 1, 1)
     return way, image
 
 

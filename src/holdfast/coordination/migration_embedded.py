@@ -18,7 +18,7 @@ from holdfast.coordination.inspect import CopyReport, Report
 from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.coordination.metadata_copy import MetadataCopy
 from holdfast.coordination.metadata_log import Contents, encode_snapshot
-from holdfast.coordination.migration import MigrationError, Standing
+from holdfast.coordination.migration import MigrationError, StoreStanding
 from holdfast.coordination.notes import Note
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.moved import Moved
@@ -83,7 +83,7 @@ class EmbeddedSide:
     def _look(self) -> Report:
         return inspect.look(list(self._copies.values()), self._directories.witnesses, self._files, self._lanes)
 
-    def standing(self) -> Standing:
+    def standing(self) -> StoreStanding:
         report = self._look()
         newest = report.newest
         ids = {each.seen.cluster_id for each in report.copies if each.seen is not None and each.seen.cluster_id}
@@ -93,7 +93,7 @@ class EmbeddedSide:
             raise MigrationError(f"{self.name} is of clusters {', '.join(sorted(ids))}: expected one")
         is_empty = newest is None and not any(each.seen is not None and each.seen.has_log for each in report.copies)
         self._refuse_unreadable(report)
-        return Standing(
+        return StoreStanding(
             cluster_id=next(iter(ids), None), is_empty=is_empty, moved=None if newest is None else newest.moved
         )
 

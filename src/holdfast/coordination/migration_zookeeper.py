@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.coordination import zookeeper_tree as tree
-from holdfast.coordination.migration import MigrationError, Standing
+from holdfast.coordination.migration import MigrationError, StoreStanding
 from holdfast.coordination.zookeeper_client import (
     BadVersionError,
     Check,
@@ -33,7 +33,7 @@ from holdfast.coordination.zookeeper_ids import read_ids
 from holdfast.metadata import moved, znode_acls, znode_hosts, znode_paths, znode_users, znode_values, znodes
 from holdfast.metadata.image import ClusterImage
 from holdfast.metadata.moved import Moved
-from holdfast.metadata.znode_tree import Reading
+from holdfast.metadata.znode_tree import TreeReading
 from holdfast.metadata.znode_writes import NodeWrite, cut
 from holdfast.metadata.znodes import TreeWriter
 from holdfast.model.errors import KafkaStorageError, MetadataError
@@ -102,7 +102,7 @@ class ZooKeeperSide:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def standing(self) -> Standing:
+    def standing(self) -> StoreStanding:
         client = self._client
         cluster = client.get(znode_paths.CLUSTER_ID)
         mark = client.get(znode_paths.MOVED)
@@ -113,7 +113,7 @@ class ZooKeeperSide:
                 f"{self.name} has topics and no {znode_paths.METADATA_LOG}: Kafka's own, which are not moved. Expected "
                 "an empty chroot, or metadata of Holdfast"
             )
-        return Standing(
+        return StoreStanding(
             cluster_id=None
             if cluster is None
             else znode_values.read_cluster_id_node(znode_paths.CLUSTER_ID, cluster.data),
@@ -148,7 +148,7 @@ class ZooKeeperSide:
         self._ids_version = kept.version
         return znode_hosts.with_hosts(image, kept.hosts, kept.sequence)
 
-    def _read(self) -> Reading:
+    def _read(self) -> TreeReading:
         """Of one moment: nobody wrote while it was read."""
         trouble: MetadataError | None = None
         for _ in range(READS):

@@ -81,7 +81,7 @@ class FoundDir:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RebuildPlan:
     """What would be written. ``doubts``: lines for a person to read before."""
 
     cluster_id: str
@@ -181,7 +181,7 @@ def _headers(files: FileSystem, path: str) -> Iterator[BatchHeader]:
 # -- deciding ----------------------------------------------------------------------------------------------------------
 
 
-def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str], noted_epoch: int = 0) -> Plan:
+def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str], noted_epoch: int = 0) -> RebuildPlan:
     """The metadata that these directories add up to. ``noted_epoch``: the highest of a note elsewhere.
     KafkaStorageError when they are not of one cluster."""
     unreadable = {**unreadable, **{path: why for each in found for path, why in each.unreadable.items()}}
@@ -206,7 +206,7 @@ def plan(found: Sequence[FoundDir], unreadable: Mapping[str, str], noted_epoch: 
     producer_id = max([-1, *(replica.highest_producer_id for replica in replicas)]) + 1 + PRODUCER_ID_MARGIN
     records = tuple(_records(ids, partitions, configs, producer_id))
     offset = max(known, 0) + EPOCH_MARGIN + len(records)
-    return Plan(
+    return RebuildPlan(
         cluster_id=clusters[0], epoch=epoch + EPOCH_MARGIN, offset=offset, partitions=partitions, records=records,
         doubts=tuple(doubts), unreadable=tuple(unreadable),
     )  # fmt: skip
@@ -293,7 +293,7 @@ def _records(
 
 
 @dataclass(slots=True, kw_only=True)
-class Made:
+class RebuiltAt:
     """Where it was written."""
 
     copies: list[str] = field(default_factory=list)
@@ -302,12 +302,12 @@ class Made:
 
 def execute(
     files: FileSystem,
-    wanted: Plan,
+    wanted: RebuildPlan,
     copies: Sequence[MetadataCopy],
     directories: Sequence[str],
     witnesses: Sequence[str],
     now_ms: int,
-) -> Made:
+) -> RebuiltAt:
     """Write the plan into every metadata directory that works, say in all that keep notes that these copies are good,
     and keep retention from deleting anything until somebody confirms. ``directories``: of logs; what is not formatted
     gets nothing. KafkaStorageError when no copy could be made."""
@@ -317,7 +317,7 @@ def execute(
     )
     for directory in directories:
         files.write_atomic(f"{directory}/{topic_configs.RECOVERED}", b"")
-    made, ids = Made(), {}
+    made, ids = RebuiltAt(), {}
     for copy in copies:
         try:
             copy.prepare()

@@ -76,7 +76,7 @@ MAX_RECORDS: Final = 5_000
 """Of a commit: some 2 MB of znodes."""
 
 
-class Lane(Protocol):
+class StoreLane(Protocol):
     """Threads that do one thing after the other (Lanes)."""
 
     def begin(self, key: str, job: Callable[[], Any]) -> Any: ...
@@ -102,7 +102,7 @@ class ZooKeeperStore:
     def __init__(
         self,
         connect: Callable[[], ZooKeeperClient],
-        lanes: Lane,
+        lanes: StoreLane,
         *,
         wall_ms: Callable[[], TimestampMs],
         new_id: Callable[[], UUID] = uuid4,

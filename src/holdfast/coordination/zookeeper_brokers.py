@@ -34,7 +34,7 @@ from holdfast.coordination.zookeeper_link import RETRY_S, Errands, Link, Watched
 from holdfast.metadata import znode_paths, znode_values
 from holdfast.metadata.image import BrokerImage, ClusterImage
 from holdfast.metadata.store import Presence
-from holdfast.metadata.znode_values import BrokerNode
+from holdfast.metadata.znode_values import BrokerIdsNode
 from holdfast.model.errors import MetadataError
 from holdfast.model.types import BrokerId
 
@@ -52,7 +52,7 @@ class LiveNode:
 
     owner: int
     czxid: int
-    said: BrokerNode | None
+    said: BrokerIdsNode | None
     """None: it cannot be read."""
 
     @property
@@ -122,7 +122,7 @@ class OwnNode:
         replaced: list[Operation] = []
         if found is not None:
             replaced.append(Delete(path=watched.path, version=found.stat.version))
-        said = BrokerNode(
+        said = BrokerIdsNode(
             endpoints=me.endpoints, timestamp_ms=self._wall_ms(), rack=me.rack, incarnation_id=me.incarnation_id,
             host=me.host,
         )  # fmt: skip

@@ -76,7 +76,7 @@ class _Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptIds:
+class StoredIds:
     """All that is kept, as it was read. ``version``: of CLAIMED_IDS; ``unreadable``: hosts whose nodes say nothing."""
 
     version: int
@@ -108,7 +108,7 @@ class KeptIds:
         )
 
 
-def read_ids(client: ZooKeeperClient) -> KeptIds:
+def read_ids(client: ZooKeeperClient) -> StoredIds:
     """See the module's docstring for the order."""
     client.sync()
     guard, sequence = client.get_all([znode_paths.CLAIMED_IDS, znode_paths.BROKER_SEQUENCE])
@@ -123,7 +123,7 @@ def read_ids(client: ZooKeeperClient) -> KeptIds:
             claims[broker_id] = (znode_hosts.read_claim_node(path, node.data, broker_id), node.stat.version)
     mapped, unreadable = read_hosts(client)
     registered = _numbers(client, znode_paths.OUR_BROKERS)
-    return KeptIds(
+    return StoredIds(
         version=guard.stat.version,
         sequence=sequence.stat.version,
         claims=claims,
@@ -216,7 +216,7 @@ class ZooKeeperBrokerIds:
                     return outcome
         return None
 
-    def _live(self, client: ZooKeeperClient, kept: KeptIds, host: str) -> frozenset[BrokerId] | None:
+    def _live(self, client: ZooKeeperClient, kept: StoredIds, host: str) -> frozenset[BrokerId] | None:
         """The ids that brokers have which live; None: nobody knows of the host's own."""
         if host in kept.unreadable:
             raise kept.unreadable[host][0]
@@ -241,7 +241,7 @@ class ZooKeeperBrokerIds:
         """As ``remember``; the ensemble's own errors are raised as they are. The host's node is written also where it
         says that already: what was written before is older than this registration (HostGarbage)."""
 
-        def operations(kept: KeptIds) -> list[Operation]:
+        def operations(kept: StoredIds) -> list[Operation]:
             entries = {name: HostEntry(broker_id=found.broker_id) for name, found in kept.mapped.items()}
             gone = broker_ids.garbage(entries, {broker_id: host})
             return [
@@ -256,7 +256,7 @@ class ZooKeeperBrokerIds:
         broker_ids.check_host(host)
         broker_ids.check_id(broker_id)
 
-        def operations(kept: KeptIds) -> list[Operation]:
+        def operations(kept: StoredIds) -> list[Operation]:
             broker_ids.check_room(kept.hosts, host)
             return [_mapped(kept, host, broker_id), *_unclaimed(kept, lambda claim: claim.host == host)]
 
@@ -264,7 +264,7 @@ class ZooKeeperBrokerIds:
             self._change(operations)
 
     def forget(self, host: str) -> bool:
-        def operations(kept: KeptIds) -> list[Operation]:
+        def operations(kept: StoredIds) -> list[Operation]:
             gone = list(_unclaimed(kept, lambda claim: claim.host == host))
             version = _version(kept, host)
             return gone if version is None else [*gone, Delete(path=znode_paths.host(host), version=version)]
@@ -272,7 +272,7 @@ class ZooKeeperBrokerIds:
         with self._told():
             return self._change(operations)
 
-    def _change(self, operations_of: Callable[[KeptIds], list[Operation]]) -> bool:
+    def _change(self, operations_of: Callable[[StoredIds], list[Operation]]) -> bool:
         """Write what follows from what is kept; whether that was anything."""
         client = self._link.client()
         for _ in range(TRIES):
@@ -284,7 +284,7 @@ class ZooKeeperBrokerIds:
                 return True
         raise KafkaStorageError(f"{znode_paths.CLAIMED_IDS} was written by others each of {TRIES} times")
 
-    def _write(self, client: ZooKeeperClient, kept: KeptIds, operations: Sequence[Operation]) -> bool:
+    def _write(self, client: ZooKeeperClient, kept: StoredIds, operations: Sequence[Operation]) -> bool:
         """Whether everything was still as it was read."""
         guard = Put(path=znode_paths.CLAIMED_IDS, data=b"", version=kept.version)
         try:
@@ -305,13 +305,13 @@ class ZooKeeperBrokerIds:
             raise KafkaStorageError(f"ZooKeeper: {e}") from e
 
 
-def _numbered(kept: KeptIds, count: int) -> Iterator[Operation]:
+def _numbered(kept: StoredIds, count: int) -> Iterator[Operation]:
     """So many new ids are given out: the version of the node counts them, as in Kafka."""
     for number in range(count):
         yield Put(path=znode_paths.BROKER_SEQUENCE, data=b"", version=kept.sequence + number)
 
 
-def _claimed(kept: KeptIds, applicant: Applicant, outcome: Taken) -> Iterator[Operation]:
+def _claimed(kept: StoredIds, applicant: Applicant, outcome: Taken) -> Iterator[Operation]:
     """The id is this start's, and no other one that its host has taken."""
     entry = HostEntry(broker_id=outcome.broker_id, claimant=applicant.claimant, address=applicant.address)
     path, data = (
@@ -323,13 +323,13 @@ def _claimed(kept: KeptIds, applicant: Applicant, outcome: Taken) -> Iterator[Op
     yield from _unclaimed(kept, lambda claim: claim.host == applicant.host and claim.entry.broker_id != entry.broker_id)
 
 
-def _unclaimed(kept: KeptIds, is_over: Callable[[IdClaim], bool]) -> Iterator[Operation]:
+def _unclaimed(kept: StoredIds, is_over: Callable[[IdClaim], bool]) -> Iterator[Operation]:
     for broker_id, (claim, version) in sorted(kept.claims.items()):
         if is_over(claim):
             yield Delete(path=znode_paths.claimed_id(broker_id), version=version)
 
 
-def _version(kept: KeptIds, host: str) -> int | None:
+def _version(kept: StoredIds, host: str) -> int | None:
     """Of the host's node; None: there is none."""
     if host in kept.unreadable:
         return kept.unreadable[host][1]
@@ -337,7 +337,7 @@ def _version(kept: KeptIds, host: str) -> int | None:
     return None if found is None else found.version
 
 
-def _mapped(kept: KeptIds, host: str, broker_id: BrokerId) -> Operation:
+def _mapped(kept: StoredIds, host: str, broker_id: BrokerId) -> Operation:
     path, data, version = znode_paths.host(host), encode_host_node(broker_id), _version(kept, host)
     return Create(path=path, data=data) if version is None else Put(path=path, data=data, version=version)
 

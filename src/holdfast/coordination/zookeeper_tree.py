@@ -24,12 +24,12 @@ from holdfast.coordination.zookeeper_client import (
 )
 from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, settled
-from holdfast.coordination.zookeeper_writer import Step
+from holdfast.coordination.zookeeper_writer import WriteStep
 from holdfast.metadata import moved, znode_acls, znode_notices, znode_paths, znode_values, znodes
 from holdfast.metadata.znode_tree import (
     LISTED,
-    Reading,
     TreeNode,
+    TreeReading,
     first_paths,
     read_tree,
     second_paths,
@@ -97,7 +97,7 @@ def make_missing(client: ZooKeeperClient, errands: Errands, nodes: Sequence[Crea
             log.debug("another broker was quicker to make a node")
 
 
-def read(client: ZooKeeperClient) -> Reading:
+def read(client: ZooKeeperClient) -> TreeReading:
     """All of it, as this session sees it now. MetadataError names the node that says something else than it should."""
     children = {path: client.children(path) or [] for path in LISTED}
     children[znode_paths.BROKER_IDS] = _of_kafka(client, children[znode_paths.BROKER_IDS])
@@ -134,10 +134,10 @@ def _there(paths: Sequence[str], nodes: Sequence[Node | None]) -> Iterator[tuple
             yield path, TreeNode(data=node.data, version=node.stat.version, czxid=node.stat.czxid)
 
 
-def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[Step]:
+def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[WriteStep]:
     """Multis as they are sent. Each writes METADATA_LOG: one after which the log ends where it did does so with what is
     there already, at the beginning ``tail``."""
-    found: list[Step] = []
+    found: list[WriteStep] = []
     for multi in multis:
         rest: list[Operation] = []
         for write in multi.writes:
@@ -148,7 +148,7 @@ def steps(multis: Iterable[Multi], tail: bytes, end_offset: Offset) -> list[Step
                 rest.append(operation(write))
         if multi.end_offset is not None:
             end_offset = multi.end_offset
-        found.append(Step(operations=tuple(rest), tail=tail, end_offset=end_offset))
+        found.append(WriteStep(operations=tuple(rest), tail=tail, end_offset=end_offset))
     return found
 
 
@@ -164,6 +164,6 @@ def tidy(won: Won, errands: Errands) -> None:
             return
 
 
-def repairs(reading: Reading) -> Iterator[Multi]:
+def repairs(reading: TreeReading) -> Iterator[Multi]:
     """What is to be written before anything else of a reign."""
     return (Multi(writes=tuple(part)) for part in cut(reading.repairs, LIMIT_BYTES))

@@ -38,7 +38,7 @@ MAX_UNDER_WAY: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class WriteStep:
     """One multi: its operations without the check and the link, what METADATA_LOG says with it, and where the log ends
     when it is done."""
 
@@ -61,7 +61,7 @@ class Writer:
         self.tail = tail
         self.end_offset = end_offset
 
-    def write(self, steps: Sequence[Step]) -> None:
+    def write(self, steps: Sequence[WriteStep]) -> None:
         """Return when all are written. FencedControllerError: another one has claimed, or the session is over.
         KafkaStorageError: nobody knows how much was written."""
         first = self._tail_version
@@ -77,9 +77,9 @@ class Writer:
         except ZooKeeperError as e:
             raise self._meaning(e) from e
 
-    def _send(self, steps: Sequence[Step]) -> None:
+    def _send(self, steps: Sequence[WriteStep]) -> None:
         """Send all, a number of them at a time; the first error, once none is under way any more."""
-        under_way: deque[tuple[Step, Future[list[Done]]]] = deque()
+        under_way: deque[tuple[WriteStep, Future[list[Done]]]] = deque()
         failed: ZooKeeperError | None = None
         version = self._tail_version
         left = deque(steps)
@@ -105,7 +105,7 @@ class Writer:
         if failed is not None:
             raise failed
 
-    def _find_out(self, first: int, steps: Sequence[Step]) -> None:
+    def _find_out(self, first: int, steps: Sequence[WriteStep]) -> None:
         """How much of it was written, when a server answers again."""
         client = self._won.client
         while True:
@@ -126,7 +126,7 @@ class Writer:
         for step in steps[self._tail_version - first : tail.stat.version - first]:
             self._is_through(step)
 
-    def _is_through(self, step: Step) -> None:
+    def _is_through(self, step: WriteStep) -> None:
         self._tail_version += 1
         self.tail, self.end_offset = step.tail, step.end_offset
 

@@ -26,7 +26,7 @@ class ShardState(Enum):
     ACTIVE = "active"
 
 
-class Shard(Protocol):
+class CoordinatorShard(Protocol):
     """What a coordinator keeps of one partition, from the election of this broker to its resignation."""
 
     def add(self, piece: Any, now_ms: TimestampMs, /) -> None:
@@ -42,7 +42,7 @@ class Shard(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Shard)
+S = TypeVar("S", bound=CoordinatorShard)
 
 
 @dataclass(slots=True)

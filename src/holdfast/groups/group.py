@@ -16,7 +16,6 @@ from holdfast.groups.consumer_protocol import CONSUMER, subscribed_topics
 from holdfast.groups.offset_records import GroupRecord, MemberRecord
 from holdfast.groups.states import MAY_BECOME, GroupState
 from holdfast.groups.types import (
-    CommittedOffset,
     Generation,
     GroupId,
     InstanceId,
@@ -24,6 +23,7 @@ from holdfast.groups.types import (
     JoinReply,
     JoinResult,
     MemberId,
+    OffsetAndMetadata,
     Strategy,
     SyncReply,
     SyncResult,
@@ -162,8 +162,8 @@ class Group:
         """Somebody joined since the initial delay was last extended."""
         self.subscriptions: frozenset[str] | None = frozenset()
         """Topics of all members, None when one of them cannot be read."""
-        self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        self.in_transactions: dict[TopicPartition, dict[int, CommittedOffset | None]] = {}
+        self.offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.in_transactions: dict[TopicPartition, dict[int, OffsetAndMetadata | None]] = {}
         """Offsets in the log whose transaction has no marker yet, by producer id, in the order of the log. None: it
         will count for nothing, since a newer offset is committed."""
         self.transactional_writes: Counter[TopicPartition] = Counter()

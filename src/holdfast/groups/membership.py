@@ -12,7 +12,7 @@ from holdfast.coordinators.journal import Written
 from holdfast.groups.group import Group, Member
 from holdfast.groups.rebalance import Rebalance
 from holdfast.groups.states import GroupState
-from holdfast.groups.surroundings import Surroundings
+from holdfast.groups.surroundings import GroupSurroundings
 from holdfast.groups.types import (
     HeartbeatRequest,
     JoinReply,
@@ -39,12 +39,12 @@ from holdfast.model.group_errors import (
 from holdfast.model.types import TimestampMs
 
 
-class Membership:
+class GroupMembership:
     """See the module's docstring."""
 
     __slots__ = ("_around", "rebalance")
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: GroupSurroundings) -> None:
         self._around = around
         self.rebalance = Rebalance(around)
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from holdfast.coordinators.fields import FieldReader, uvarint
-from holdfast.groups.types import CommittedOffset, Generation, GroupId, InstanceId, MemberId
+from holdfast.groups.types import Generation, GroupId, InstanceId, MemberId, OffsetAndMetadata
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import TimestampMs, TopicPartition
 
@@ -105,7 +105,7 @@ def encode_group_key(group_id: GroupId) -> bytes:
     return _I16.pack(GROUP_KEY) + _string(group_id)
 
 
-def encode_offset(committed: CommittedOffset) -> bytes:
+def encode_offset(committed: OffsetAndMetadata) -> bytes:
     """Value of a committed offset."""
     if committed.expire_ms is not None:
         return (
@@ -162,7 +162,7 @@ def decode_key(raw: bytes) -> Key | None:
     return None
 
 
-def decode_offset(raw: bytes) -> CommittedOffset | None:
+def decode_offset(raw: bytes) -> OffsetAndMetadata | None:
     """A committed offset, or None when its version is newer than what we know."""
     reader = FieldReader(raw, "a group record")
     version = reader.i16()
@@ -175,7 +175,7 @@ def decode_offset(raw: bytes) -> CommittedOffset | None:
     commit_ms = reader.i64()
     expire_ms = reader.i64() if version == OFFSET_VALUE_WITH_END else -1
     topic_id = reader.tags().get(_TOPIC_ID_TAG)
-    return CommittedOffset(
+    return OffsetAndMetadata(
         offset=offset,
         leader_epoch=None if epoch < 0 else epoch,
         metadata=metadata,

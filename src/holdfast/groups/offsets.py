@@ -15,14 +15,14 @@ from holdfast.groups.offset_records import encode_group_key, encode_offset, enco
 from holdfast.groups.pending_offsets import PendingOffsets, overtake
 from holdfast.groups.rebalance import Rebalance
 from holdfast.groups.states import GroupState
-from holdfast.groups.surroundings import Surroundings
+from holdfast.groups.surroundings import GroupSurroundings
 from holdfast.groups.types import (
     CommitReply,
     CommitRequest,
     CommitResult,
-    CommittedOffset,
     FetchedOffsets,
     GroupId,
+    OffsetAndMetadata,
     OffsetDeleteResult,
     OffsetsTransaction,
     OffsetToCommit,
@@ -46,7 +46,7 @@ class Offsets:
 
     __slots__ = ("_around", "_rebalance", "pending")
 
-    def __init__(self, around: Surroundings, rebalance: Rebalance) -> None:
+    def __init__(self, around: GroupSurroundings, rebalance: Rebalance) -> None:
         self._around = around
         self._rebalance = rebalance
         self.pending = PendingOffsets(around.groups)
@@ -61,7 +61,7 @@ class Offsets:
             reply(dict.fromkeys((o.tp for o in request.offsets), error))
             return
         result: CommitResult = {}
-        accepted: list[tuple[TopicPartition, CommittedOffset]] = []
+        accepted: list[tuple[TopicPartition, OffsetAndMetadata]] = []
         for one in request.offsets:
             result[one.tp] = self._too_large(one)
             if result[one.tp] is None:
@@ -82,7 +82,7 @@ class Offsets:
     def _write(
         self,
         group: Group,
-        accepted: list[tuple[TopicPartition, CommittedOffset]],
+        accepted: list[tuple[TopicPartition, OffsetAndMetadata]],
         result: CommitResult,
         now_ms: TimestampMs,
         reply: CommitReply,
@@ -105,7 +105,7 @@ class Offsets:
         self,
         transaction: OffsetsTransaction,
         group: Group,
-        accepted: list[tuple[TopicPartition, CommittedOffset]],
+        accepted: list[tuple[TopicPartition, OffsetAndMetadata]],
         result: CommitResult,
         now_ms: TimestampMs,
         reply: CommitReply,
@@ -276,7 +276,7 @@ class Offsets:
             elif expired and not group.pending_commits:
                 self._drop(group, expired, now_ms, lambda _outcome: None)
 
-    def _has_expired(self, group: Group, tp: TopicPartition, committed: CommittedOffset, now_ms: TimestampMs) -> bool:
+    def _has_expired(self, group: Group, tp: TopicPartition, committed: OffsetAndMetadata, now_ms: TimestampMs) -> bool:
         since_ms = committed.commit_ms
         if group.protocol_type is not None:
             if group.is_in(GroupState.EMPTY):
@@ -304,12 +304,12 @@ def _known(group: Group) -> set[TopicPartition]:
     return group.offsets.keys() | group.pending_commits.keys() | group.in_transactions.keys()
 
 
-def _entries(group: Group, accepted: list[tuple[TopicPartition, CommittedOffset]]) -> list[Entry]:
+def _entries(group: Group, accepted: list[tuple[TopicPartition, OffsetAndMetadata]]) -> list[Entry]:
     return [Entry(encode_offset_key(group.group_id, tp), encode_offset(c)) for tp, c in accepted]
 
 
-def _committed(one: OffsetToCommit, retention_ms: int | None, now_ms: TimestampMs) -> CommittedOffset:
-    return CommittedOffset(
+def _committed(one: OffsetToCommit, retention_ms: int | None, now_ms: TimestampMs) -> OffsetAndMetadata:
+    return OffsetAndMetadata(
         offset=one.offset,
         leader_epoch=one.leader_epoch,
         metadata=one.metadata,

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from holdfast.coordinators.newest import overtaken
 from holdfast.groups.group import Group
-from holdfast.groups.types import CommittedOffset, GroupId
+from holdfast.groups.types import GroupId, OffsetAndMetadata
 from holdfast.model.types import TopicPartition
 
 
@@ -37,7 +37,7 @@ class PendingOffsets:
                 for producer_id in waiting:
                     self._by_producer.setdefault(producer_id, {})[group.group_id, tp] = None
 
-    def written(self, group: Group, tp: TopicPartition, producer_id: int, committed: CommittedOffset) -> None:
+    def written(self, group: Group, tp: TopicPartition, producer_id: int, committed: OffsetAndMetadata) -> None:
         """It is in the log, after all that was told before."""
         waiting = group.in_transactions.setdefault(tp, {})
         waiting.pop(producer_id, None)  # the last one in the log is the last one here

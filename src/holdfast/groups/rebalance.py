@@ -18,7 +18,7 @@ from holdfast.coordinators.journal import Entry, Written
 from holdfast.groups.group import Group, Member
 from holdfast.groups.offset_records import encode_group, encode_group_key
 from holdfast.groups.states import MAY_REBALANCE, GroupState
-from holdfast.groups.surroundings import Surroundings
+from holdfast.groups.surroundings import GroupSurroundings
 from holdfast.groups.types import JoinReply, JoinResult, MemberId, SyncResult
 from holdfast.model.errors import HoldfastError
 from holdfast.model.group_errors import RebalanceInProgressError, UnknownMemberIdError
@@ -33,7 +33,7 @@ class Rebalance:
 
     __slots__ = ("_around",)
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: GroupSurroundings) -> None:
         self._around = around
 
     # -- members come and go ---------------------------------------------------------------------------------

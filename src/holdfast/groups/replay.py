@@ -20,7 +20,7 @@ from holdfast.groups.offset_records import (
     decode_key,
     decode_offset,
 )
-from holdfast.groups.types import CommittedOffset, GroupId
+from holdfast.groups.types import GroupId, OffsetAndMetadata
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import Buffer
 
@@ -35,8 +35,8 @@ class Replay:
     def __init__(self) -> None:
         self._newest = NewestOfGroups()
         self._groups: dict[GroupId, GroupRecord] = {}
-        self._offsets: dict[GroupId, dict[TopicPartition, CommittedOffset]] = {}
-        self._pending: dict[GroupId, dict[TopicPartition, dict[int, CommittedOffset | None]]] = {}
+        self._offsets: dict[GroupId, dict[TopicPartition, OffsetAndMetadata]] = {}
+        self._pending: dict[GroupId, dict[TopicPartition, dict[int, OffsetAndMetadata | None]]] = {}
 
     @property
     def skipped(self) -> int:
@@ -124,6 +124,6 @@ class Replay:
             self._groups[group_id] = record
 
 
-def _offset(rest: Rest) -> CommittedOffset | None:
+def _offset(rest: Rest) -> OffsetAndMetadata | None:
     value = value_of(rest)
     return None if value is None else decode_offset(value)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from holdfast.coordinators.deadlines import Deadlines
 from holdfast.groups.group import Group
 from holdfast.groups.group_journal import GroupJournal, GroupLog
-from holdfast.groups.membership import Membership
+from holdfast.groups.membership import GroupMembership
 from holdfast.groups.offsets import Offsets
 from holdfast.groups.settings import GroupSettings
 from holdfast.groups.states import GroupState
-from holdfast.groups.surroundings import Surroundings
+from holdfast.groups.surroundings import GroupSurroundings
 from holdfast.groups.types import GroupId
 from holdfast.model.group_errors import NotCoordinatorError
 from holdfast.model.types import TimestampMs
@@ -32,7 +32,7 @@ class Shard:
         new_member_suffix: Callable[[], str],
         clock: Callable[[], TimestampMs],
     ) -> None:
-        self.around = Surroundings(
+        self.around = GroupSurroundings(
             partition=partition,
             settings=settings,
             journal=GroupJournal(log, partition, settings.max_batch_bytes),
@@ -41,7 +41,7 @@ class Shard:
             clock=clock,
             groups={},
         )
-        self.members = Membership(self.around)
+        self.members = GroupMembership(self.around)
         self.offsets = Offsets(self.around, self.members.rebalance)
 
         self._ended: dict[int, bool] | None = {}

@@ -14,7 +14,7 @@ from holdfast.model.types import TimestampMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GroupSurroundings:
     """One per partition of ``__consumer_offsets`` that this broker leads."""
 
     partition: int

@@ -139,7 +139,7 @@ class LeaveResult:
 # -- offsets ---------------------------------------------------------------------------------------------------
 
 
-class CommittedOffset(NamedTuple):
+class OffsetAndMetadata(NamedTuple):
     """Where a group is in one partition."""
 
     offset: Offset
@@ -198,7 +198,7 @@ class FetchedOffsets:
     it was asked for."""
 
     error: HoldfastError | None = None
-    offsets: dict[TopicPartition, CommittedOffset | None]
+    offsets: dict[TopicPartition, OffsetAndMetadata | None]
     unstable: frozenset[TopicPartition] = frozenset()
 
 

@@ -44,7 +44,7 @@ class ZooKeeperUnavailableError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class EnsembleMember:
     """One server of an ensemble as all of them know it: ``number`` is its myid, 1 to 255."""
 
     number: int
@@ -68,7 +68,7 @@ class ServerSettings:
     host: str
     client_port: int = CLIENT_PORT
     tick_ms: int = 2000
-    members: tuple[Member, ...] = ()
+    members: tuple[EnsembleMember, ...] = ()
     number: int | None = None
     keeps: int | None = None
     more: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final
 
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, StoreError
-from holdfast.lake.store import Entry
+from holdfast.lake.store import FolderEntry
 
 NO_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
@@ -98,7 +98,7 @@ class LocalStore:
         except FileNotFoundError:
             raise _missing(self._place(path)) from None
 
-    def list(self, folder: str) -> Iterator[Entry]:
+    def list(self, folder: str) -> Iterator[FolderEntry]:
         for place, _, names in os.walk(self._place(folder)):
             for name in names:
                 full = os.path.join(place, name)
@@ -107,7 +107,7 @@ class LocalStore:
                 except FileNotFoundError:  # removed meanwhile
                     continue
                 path = os.path.relpath(full, self._root).replace(os.sep, "/")
-                yield Entry(path=path, size=status.st_size, changed_ms=status.st_mtime_ns // 1_000_000)
+                yield FolderEntry(path=path, size=status.st_size, changed_ms=status.st_mtime_ns // 1_000_000)
 
     def names(self, folder: str) -> Sequence[str]:
         try:

@@ -41,7 +41,7 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CommitEntry:
     """One commit."""
 
     number: int
@@ -69,7 +69,7 @@ class State:
     left: Mapping[str, TimestampMs] = field(default_factory=dict)
     """Files that have left the table -> when; until ``expire`` forgets them, they stay for whoever reads them still."""
 
-    def after(self, entry: Entry) -> "State":
+    def after(self, entry: CommitEntry) -> "State":
         files = dict(self.files)
         for path in entry.removed:
             files.pop(path, None)
@@ -144,9 +144,9 @@ class ParquetLog:
         begun = State(number=-1, time_ms=0, position=entry.position, schema=entry.schema)
         return begun.after(entry)
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> CommitEntry:
         content = self._content(path_of(number))
-        return Entry(
+        return CommitEntry(
             number=content["number"],
             time_ms=content["time_ms"],
             position=content["position"],
@@ -182,7 +182,7 @@ class ParquetLog:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def append(self, entry: Entry) -> bool:
+    def append(self, entry: CommitEntry) -> bool:
         """Commits. False if that number is there already, or its place was forgotten long ago."""
         content = {
             "version": FORMAT_VERSION,

@@ -13,7 +13,7 @@ from holdfast.lake.data_files import DataFile, check_schema
 from holdfast.lake.errors import TableError
 from holdfast.lake.parquet_log import (
     SNAPSHOT_EVERY,
-    Entry,
+    CommitEntry,
     LiveFile,
     ParquetLog,
     State,
@@ -59,7 +59,7 @@ class ParquetTable:
         check_schema(schema, store.location)
         if partition_by is not None:
             partitioning_of(partition_by, schema, store.location)
-        first = Entry(
+        first = CommitEntry(
             number=0,
             time_ms=clock(),
             position=Position().to_text(),
@@ -118,7 +118,7 @@ class ParquetTable:
     def _append(
         self, added: tuple[LiveFile, ...], removed: tuple[str, ...], position: str, schema: str | None = None
     ) -> None:
-        entry = Entry(
+        entry = CommitEntry(
             number=self._state.number + 1,
             # Time does not go back in a chain, whatever the clocks of its writers say.
             time_ms=max(self._clock(), self._state.time_ms),

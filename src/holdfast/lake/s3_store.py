@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from holdfast.lake.errors import AlreadyThereError, FileMissingError, StoreError
-from holdfast.lake.store import Entry
+from holdfast.lake.store import FolderEntry
 
 
 class S3Store:
@@ -72,11 +72,11 @@ class S3Store:
         except FileNotFoundError:
             raise FileMissingError(f"{self.url(path)} is not there") from None
 
-    def list(self, folder: str) -> Iterator[Entry]:
+    def list(self, folder: str) -> Iterator[FolderEntry]:
         found = self._files.find(self._key(folder), detail=True)
         for key, info in found.items():
             changed = info["LastModified"]
-            yield Entry(
+            yield FolderEntry(
                 path=key[len(self._root) + 1 :], size=int(info["size"]), changed_ms=int(changed.timestamp() * 1000)
             )
 

@@ -13,7 +13,7 @@ from holdfast.model.types import TimestampMs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FolderEntry:
     """One file of a folder."""
 
     path: str
@@ -54,7 +54,7 @@ class Store(Protocol):
         """In bytes. FileMissingError."""
         ...
 
-    def list(self, folder: str) -> Iterator[Entry]:
+    def list(self, folder: str) -> Iterator[FolderEntry]:
         """Files below a folder, at any depth, in no order; also those that a killed writer left half made."""
         ...
 

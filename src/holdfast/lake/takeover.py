@@ -38,7 +38,7 @@ from holdfast.lake.data_files import (
 from holdfast.lake.errors import TableError
 from holdfast.lake.local_store import LocalStore
 from holdfast.lake.opening import OLD_LAKE, open_table
-from holdfast.lake.parquet_log import Entry, ParquetLog, live, schema_text
+from holdfast.lake.parquet_log import CommitEntry, ParquetLog, live, schema_text
 from holdfast.lake.parquet_table import ParquetTable
 from holdfast.lake.position import End, Position, TopicEnds
 from holdfast.lake.rows import ROWS_AT_ONCE
@@ -207,7 +207,7 @@ def _made(store: Any, old: _OldFiles, position: Position, clock: Clock) -> Table
     prove(store)
     attempt = attempt_of(clock())
     files = [_taken(store, path, attempt, part) for part, path in enumerate(old.files)]
-    first = Entry(
+    first = CommitEntry(
         number=0,
         time_ms=clock(),
         position=position.to_text(),

@@ -40,7 +40,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
+class UpkeepRound:
     """What one round did."""
 
     compaction: Compaction
@@ -58,7 +58,7 @@ def maintain(
     most_age_ms: int = MOST_AGE_MS,
     clock: Clock = now_ms,
     on_step: Steps = lambda _step: None,
-) -> Upkeep:
+) -> UpkeepRound:
     """One round of all three. ConflictError if commits of others never stop; what was done until then is done.
     ``on_step`` is told "rewritten" and "replaced" where files were put together, and "expired"."""
     compaction = compact(
@@ -71,7 +71,7 @@ def maintain(
     )
     expired = expire(table, older_than_ms=clock() - keep_ms)
     on_step("expired")
-    return Upkeep(compaction=compaction, expired=expired, swept=sweep(table, clock=clock, most_age_ms=most_age_ms))
+    return UpkeepRound(compaction=compaction, expired=expired, swept=sweep(table, clock=clock, most_age_ms=most_age_ms))
 
 
 # -- compaction --------------------------------------------------------------------------------------------------

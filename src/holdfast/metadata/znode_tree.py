@@ -61,7 +61,7 @@ Topics = Mapping[str, values.TopicNode]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class TreeReading:
     """What a tree says. ``records`` make the image from an empty one, as ``Loaded`` has them; the last one is the last
     claim, if there was one.
 
@@ -116,7 +116,7 @@ def second_paths(tree: Tree, topics: Topics) -> list[str]:
     return found
 
 
-def read_tree(tree: Tree, topics: Topics | None = None) -> Reading:
+def read_tree(tree: Tree, topics: Topics | None = None) -> TreeReading:
     """What the nodes of ``first_paths`` and ``second_paths`` say; other nodes may be there. ``topics``: as
     ``topics_of`` has found them, which need not be read twice."""
     return _Reader(tree, topics_of(tree) if topics is None else topics).read()
@@ -219,7 +219,7 @@ class _Reader:
         self._repairs: list[NodeWrite] = []
         self._states = StateNodes()
 
-    def read(self) -> Reading:
+    def read(self) -> TreeReading:
         self._features()
         newest = self._brokers()
         topics = self._topics
@@ -240,7 +240,7 @@ class _Reader:
             self._repairs.append(SetNode(path=paths.UNFINISHED, data=b""))
         if end_offset is None:
             end_offset = max(len(self._records), newest + 1)
-        return Reading(
+        return TreeReading(
             records=tuple(self._records),
             end_offset=end_offset,
             repairs=tuple(self._repairs),

@@ -27,7 +27,7 @@ _ENABLED: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerNode:
+class BrokerIdsNode:
     """What a broker that lives says of itself in /brokers/ids/N. ``incarnation_id``: None of a broker of Kafka's.
     ``host``: what its host is called (KIP-426), None: nothing is kept of it."""
 
@@ -39,7 +39,7 @@ class BrokerNode:
     host: str | None = None
 
 
-def broker_node(node: BrokerNode) -> bytes:
+def broker_node(node: BrokerIdsNode) -> bytes:
     """Registration of version 5. ``host`` and ``port``: of the first PLAINTEXT listener, for clients that know one."""
     listeners = node.endpoints.listeners
     plain = next((e for e in listeners if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
@@ -65,14 +65,14 @@ def broker_node(node: BrokerNode) -> bytes:
     return encode(values)
 
 
-def read_broker_node(path: str, data: bytes) -> BrokerNode:
+def read_broker_node(path: str, data: bytes) -> BrokerIdsNode:
     """Of versions 4 and 5, which name endpoints."""
     fields = Fields.of(path, data)
     protocols = fields.texts("listener_security_protocol_map")
     ours = fields.object(OUR_KEY, required=False)
     endpoints = [_endpoint(fields, text, protocols) for text in fields.strings("endpoints")]
     features = fields.object("features", required=False)
-    return BrokerNode(
+    return BrokerIdsNode(
         endpoints=_endpoints(
             fields, endpoints, ours.optional_text("inter_broker"), ours.optional_text("control_plane")
         ),

@@ -65,7 +65,7 @@ def cluster_id(cluster: str) -> tuple[CreateNode, CreateNode]:
     return CreateNode(path=paths.CLUSTER), CreateNode(path=paths.CLUSTER_ID, data=values.cluster_id_node(cluster))
 
 
-def registration(broker_id: BrokerId, node: values.BrokerNode) -> tuple[CreateNode, SetNode]:
+def registration(broker_id: BrokerId, node: values.BrokerIdsNode) -> tuple[CreateNode, SetNode]:
     """A broker is there, for as long as its session: one multi, as Kafka writes it."""
     path = paths.broker_id(broker_id)
     return CreateNode(path=path, ephemeral=True), SetNode(path=path, data=values.broker_node(node))

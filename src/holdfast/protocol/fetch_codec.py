@@ -117,7 +117,7 @@ class FetchAnswer(NamedTuple, Generic[R]):
     preferred_read_replica: int = -1
 
 
-class FetchedPartition(NamedTuple):
+class FetchResponsePartition(NamedTuple):
     """One partition of a response as its receiver sees it."""
 
     partition: int
@@ -137,7 +137,7 @@ class FetchResponseData(NamedTuple):
 
     error_code: int
     session_id: int
-    topics: list[tuple[Topic, list[FetchedPartition]]]
+    topics: list[tuple[Topic, list[FetchResponsePartition]]]
     throttle_ms: int = 0
     node_endpoints: Sequence[NodeEndpoint] = ()
 
@@ -378,11 +378,11 @@ def _decode_response(version: int, body: memoryview) -> FetchResponseData:
     else:
         throttle_ms, pos = INT.unpack_from(body, 0)[0], 4
     topic_count, pos = read_count(body, pos, flexible)
-    topics: list[tuple[Topic, list[FetchedPartition]]] = []
+    topics: list[tuple[Topic, list[FetchResponsePartition]]] = []
     for _ in range(topic_count):
         topic, pos = read_topic(body, pos, flexible, by_id)
         count, pos = read_count(body, pos, flexible)
-        partitions: list[FetchedPartition] = []
+        partitions: list[FetchResponsePartition] = []
         for _ in range(count):
             partition, pos = _decode_partition(version, flexible, body, pos)
             partitions.append(partition)
@@ -397,7 +397,7 @@ def _decode_response(version: int, body: memoryview) -> FetchResponseData:
     return FetchResponseData(error_code, session_id, topics, throttle_ms, nodes)
 
 
-def _decode_partition(version: int, flexible: bool, body: memoryview, pos: int) -> tuple[FetchedPartition, int]:
+def _decode_partition(version: int, flexible: bool, body: memoryview, pos: int) -> tuple[FetchResponsePartition, int]:
     start = -1
     if version >= LOG_START_OFFSET:
         index, error, high, stable, start = _ANSWER_5.unpack_from(body, pos)
@@ -438,6 +438,6 @@ def _decode_partition(version: int, flexible: bool, body: memoryview, pos: int) 
         else:
             pos += 1
     return (
-        FetchedPartition(index, error, high, stable, start, diverging, leader, records, aborted, preferred),
+        FetchResponsePartition(index, error, high, stable, start, diverging, leader, records, aborted, preferred),
         pos,
     )

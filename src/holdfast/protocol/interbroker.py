@@ -289,7 +289,7 @@ class ConfigPair(_UpdateMetadataRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicConfigs(_UpdateMetadataRequest):
+class TopicOverrides(_UpdateMetadataRequest):
     """All overrides of one topic; none is a topic that has no more overrides."""
 
     topic: str = field(metadata=_STRING)
@@ -324,7 +324,7 @@ class UpdateMetadataRequest(_UpdateMetadataRequest):
     live_brokers: tuple[UpdateMetadataBroker, ...]
     cluster_id: str = field(metadata={**_STRING, "tag": _TAG_CLUSTER_ID}, default="")
     metadata_offset: i64 = field(metadata={**_INT64, "tag": _TAG_METADATA_OFFSET}, default=i64(-1))
-    topic_configs: tuple[TopicConfigs, ...] = field(metadata={"tag": _TAG_TOPIC_CONFIGS}, default=())
+    topic_configs: tuple[TopicOverrides, ...] = field(metadata={"tag": _TAG_TOPIC_CONFIGS}, default=())
     broker_configs: tuple[BrokerConfigs, ...] = field(metadata={"tag": _TAG_BROKER_CONFIGS}, default=())
     features: tuple[FeatureLevel, ...] = field(metadata={"tag": _TAG_FEATURES}, default=())
     acls: bytes = field(metadata={"kafka_type": "bytes", "tag": _TAG_ACLS}, default=b"")

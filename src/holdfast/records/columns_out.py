@@ -29,7 +29,7 @@ MOST_BEGUN: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Producer:
+class BatchProducer:
     """Who writes, for batches that a broker takes once only; none by default."""
 
     producer_id: int = -1
@@ -182,7 +182,7 @@ def _batch(payload: memoryview, codec: Codec, count: int, now_ms: TimestampMs) -
     return out
 
 
-def stamp_producer(batch: bytearray, producer: Producer, sequence: int) -> None:
+def stamp_producer(batch: bytearray, producer: BatchProducer, sequence: int) -> None:
     """Sets who writes the batch, the sequence number of its first record, and the CRC: it can be sent then."""
     _PRODUCER.pack_into(batch, 43, producer.producer_id, producer.epoch, sequence)
     stamp_crc(batch, 0)

@@ -21,7 +21,7 @@ from holdfast.replication.refused import RefusedBatches
 from holdfast.replication.surroundings import Surroundings
 from holdfast.replication.traffic import TopicTraffic
 from holdfast.replication.types import OF_CLIENT, AppendTerms, ProduceResult, Role
-from holdfast.replication.waiters import Deadlines
+from holdfast.replication.waiters import WaiterDeadlines
 from holdfast.storage.log import AppendInfo, Log
 
 
@@ -146,7 +146,7 @@ class AppendCall:
             refused.add(batches, error, now_ms)
         self.fail(error)
 
-    def park(self, deadlines: Deadlines, now_ms: int) -> None:
+    def park(self, deadlines: WaiterDeadlines, now_ms: int) -> None:
         """It is in the log and waits for the in-sync replicas."""
         if now_ms >= self._deadline_ms:
             self.expire(now_ms)

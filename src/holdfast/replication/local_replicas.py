@@ -31,7 +31,7 @@ from holdfast.replication.orders import Orders
 from holdfast.replication.partition import Partition
 from holdfast.replication.session import FollowerSession, ParkedFetch, SingleFetch
 from holdfast.replication.surroundings import Surroundings
-from holdfast.replication.throttle import Side
+from holdfast.replication.throttle import ThrottleSide
 from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import (
     OF_CLIENT,
@@ -43,13 +43,13 @@ from holdfast.replication.types import (
     IsrOutcome,
     IsrProposal,
     OffsetResult,
-    OffsetSpec,
     OrderDone,
     Outbox,
     PartitionState,
     ProduceResult,
     ReplicationSettings,
     Role,
+    SpecialTimestamp,
     StopReplica,
 )
 
@@ -214,7 +214,7 @@ class LocalReplicas:
     def list_offset(
         self,
         tp: TopicPartition,
-        what: OffsetSpec | int,
+        what: SpecialTimestamp | int,
         *,
         isolation: Isolation,
         current_leader_epoch: LeaderEpoch | None,
@@ -252,10 +252,12 @@ class LocalReplicas:
         else:
             offset_queries.delete_records(partition, before, timeout_ms, now_ms, done)
 
-    def throttle(self, side: Side, rate: int, topics: Mapping[str, Collection[int] | None], now_ms: int) -> None:
+    def throttle(
+        self, side: ThrottleSide, rate: int, topics: Mapping[str, Collection[int] | None], now_ms: int
+    ) -> None:
         """Limit replication of replicas that are out of sync to ``rate`` bytes per second, on one side, for these
         partitions of these topics (None: all of a topic)."""
-        limit = self._around.sending if side is Side.LEADER else self._around.fetching
+        limit = self._around.sending if side is ThrottleSide.LEADER else self._around.fetching
         limit.configure(rate, topics, now_ms)
 
     # -- the controller's answers and the clock ------------------------------------------------------------------

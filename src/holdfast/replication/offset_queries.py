@@ -18,7 +18,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs
 from holdfast.replication.partition import Partition
-from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, OffsetSpec
+from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, SpecialTimestamp
 from holdfast.storage.log import Log
 
 Answer = Callable[[OffsetResult | HoldfastError], None]
@@ -27,7 +27,7 @@ Found = tuple[TimestampMs, Offset, LeaderEpoch | None] | None
 
 def list_offset(
     partition: Partition,
-    what: OffsetSpec | int,
+    what: SpecialTimestamp | int,
     isolation: Isolation,
     current_leader_epoch: LeaderEpoch | None,
     done: Answer,
@@ -40,15 +40,15 @@ def list_offset(
     log = partition.log
     assert log is not None, "a leader has a log"
     match what:
-        case OffsetSpec.EARLIEST | OffsetSpec.EARLIEST_LOCAL:
+        case SpecialTimestamp.EARLIEST | SpecialTimestamp.EARLIEST_LOCAL:
             start = log.view.start_offset
             done(OffsetResult(start, None, log.epoch_at(start)))
-        case OffsetSpec.LATEST:
+        case SpecialTimestamp.LATEST:
             end = _readable_end(partition, isolation)
             done(_not_available(partition) or OffsetResult(end, None, _latest_epoch(partition, log)))
-        case OffsetSpec.LATEST_TIERED | OffsetSpec.EARLIEST_PENDING_UPLOAD:
+        case SpecialTimestamp.LATEST_TIERED | SpecialTimestamp.EARLIEST_PENDING_UPLOAD:
             done(OffsetResult(None))  # nothing is tiered
-        case OffsetSpec.MAX_TIMESTAMP:
+        case SpecialTimestamp.MAX_TIMESTAMP:
             _search(partition, log, log.max_timestamp, isolation, done)
         case int():
             _search(partition, log, partial(log.offset_for_timestamp, what), isolation, done)

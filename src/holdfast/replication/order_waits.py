@@ -25,7 +25,7 @@ Overdue: TypeAlias = Callable[[TopicPartition, "LogDir | None"], HoldfastError |
 """The directory has got nothing done for too long: the error to answer, or None to wait on."""
 
 
-class Answer:
+class OrderResults:
     """Collects one result per partition; calls ``done`` with all of them. The first result of a partition counts."""
 
     __slots__ = ("_done", "_left", "_results", "_waits")
@@ -60,7 +60,13 @@ class _Wait:
     __slots__ = ("_answer", "_around", "_overdue", "_seen", "_tp", "_until_ms", "_waits_on", "finished")
 
     def __init__(
-        self, answer: Answer, tp: TopicPartition, around: Surroundings, now_ms: int, waits_on: WaitsOn, overdue: Overdue
+        self,
+        answer: OrderResults,
+        tp: TopicPartition,
+        around: Surroundings,
+        now_ms: int,
+        waits_on: WaitsOn,
+        overdue: Overdue,
     ) -> None:
         self.finished = False
         self._answer = answer

@@ -25,7 +25,7 @@ from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import BrokerId, ControllerEpoch, TopicPartition
 from holdfast.replication.follower import FetcherState
 from holdfast.replication.hold import Hold
-from holdfast.replication.order_waits import Answer, Creation, Result
+from holdfast.replication.order_waits import Creation, OrderResults, Result
 from holdfast.replication.partition import Partition
 from holdfast.replication.remembered_stops import RememberedStops
 from holdfast.replication.surroundings import Surroundings
@@ -81,7 +81,7 @@ class Orders:
         if stale is not None or not states:
             done({state.topic_partition: stale for state in states})
             return
-        answer = Answer([state.topic_partition for state in states], done)
+        answer = OrderResults([state.topic_partition for state in states], done)
         for state in states:
             tp = state.topic_partition
             self._apply_one(state, now_ms, partial(answer.put, tp))
@@ -301,7 +301,7 @@ class Orders:
         if stale is not None or not replicas:
             done({order[0]: stale for order in replicas})
             return
-        answer = Answer([order[0] for order in replicas], done)
+        answer = OrderResults([order[0] for order in replicas], done)
         for order in replicas:
             tp = order.topic_partition
             self._stop_one(order, now_ms, partial(answer.put, tp))

@@ -10,7 +10,7 @@ from holdfast.replication.isr import FollowerProgress, IsrState
 from holdfast.replication.throttle import Throttle
 from holdfast.replication.traffic import Traffic
 from holdfast.replication.types import Outbox, ReplicationSettings, Role
-from holdfast.replication.waiters import Deadlines
+from holdfast.replication.waiters import WaiterDeadlines
 from holdfast.storage.log import Log
 
 
@@ -74,7 +74,7 @@ class Surroundings:
         self.clock = clock
         self.traffic = traffic
         """What went in and out; None: nobody counts."""
-        self.deadlines = Deadlines()
+        self.deadlines = WaiterDeadlines()
         self.watched: dict[Leading, None] = {}
         """Led partitions with a follower that may be behind; the only ones that a tick looks at."""
         self.sending = Throttle()

@@ -19,7 +19,7 @@ LOOK_AGAIN_MS = 1000
 EVERY_REPLICA = "*"
 
 
-class Side(Enum):
+class ThrottleSide(Enum):
     """Which end of a fetch; the words of the configuration keys."""
 
     LEADER = "leader"

@@ -40,7 +40,7 @@ class Isolation(Enum):
     READ_COMMITTED = 1
 
 
-class OffsetSpec(Enum):
+class SpecialTimestamp(Enum):
     """The special timestamps of ListOffsets; the values are the wire's."""
 
     LATEST = -1

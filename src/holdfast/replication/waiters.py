@@ -22,7 +22,7 @@ class Waiter(Protocol):
         """The deadline has passed. Called once, only if not finished."""
 
 
-class Deadlines:
+class WaiterDeadlines:
     """The heap."""
 
     __slots__ = ("_finished", "_heap", "_serial")

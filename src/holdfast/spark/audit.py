@@ -21,13 +21,13 @@ from holdfast.model.types import TopicPartition
 from holdfast.spark.audit_compare import Comparer, Progress
 from holdfast.spark.audit_plan import AuditError, PartitionPlan, cut, in_sync_now, make_plan
 from holdfast.spark.audit_result import (
+    AuditedState,
     AuditResult,
     NotCompared,
     PartitionAudit,
     Problem,
     ProblemKind,
     ReplicaAudit,
-    ReplicaState,
 )
 from holdfast.spark.audit_verdict import Comparison, judge, lagging, not_compared, windows_of
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditError",
     "AuditResult",
+    "AuditedState",
     "NotCompared",
     "PartitionAudit",
     "Problem",
     "ProblemKind",
     "Progress",
     "ReplicaAudit",
-    "ReplicaState",
     "run",
 ]
 

@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.disks import describe_disks
 from holdfast.client.security import SecuritySettings
-from holdfast.client.views import ClusterView, LogDirView, OffsetSpec, PartitionView, TopicView
+from holdfast.client.views import ClusterMetadata, LogDirView, OffsetSpec, PartitionMetadata, TopicView
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 from holdfast.spark.audit_scan import SegmentFile
@@ -156,11 +156,11 @@ def in_sync_now(
     }
 
 
-def _index(partition: PartitionView) -> int:
+def _index(partition: PartitionMetadata) -> int:
     return partition.partition
 
 
-def _compacted(client: BlockingClient, view: ClusterView) -> set[str]:
+def _compacted(client: BlockingClient, view: ClusterMetadata) -> set[str]:
     """Topics whose logs may have holes."""
     if not view.topics:
         return set()
@@ -174,7 +174,7 @@ def _compacted(client: BlockingClient, view: ClusterView) -> set[str]:
 
 
 def _offsets(
-    client: BlockingClient, wanted: Sequence[tuple[TopicView, PartitionView]]
+    client: BlockingClient, wanted: Sequence[tuple[TopicView, PartitionMetadata]]
 ) -> tuple[dict[TopicPartition, Offset | str], dict[TopicPartition, Offset]]:
     """High watermark of each partition, or why it is not known; log start offsets as far as they are known."""
     ends: dict[TopicPartition, Offset | str] = {}
@@ -197,7 +197,7 @@ def _offsets(
     return ends, starts
 
 
-def _log_dirs(client: BlockingClient, view: ClusterView, brokers: Iterable[BrokerId]) -> dict[BrokerId, _Dirs]:
+def _log_dirs(client: BlockingClient, view: ClusterMetadata, brokers: Iterable[BrokerId]) -> dict[BrokerId, _Dirs]:
     answers = {}
     for broker in sorted(brokers):
         try:

@@ -33,7 +33,7 @@ class ProblemKind(Enum):
     """A partition of which nothing could be compared: no leader to ask, or no replica to read."""
 
 
-class ReplicaState(Enum):
+class AuditedState(Enum):
     """Whether a replica took part."""
 
     COMPARED = "compared"
@@ -64,7 +64,7 @@ class ReplicaAudit:
 
     broker: BrokerId
     in_sync: bool
-    state: ReplicaState
+    state: AuditedState
     directory: str | None = None
     """Log directory, as its broker names it."""
     reason: str | None = None
@@ -110,12 +110,12 @@ class PartitionAudit:
     @property
     def compared(self) -> tuple[BrokerId, ...]:
         """Brokers whose replicas took part."""
-        return tuple(r.broker for r in self.replicas if r.state is ReplicaState.COMPARED)
+        return tuple(r.broker for r in self.replicas if r.state is AuditedState.COMPARED)
 
     @property
     def missing(self) -> tuple[BrokerId, ...]:
         """Brokers whose replicas took no part."""
-        return tuple(r.broker for r in self.replicas if r.state is not ReplicaState.COMPARED)
+        return tuple(r.broker for r in self.replicas if r.state is not AuditedState.COMPARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

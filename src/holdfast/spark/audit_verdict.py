@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from holdfast.model.types import BrokerId, Offset, TopicPartition
 from holdfast.spark.audit_plan import PartitionPlan, ReplicaPlan
 from holdfast.spark.audit_result import (
+    AuditedState,
     NotCompared,
     PartitionAudit,
     Problem,
     ProblemKind,
     ReplicaAudit,
-    ReplicaState,
     numbers,
 )
 from holdfast.spark.audit_scan import SegmentReport
@@ -153,7 +153,7 @@ class _Judge:
     def verdict(self) -> PartitionAudit:
         plan = self.plan
         replicas = tuple(self._replica(replica) for replica in plan.replicas)
-        compared = [r for r in replicas if r.state is ReplicaState.COMPARED]
+        compared = [r for r in replicas if r.state is AuditedState.COMPARED]
         if plan.reason is not None:
             self._problem(ProblemKind.UNKNOWN, None, plan.reason)
         elif not compared:
@@ -190,16 +190,16 @@ class _Judge:
 
     def _replica(self, replica: ReplicaPlan) -> ReplicaAudit:
         if replica.reason is not None:
-            state = ReplicaState.NOT_READABLE
+            state = AuditedState.NOT_READABLE
         elif not replica.segments:
-            state = ReplicaState.MISSING
+            state = AuditedState.MISSING
             where = "in none of its log directories" if replica.directory is None else f"not in {replica.directory}"
             self._problem(ProblemKind.MISSING, None, f"the replica is {where}", replica.broker)
         elif self.plan.high_watermark is None:
             return ReplicaAudit(
                 broker=replica.broker,
                 in_sync=replica.in_sync,
-                state=ReplicaState.NOT_READABLE,
+                state=AuditedState.NOT_READABLE,
                 directory=replica.directory,
                 reason="there is no high watermark",
             )
@@ -234,7 +234,7 @@ class _Judge:
         return ReplicaAudit(
             broker=replica.broker,
             in_sync=replica.in_sync,
-            state=ReplicaState.COMPARED,
+            state=AuditedState.COMPARED,
             directory=replica.directory,
             start_offset=start,
             end_offset=end,

@@ -30,7 +30,7 @@ UNKNOWN_BYTES: Final = 1 << 20
 default."""
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """Where samples come from: Topics."""
 
     def sample(
@@ -56,7 +56,7 @@ class ByteLimit:
         self._round = 0
         self._measured: dict[TopicPartition, int] = {}
 
-    def cut(self, source: Source, start: Positions, latest: Positions, max_rows: int | None = None) -> Positions:
+    def cut(self, source: SampleSource, start: Positions, latest: Positions, max_rows: int | None = None) -> Positions:
         """As far as the limit goes, and ``max_rows`` records, shared out as ``limited`` does.
 
         One record batch at least, so that a stream goes on whatever the limit is. ``start`` has every partition of
@@ -83,7 +83,7 @@ class ByteLimit:
         self._sizes = {tp: size for tp, size in self._sizes.items() if tp in kept}
         self._measured = {tp: number for tp, number in self._measured.items() if tp in kept}
 
-    def _measure(self, source: Source, positions: Positions) -> dict[TopicPartition, Sample]:
+    def _measure(self, source: SampleSource, positions: Positions) -> dict[TopicPartition, Sample]:
         """Those that were measured longest ago first: where there are many, a fetch has not room for all."""
         total = min(SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, self._max_bytes // 16))
         each_bytes = min(total, max(LEAST_SAMPLE_BYTES, total // max(1, len(positions))))

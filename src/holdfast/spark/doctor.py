@@ -35,7 +35,7 @@ PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorFinding:
     """One thing that was looked at. ``wrong``: what is; None if nothing is. ``cure``: what to do then. A warning slows
     and stops nothing."""
 
@@ -49,7 +49,7 @@ class Finding:
 
 def examine(
     *, master: str | None = None, brokers: Sequence[tuple[str, int]] = (), path: Path | None = None
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """Everything, in the order in which it is looked at. ``master``: Spark's, whose executors are examined; without one
     none is. ``brokers``: addresses that whoever reads must reach. ``path``: a folder that driver and executors share.
     """
@@ -83,37 +83,39 @@ class _Token:
             os.unlink(self._file)
 
 
-def _java() -> Iterator[Finding]:
+def _java() -> Iterator[DoctorFinding]:
     try:
         java = find_java()
     except JavaNotFoundError as e:
-        yield Finding(where="driver", what="Java", found="none", wrong=str(e), cure="pip install 'holdfast[java]'")
+        yield DoctorFinding(
+            where="driver", what="Java", found="none", wrong=str(e), cure="pip install 'holdfast[java]'"
+        )
     else:
-        yield Finding(where="driver", what="Java", found=f"{java.version} at {java.home}")
+        yield DoctorFinding(where="driver", what="Java", found=f"{java.version} at {java.home}")
 
 
-def judged(where: str, seen: Mapping[str, Any], *, cure: str) -> Iterator[Finding]:
+def judged(where: str, seen: Mapping[str, Any], *, cure: str) -> Iterator[DoctorFinding]:
     """What a probe's answer means."""
-    yield Finding(where=where, what="Python", found=f"{seen['python_version']}, {seen['python']}")
+    yield DoctorFinding(where=where, what="Python", found=f"{seen['python_version']}, {seen['python']}")
     for name, version in seen["versions"].items():
         if version is not None:
-            yield Finding(where=where, what=name, found=version)
+            yield DoctorFinding(where=where, what=name, found=version)
         elif name in FASTER:
             wrong = f"{name} is missing: decoding is right, and slow"
-            yield Finding(where=where, what=name, found="none", wrong=wrong, cure=cure, is_warning=True)
+            yield DoctorFinding(where=where, what=name, found="none", wrong=wrong, cure=cure, is_warning=True)
         else:
-            yield Finding(where=where, what=name, found="none", wrong=f"{name} is missing", cure=cure)
+            yield DoctorFinding(where=where, what=name, found="none", wrong=f"{name} is missing", cure=cure)
     there = all(seen["versions"].get(name) is not None for name in NEEDED)
     for name, error in seen["modules"].items():
         if error and there:  # else the package that is missing has been told
-            yield Finding(where=where, what=name, found="no import", wrong=f"import {name}: {error}", cure=cure)
+            yield DoctorFinding(where=where, what=name, found="no import", wrong=f"import {name}: {error}", cure=cure)
     for address, error in seen["brokers"].items():
-        yield Finding(
+        yield DoctorFinding(
             where=where, what=f"broker {address}", found="no connection" if error else "reached", wrong=error or None,
             cure="every executor fetches by itself: it must reach the advertised listener of every broker",
         )  # fmt: skip
     if seen["path"] is not None:
-        yield Finding(
+        yield DoctorFinding(
             where=where, what="shared path", found="not shared" if seen["path"] else "shared",
             wrong=seen["path"] or None, cure="mount the same folder on every machine at the same path",
         )  # fmt: skip
@@ -142,40 +144,40 @@ def _worker_here(name: str, arguments: tuple[Any, ...]) -> tuple[Mapping[str, An
     return answer, ""
 
 
-def _worker(name: str, seen: Mapping[str, Any] | None, problem: str) -> Iterator[Finding]:
+def _worker(name: str, seen: Mapping[str, Any] | None, problem: str) -> Iterator[DoctorFinding]:
     where = f"worker here ({name})"
     cure = f"export {PYTHON_VARIABLE}={sys.executable}"
     if seen is None:
-        yield Finding(where=where, what="Python", found="none", wrong=problem, cure=cure)
+        yield DoctorFinding(where=where, what="Python", found="none", wrong=problem, cure=cure)
         return
     yield from _version_of_driver(where, seen["python_version"], cure)
     yield from judged(where, seen, cure=cure)
 
 
-def _version_of_driver(where: str, found: str, cure: str) -> Iterator[Finding]:
+def _version_of_driver(where: str, found: str, cure: str) -> Iterator[DoctorFinding]:
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if found.rpartition(".")[0] != own:
         wrong = f"Python {found}, the driver has {own}: Spark refuses that (PYTHON_VERSION_MISMATCH)"
-        yield Finding(where=where, what="Python", found=found, wrong=wrong, cure=cure)
+        yield DoctorFinding(where=where, what="Python", found=found, wrong=wrong, cure=cure)
 
 
 # -- executors ---------------------------------------------------------------------------------------------------
 
 
-def _executors(master: str, arguments: tuple[Any, ...], own: Mapping[str, Any]) -> Iterator[Finding]:
+def _executors(master: str, arguments: tuple[Any, ...], own: Mapping[str, Any]) -> Iterator[DoctorFinding]:
     cure = f"install 'holdfast[spark]' there, or ship it with --archives, and set {PYTHON_VARIABLE} to that Python"
     if unreachable := _unreachable(master):
-        yield Finding(where=master, what="session", found="none", wrong=unreachable, cure="is the master up?")
+        yield DoctorFinding(where=master, what="session", found="none", wrong=unreachable, cure="is the master up?")
         return
     try:
         session = _session(master)
     except Exception as e:
-        yield Finding(where=master, what="session", found="none", wrong=_first_line(e), cure="is the master up?")
+        yield DoctorFinding(where=master, what="session", found="none", wrong=_first_line(e), cure="is the master up?")
         return
     try:
         seen, count = _probe_all(session, arguments)
     except Exception as e:
-        yield Finding(where=master, what="task", found="none ran", wrong=_first_line(e), cure=cure)
+        yield DoctorFinding(where=master, what="task", found="none ran", wrong=_first_line(e), cure=cure)
         return
     finally:
         session.stop()
@@ -185,9 +187,9 @@ def _executors(master: str, arguments: tuple[Any, ...], own: Mapping[str, Any]) 
         version, here = answer["versions"]["holdfast"], own["versions"]["holdfast"]
         if version is not None and version != here:
             wrong = f"Holdfast {version}, the driver has {here}"
-            yield Finding(where=where, what="holdfast", found=version, wrong=wrong, cure=cure)
+            yield DoctorFinding(where=where, what="holdfast", found=version, wrong=wrong, cure=cure)
     if len(seen) < count:
-        yield Finding(
+        yield DoctorFinding(
             where=master, what="executors", found=f"{len(seen)} of {count}", is_warning=True,
             wrong=f"{count - len(seen)} took no task: not examined", cure="run it again while the cluster is idle",
         )  # fmt: skip

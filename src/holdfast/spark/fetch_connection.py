@@ -22,7 +22,7 @@ from holdfast.model.errors import HoldfastError, NetworkError, UnsupportedVersio
 from holdfast.protocol.fetch_codec import (
     FLEXIBLE,
     FetchData,
-    FetchedPartition,
+    FetchResponsePartition,
     decode_fetch_response,
     encode_fetch_request,
 )
@@ -150,7 +150,7 @@ class FetchConnection:
         except OSError as error:
             raise self._broken(error) from None
 
-    def receive(self) -> dict[tuple[str | UUID, int], FetchedPartition]:
+    def receive(self) -> dict[tuple[str | UUID, int], FetchResponsePartition]:
         """The next answer, by topic (as the request named it) and partition.
 
         Empty where the broker only says for how long it wants to hear nothing, as it does to a reader that is over its

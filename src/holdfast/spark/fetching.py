@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.model.errors import HoldfastError, NetworkError, OffsetOutOfRangeError, UnknownTopicIdError
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TopicPartition
-from holdfast.protocol.fetch_codec import FetchData, FetchedPartition, FetchPartitionData
+from holdfast.protocol.fetch_codec import FetchData, FetchPartitionData, FetchResponsePartition
 from holdfast.records.columns import AbortedTransaction, Chunk
 from holdfast.spark.fetch_connection import Connections, FetchConnection, error_in
 from holdfast.spark.options import ReadOptions
@@ -74,7 +74,7 @@ class RangeFetcher:
         }
         self._topic_ids = {each.tp.topic: each.topic_id for each in ranges if each.topic_id is not None}
         self._bytes_per_record: float | None = None
-        self._beside: dict[int, tuple[FetchConnection, FetchedPartition]] = {}
+        self._beside: dict[int, tuple[FetchConnection, FetchResponsePartition]] = {}
         """Answers to ranges whose turn comes later, by index. They lie in the connections' buffers."""
         self._asked: dict[FetchConnection, list[int]] = {}
         """Which ranges are asked for beside the one whose answer is next."""
@@ -166,7 +166,7 @@ class RangeFetcher:
         each = GUESSED_RECORD_BYTES if self._bytes_per_record is None else self._bytes_per_record
         return records * each
 
-    def _answered(self, index: int) -> FetchedPartition | None:
+    def _answered(self, index: int) -> FetchResponsePartition | None:
         """The answer to a range that has come with that to another."""
         found = self._beside.pop(index, None)
         return None if found is None else found[1]
@@ -175,7 +175,7 @@ class RangeFetcher:
         data, self._asked[connection] = self._request(index, offset, connection)
         connection.send(data, self._topic_ids)
 
-    def _receive(self, index: int, connection: FetchConnection) -> FetchedPartition | None:
+    def _receive(self, index: int, connection: FetchConnection) -> FetchResponsePartition | None:
         """The range's part of the next answer; None if there is no answer now. The others are kept for their turn,
         as far as they have records."""
         asked = self._asked.pop(connection)
@@ -200,8 +200,8 @@ class RangeFetcher:
         return any(of is connection for of, _ in self._beside.values())
 
     def _part_of(
-        self, index: int, answer: Mapping[tuple[str | UUID, int], FetchedPartition]
-    ) -> FetchedPartition | None:
+        self, index: int, answer: Mapping[tuple[str | UUID, int], FetchResponsePartition]
+    ) -> FetchResponsePartition | None:
         tp = self._ranges[index].tp
         topic_id = self._topic_ids.get(tp.topic)
         found = answer.get((tp.topic, tp.partition))
@@ -221,7 +221,7 @@ class RangeFetcher:
             return False
         return True
 
-    def _fetch(self, index: int, offset: Offset, *, sent_already: bool) -> FetchedPartition | Offset:
+    def _fetch(self, index: int, offset: Offset, *, sent_already: bool) -> FetchResponsePartition | Offset:
         """An answer with records; or the offset to go on at where ``offset`` is gone. Tries until the time is up.
 
         Time for which a broker throttles does not count: that is no silence.
@@ -274,7 +274,7 @@ class RangeFetcher:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _go_nearer(self, tp: TopicPartition, part: FetchedPartition) -> bool:
+    def _go_nearer(self, tp: TopicPartition, part: FetchResponsePartition) -> bool:
         """True if the leader has named a replica that is nearer to the reader's rack (KIP-392): fetches go there, until
         one of them fails. Then the leader is asked again."""
         leader = self._leaders.get(tp)

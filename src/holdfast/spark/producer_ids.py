@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.records.columns_out import Producer
+from holdfast.records.columns_out import BatchProducer
 
 KEPT_S: Final = 600.0
 """Long before a broker forgets it."""
@@ -24,7 +24,7 @@ _MOST_SEQUENCE: Final = 0x7FFFFFFF
 class NumberedProducer:
     """A producer id and the sequence number that comes next in each partition."""
 
-    producer: Producer
+    producer: BatchProducer
     inherited: bool = False
     """Whether a task before this one has written with it."""
     following: dict[tuple[str, int], int] = field(default_factory=dict)

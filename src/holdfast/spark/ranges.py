@@ -30,7 +30,7 @@ class Leader(NamedTuple):
     epoch: LeaderEpoch | None = None
 
 
-class LogEnd(NamedTuple):
+class PartitionEnd(NamedTuple):
     """Where a log ends, and in which leader epoch."""
 
     offset: Offset

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from holdfast.model.types import TopicPartition
 from holdfast.spark.cluster_guide import ClusterGuide
 from holdfast.spark.options import AtGroup, AtOffsets, OptionError, ReadOptions
-from holdfast.spark.ranges import LogEnd, OffsetJson, Positions, Range, limited, tasks_of, to_json
+from holdfast.spark.ranges import OffsetJson, PartitionEnd, Positions, Range, limited, tasks_of, to_json
 
 if TYPE_CHECKING:
     from holdfast.spark.typed_columns import TypedColumns
@@ -234,7 +234,7 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema, self._options, self._typed = schema, options, typed
         self._topics_seen: Any = None
         self._first: OffsetJson | None = None
-        self._target: dict[TopicPartition, LogEnd] | None = None
+        self._target: dict[TopicPartition, PartitionEnd] | None = None
         self._held_since: float | None = None
         self._byte_limit: Any = None
         self._notice: Any = None
@@ -317,10 +317,10 @@ class HoldfastStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._notice = GroupNotice(self._options)
         self._notice.tell(finished, self._topics())
 
-    def _ends(self, positions: Positions) -> dict[TopicPartition, LogEnd]:
+    def _ends(self, positions: Positions) -> dict[TopicPartition, PartitionEnd]:
         """Of all partitions: now, or when a query with Trigger.AvailableNow began."""
         topics = self._topics()
-        ends: dict[TopicPartition, LogEnd]
+        ends: dict[TopicPartition, PartitionEnd]
         if self._target is None:
             ends = topics.ends(topics.partitions(positions))
             if {tp: end.offset for tp, end in ends.items()} == positions:

@@ -44,7 +44,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PathAnswer:
     """Of one task. ``wrong`` is None if it has read the token and made the file ``made`` with it."""
 
     host: str
@@ -61,7 +61,7 @@ def offered(store: Store) -> Probe:
     return Probe(location=store.location, name=name, token=token)
 
 
-def answered(probe: Probe) -> Answer:
+def answered(probe: Probe) -> PathAnswer:
     """What an executor finds; writes nothing where the driver's file is not."""
     made = f"{probe.name}-{secrets.token_hex(8)}"
     wrong = None
@@ -73,10 +73,10 @@ def answered(probe: Probe) -> Answer:
             store.create(made, probe.token.encode())
     except Exception as e:  # whatever a disk, or a library of a bucket, has to say
         wrong = f"{type(e).__name__}: {e}"
-    return Answer(host=socket.gethostname(), folder=os.getcwd(), made=made, wrong=wrong)
+    return PathAnswer(host=socket.gethostname(), folder=os.getcwd(), made=made, wrong=wrong)
 
 
-def judge(store: Store, probe: Probe, answers: Sequence[Answer]) -> None:
+def judge(store: Store, probe: Probe, answers: Sequence[PathAnswer]) -> None:
     """PathNotSharedError for the first host that does not see the driver's file, or whose own one is not seen here."""
     for answer in answers:
         wrong = answer.wrong
@@ -95,7 +95,7 @@ def judge(store: Store, probe: Probe, answers: Sequence[Answer]) -> None:
             )
 
 
-def withdraw(store: Store, probe: Probe, answers: Iterable[Answer]) -> None:
+def withdraw(store: Store, probe: Probe, answers: Iterable[PathAnswer]) -> None:
     """Removes the files of a probe, as far as they are seen from here."""
     for name in (probe.name, *(answer.made for answer in answers if answer.wrong is None)):
         with contextlib.suppress(OSError, LakeError):
@@ -125,7 +125,7 @@ class SharedPathCheck:
             raise
         except Exception as e:
             raise PathNotSharedError(f"location {store.location!r} cannot be written by the driver: {e}") from e
-        answers: list[Answer] = []
+        answers: list[PathAnswer] = []
         try:
             for _ in range(ROUNDS):
                 answers += self._round(probe)
@@ -138,10 +138,10 @@ class SharedPathCheck:
             withdraw(store, probe, answers)
         # Not all had a task: they are asked before the next batch. One that writes elsewhere fails the batch's commit.
 
-    def _round(self, probe: Probe) -> list[Answer]:
+    def _round(self, probe: Probe) -> list[PathAnswer]:
         context = self._spark.sparkContext
         tasks = TASKS_OF_A_CORE * max(1, context.defaultParallelism)
-        found: list[Answer] = context.parallelize(range(tasks), tasks).mapPartitions(_Task(probe)).collect()
+        found: list[PathAnswer] = context.parallelize(range(tasks), tasks).mapPartitions(_Task(probe)).collect()
         return found
 
 
@@ -151,7 +151,7 @@ class _Task:
 
     probe: Probe
 
-    def __call__(self, _: Iterable[int]) -> Iterator[Answer]:
+    def __call__(self, _: Iterable[int]) -> Iterator[PathAnswer]:
         yield answered(self.probe)
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from holdfast.model.types import LeaderEpoch, TopicPartition
 from holdfast.spark.options import ReadOptions
-from holdfast.spark.ranges import LogEnd, Positions
+from holdfast.spark.ranges import PartitionEnd, Positions
 from holdfast.spark.stream_offsets import StreamOffset
 from holdfast.spark.topics import DataLossError, Topics
 
@@ -26,7 +26,9 @@ class Known(NamedTuple):
     """Those of ``positions`` that are not where the last batch ended."""
 
 
-def known(options: ReadOptions, topics: Topics, before: StreamOffset, ends: Mapping[TopicPartition, LogEnd]) -> Known:
+def known(
+    options: ReadOptions, topics: Topics, before: StreamOffset, ends: Mapping[TopicPartition, PartitionEnd]
+) -> Known:
     """What ``before`` comes to in the partitions of ``ends``.
 
     New partitions begin at their earliest record, topics that were made again too if the user said so. DataLossError if
@@ -69,7 +71,7 @@ def _made_again_text(name: str, old: UUID, new: UUID, positions: Positions) -> s
 
 
 def _where_cut(
-    topics: Topics, before: StreamOffset, positions: Positions, ends: Mapping[TopicPartition, LogEnd]
+    topics: Topics, before: StreamOffset, positions: Positions, ends: Mapping[TopicPartition, PartitionEnd]
 ) -> Positions:
     """Where the logs begin to be others than those that were read: an unclean leader does not have what was read last,
     and what it has there instead is not what was read (KIP-320). Asked only where the leader epoch has changed."""
@@ -90,7 +92,7 @@ def _where_cut(
 
 
 def end_of(
-    positions: Positions, topics: Topics, ends: Mapping[TopicPartition, LogEnd], begins: Positions
+    positions: Positions, topics: Topics, ends: Mapping[TopicPartition, PartitionEnd], begins: Positions
 ) -> StreamOffset:
     """The offset of a batch that ends at ``positions``."""
     ids = topics.topic_ids({})

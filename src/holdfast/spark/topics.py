@@ -30,7 +30,7 @@ from holdfast.spark.options import (
     Position,
     ReadOptions,
 )
-from holdfast.spark.ranges import Leader, LogEnd, Positions
+from holdfast.spark.ranges import Leader, PartitionEnd, Positions
 from holdfast.spark.watching import Watcher, by_leader_of
 
 log = logging.getLogger(__name__)
@@ -283,11 +283,11 @@ class Topics:
         answers = self._client.list_offsets(dict.fromkeys(tps, time_ms), isolation=self._isolation)
         return {tp: answer.offset for tp, answer in answers.items() if answer.offset is not None}
 
-    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+    def ends(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionEnd]:
         """As ``latest``, with the leader epoch of each end."""
         specs = dict.fromkeys(tps, OffsetSpec.LATEST)
         answers = self._client.list_offsets(specs, isolation=self._isolation) if specs else {}
-        return {tp: LogEnd(answer.offset or 0, answer.leader_epoch) for tp, answer in answers.items()}
+        return {tp: PartitionEnd(answer.offset or 0, answer.leader_epoch) for tp, answer in answers.items()}
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, LeaderEpoch]

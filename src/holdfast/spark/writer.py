@@ -64,7 +64,7 @@ def check_schema(schema: Any, options: WriteOptions) -> None:
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task has written."""
 
     records: int
@@ -79,7 +79,7 @@ class _Sink:
         self._written = [name for name in self._names if name in COLUMN_KINDS]
         self._options = options
 
-    def write_rows(self, batches: Iterator[Any]) -> Written:
+    def write_rows(self, batches: Iterator[Any]) -> TaskCommit:
         """Runs in an executor; returns when the brokers have acknowledged every row."""
         from holdfast.spark.numba_cache import settle_cache
 
@@ -87,7 +87,7 @@ class _Sink:
         task = TaskWriter(self._options)
         for batch in batches:
             task.add(batch.rename_columns(self._names).select(self._written))
-        return Written(records=task.finish())
+        return TaskCommit(records=task.finish())
 
 
 class TaskWriter:
@@ -224,11 +224,11 @@ class TaskWriter:
 
     def new_producer(self) -> "NumberedProducer":
         """One that has written nothing, for this task and those after it."""
-        from holdfast.records.columns_out import Producer
+        from holdfast.records.columns_out import BatchProducer
         from holdfast.spark.producer_ids import NumberedProducer
 
         producer_id, epoch = self._client.init_producer_id()
-        self._numbered = NumberedProducer(Producer(producer_id=producer_id, epoch=epoch))
+        self._numbered = NumberedProducer(BatchProducer(producer_id=producer_id, epoch=epoch))
         return self._numbered
 
     def done(self, size: int) -> None:
@@ -273,10 +273,10 @@ class _Lane:
         return True
 
     def _start(self) -> None:
-        from holdfast.records.columns_out import Producer, stamp_producer
+        from holdfast.records.columns_out import BatchProducer, stamp_producer
 
         if self._numbered is None:
-            stamp_producer(self._batch.data, Producer(), -1)
+            stamp_producer(self._batch.data, BatchProducer(), -1)
         else:
             sequence = self._numbered.number(self._topic, self._partition, self._batch.records)
             stamp_producer(self._batch.data, self._numbered.producer, sequence)

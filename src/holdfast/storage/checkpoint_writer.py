@@ -24,7 +24,7 @@ from holdfast.storage.files import DiskSpace
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import DiskQueue, LogDir
 from holdfast.storage.log_table import FutureLogs, LogTable
-from holdfast.storage.remembered import Note
+from holdfast.storage.remembered import SizeNote
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class CheckpointWriter:
         self._staging: set[LogDir] = set()
         self._is_closed = False
         self._space: dict[str, DiskSpace | None] = {}
-        self._notes: dict[str, Note] = {}
+        self._notes: dict[str, SizeNote] = {}
         """What the directories remember of each other."""
 
     def found(self, one: LoadedDir) -> None:
@@ -178,7 +178,7 @@ class CheckpointWriter:
     def write_notes(self, now_ms: TimestampMs) -> None:
         """Have every directory remember what all of them hold, where that has changed (remembered.py)."""
         dirs = self._logs.dirs
-        note = Note(written_ms=now_ms, directories={d.path: self._logs.held_by(d) for d in dirs})
+        note = SizeNote(written_ms=now_ms, directories={d.path: self._logs.held_by(d) for d in dirs})
         for directory in dirs if len(dirs) > 1 else ():
             before = self._notes.get(directory.path)
             if directory.answers and (before is None or not note.says_as_much_as(before)):
@@ -270,7 +270,7 @@ def _sync_names(directory: LogDir) -> None:
         directory.files.fsync_dir(directory.path)
 
 
-def _write_note(directory: LogDir, note: Note) -> None:
+def _write_note(directory: LogDir, note: SizeNote) -> None:
     with directory.guard(CheckpointError):
         directory.refuse_beneath()
         directory.files.write_atomic(f"{directory.path}/{remembered.FILE_NAME}", note.encode(), durable=False)

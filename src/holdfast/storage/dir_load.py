@@ -22,7 +22,7 @@ from holdfast.storage.future_log import loser, moved_from
 from holdfast.storage.incarnation import DirHistory, Incarnation
 from holdfast.storage.log import Log
 from holdfast.storage.log_dir import SPACE_ERRORS, Guard, LogDir
-from holdfast.storage.remembered import Note
+from holdfast.storage.remembered import SizeNote
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class LoadedDir:
     short: set[TopicPartition] = field(default_factory=set)
     """Of ``logs`` those that have lost something."""
     space: DiskSpace | None = None
-    note: Note | None = None
+    note: SizeNote | None = None
     """What it remembers of all directories."""
     complete: bool = False
     fatal: HoldfastError | None = None

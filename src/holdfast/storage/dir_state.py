@@ -61,7 +61,7 @@ DIRECTORY: Final = Transitions(starts=(DirState.ONLINE,), moves=MOVES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class DirHealth:
     """``since_ms``: wall clock, 0 where nobody told the time. ``reason``: for people; None while it is online."""
 
     state: DirState = DirState.ONLINE

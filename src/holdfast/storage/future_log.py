@@ -55,7 +55,7 @@ class Once:
         return True
 
 
-class Piece(NamedTuple):
+class CopiedPiece(NamedTuple):
     """What one look at the log brought. ``cuts``: (new end, whether nothing before it was kept), in order.
     ``restart``: the copy begins anew at this offset. ``at``: where it must end for ``data`` to follow."""
 
@@ -75,20 +75,20 @@ class Piece(NamedTuple):
 class LastPiece(NamedTuple):
     """The last piece of a log that stands still, and what its batches alone do not tell."""
 
-    piece: Piece
+    piece: CopiedPiece
     topic_id: TopicId | None
     epochs: list[tuple[LeaderEpoch, Offset]]
     producers: ProducerStates
 
 
-class CopyState(NamedTuple):
+class FutureLogState(NamedTuple):
     """The copy after a piece."""
 
     end_offset: Offset
     has_rolled: bool
 
 
-class Tail(NamedTuple):
+class CopyTail(NamedTuple):
     """What a copy that was begun in an earlier life has: from where on, and its last batch."""
 
     topic_id: TopicId | None
@@ -98,7 +98,7 @@ class Tail(NamedTuple):
     end_offset: Offset
 
 
-def look(source: Log, at: Offset, max_bytes: int, max_batches: int | None = PIECE_BATCHES) -> Piece:
+def look(source: Log, at: Offset, max_bytes: int, max_batches: int | None = PIECE_BATCHES) -> CopiedPiece:
     """On the thread of the log's dir: what comes after ``at``, where the copy ends by what was read before."""
     cuts = tuple(source.cuts or ())
     for offset, everything in cuts:
@@ -118,7 +118,7 @@ def look(source: Log, at: Offset, max_bytes: int, max_batches: int | None = PIEC
             if max_batches is not None:
                 data = _first_of(data, max_batches)
     source.cuts = []  # not before the read, which may fail
-    return Piece(cuts, restart, at if restart is None else restart, data, view.start_offset, view.end_offset)
+    return CopiedPiece(cuts, restart, at if restart is None else restart, data, view.start_offset, view.end_offset)
 
 
 def _first_of(data: bytes, most: int) -> bytes:
@@ -138,7 +138,7 @@ def last_look(source: Log, at: Offset, max_bytes: int) -> LastPiece:
     return LastPiece(piece, source.topic_id, source.epochs.entries(), source.producers.copy())
 
 
-def agrees(source: Log, tail: Tail) -> Offset:
+def agrees(source: Log, tail: CopyTail) -> Offset:
     """On the thread of the log's dir: where a copy of an earlier life may go on: at its end if the log has its last
     batch as well, else nowhere. The batch carries its leader epoch, so then all before it is the same, too."""
     source.cuts = []
@@ -203,20 +203,20 @@ class FutureLog(Log):
             )
         return cls(directory, path, tp, topic_id, config, parts)
 
-    def tail(self) -> Tail:
+    def tail(self) -> CopyTail:
         """Its last batch; an empty one has none, and agrees with nothing."""
         end = self.view.end_offset
         if end == self.view.start_offset:
-            return Tail(None, end, end, b"", end)
+            return CopyTail(None, end, end, b"", end)
         with self.guard():
             segment = next(s for s in reversed(self.view.segments) if s.size)
             at, _ = segment.find(end - 1, segment.size, nowait=False)
             header = segment.handle().pread(HEADER_SIZE, at)
-        return Tail(self.topic_id, self.view.start_offset, parse_header(header).base_offset, header, end)
+        return CopyTail(self.topic_id, self.view.start_offset, parse_header(header).base_offset, header, end)
 
     # -- copying -------------------------------------------------------------------------------------------
 
-    def apply(self, piece: Piece, now_ms: TimestampMs) -> CopyState:
+    def apply(self, piece: CopiedPiece, now_ms: TimestampMs) -> FutureLogState:
         """Do what was done to the log, then write what follows. A piece that does not follow (because an earlier one
         was not written) changes nothing but the cuts: the next look is at where the copy really ends."""
         for offset, everything in piece.cuts:
@@ -233,7 +233,7 @@ class FutureLog(Log):
         if start > self.view.start_offset:
             self.delete_records_before(start)
             self._retire_below_start(now_ms)
-        return CopyState(self.view.end_offset, self.has_rolled)
+        return FutureLogState(self.view.end_offset, self.has_rolled)
 
     def _retire_below_start(self, now_ms: TimestampMs) -> None:
         segments, start = self.view.segments, self.view.start_offset

@@ -35,7 +35,7 @@ from holdfast.model.errors import (
 from holdfast.model.log_events import LogEvent, told
 from holdfast.model.types import BrokerId, DirectoryId, TimestampMs, TopicPartition
 from holdfast.storage.dir_meter import DirMeter
-from holdfast.storage.dir_state import DIRECTORY, DirNews, DirState, Health
+from holdfast.storage.dir_state import DIRECTORY, DirHealth, DirNews, DirState
 from holdfast.storage.file_locks import FileLock
 from holdfast.storage.files import DiskSpace, FileSystem, make_durably
 from holdfast.storage.partition_metadata import decode_uuid, encode_uuid
@@ -156,7 +156,7 @@ class LogDir:
         """What it did; None: nobody counts."""
         self.failure: KafkaStorageError | None = None
         """Why it is not used; None while it is, however badly it does."""
-        self.health = Health(since_ms=clock())
+        self.health = DirHealth(since_ms=clock())
         self.is_awaited = False
         """It could not be loaded for want of space alone, or because it did not answer: it is loaded again, without
         anybody's doing, when it can be."""
@@ -238,7 +238,7 @@ class LogDir:
             state = DIRECTORY.after(self.health.state, news)
             if state is not self.health.state:
                 why = None if state is DirState.ONLINE else reason
-                self.health = Health(state=state, reason=why, since_ms=self._clock())
+                self.health = DirHealth(state=state, reason=why, since_ms=self._clock())
             return True
 
     def __repr__(self) -> str:
@@ -343,7 +343,7 @@ class LogDir:
             if self.failure is not None:
                 return
             state = DIRECTORY.after(self.health.state, DirNews.FAILED)
-            self.health = Health(state=state, reason=str(error), since_ms=self._clock())
+            self.health = DirHealth(state=state, reason=str(error), since_ms=self._clock())
             self.failure = error
         why = self.why(error)
         if self.is_offered:

@@ -30,12 +30,12 @@ from holdfast.model.types import Offset, TimestampMs, TopicPartition
 from holdfast.storage.dir_state import DirState
 from holdfast.storage.future_log import (
     NOWHERE,
-    CopyState,
+    CopiedPiece,
+    CopyTail,
     FutureLog,
+    FutureLogState,
     LastPiece,
     Once,
-    Piece,
-    Tail,
     agrees,
     last_look,
     look,
@@ -200,7 +200,7 @@ class Move:
         else:
             self.target.queue.submit(future.tail, self._found_tail)
 
-    def _found_tail(self, tail: Tail | None, error: HoldfastError | None) -> None:
+    def _found_tail(self, tail: CopyTail | None, error: HoldfastError | None) -> None:
         if tail is None:
             self._end(error)
         elif not self.is_over:
@@ -240,7 +240,7 @@ class Move:
         work = partial(look, self.source, self._at, min(room, PIECE_BYTES))
         self.source.dir.queue.submit(work, self._looked)
 
-    def _looked(self, piece: Piece | None, error: HoldfastError | None) -> None:
+    def _looked(self, piece: CopiedPiece | None, error: HoldfastError | None) -> None:
         if self.is_over or self.future is None:
             return
         if piece is None:
@@ -253,12 +253,12 @@ class Move:
         else:
             self._caught_up()
 
-    def _count(self, piece: Piece) -> None:
+    def _count(self, piece: CopiedPiece) -> None:
         self.bytes_copied += len(piece.data)
         self._since_seal += len(piece.data)
         self._around.copied(self, len(piece.data))
 
-    def _applied(self, piece: Piece, state: CopyState | None, error: HoldfastError | None) -> None:
+    def _applied(self, piece: CopiedPiece, state: FutureLogState | None, error: HoldfastError | None) -> None:
         if self.is_over or self.future is None:
             return
         if state is None:
@@ -393,7 +393,7 @@ class Move:
         work = partial(self.future.commit, last, self._right, self._around.now_ms(), self._note_start)
         self.target.queue.submit(work, partial(self._committed, last.piece))
 
-    def _committed(self, piece: Piece, done: bool | None, error: HoldfastError | None) -> None:
+    def _committed(self, piece: CopiedPiece, done: bool | None, error: HoldfastError | None) -> None:
         future = self.future
         if self.is_over or future is None:
             return  # given up, or deleted: what was renamed has been removed by ``discard``, or will be judged

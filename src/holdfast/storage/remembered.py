@@ -24,7 +24,7 @@ Sizes: TypeAlias = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class SizeNote:
     """Bytes of each replica, by path of the log directory. ``written_ms``: wall clock."""
 
     written_ms: TimestampMs = 0
@@ -35,7 +35,7 @@ class Note:
         directories = {path: {str(tp): size for tp, size in held.items()} for path, held in self.directories.items()}
         return json.dumps({"version": 1, "writtenMs": self.written_ms, "directories": directories}).encode()
 
-    def says_as_much_as(self, other: Note) -> bool:
+    def says_as_much_as(self, other: SizeNote) -> bool:
         """The same replicas in the same directories, of about the same size."""
         if self.directories.keys() != other.directories.keys():
             return False
@@ -48,7 +48,7 @@ class Note:
         return True
 
 
-def read(files: FileSystem, directory: str) -> Note | None:
+def read(files: FileSystem, directory: str) -> SizeNote | None:
     """The note in a directory; None when there is none that can be read. OSError."""
     try:
         data = files.read_bytes(f"{directory}/{FILE_NAME}")
@@ -58,7 +58,7 @@ def read(files: FileSystem, directory: str) -> Note | None:
         value = json.loads(data)
         if value["version"] != 1 or type(value["writtenMs"]) is not int:
             raise ValueError("expected version 1, and a time")
-        return Note(
+        return SizeNote(
             written_ms=value["writtenMs"],
             directories={path: dict(map(_size, held.items())) for path, held in value["directories"].items()},
         )
@@ -75,6 +75,6 @@ def _size(item: tuple[str, int]) -> tuple[TopicPartition, int]:
     return TopicPartition(topic, int(number)), size
 
 
-def newest(notes: Iterable[Note | None]) -> Note:
+def newest(notes: Iterable[SizeNote | None]) -> SizeNote:
     """Of those of several directories; an empty one if there is none."""
-    return max((note for note in notes if note is not None), key=lambda note: note.written_ms, default=Note())
+    return max((note for note in notes if note is not None), key=lambda note: note.written_ms, default=SizeNote())

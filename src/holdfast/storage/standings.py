@@ -40,7 +40,7 @@ class ReplicaState(Enum):
     RECORDED = "back, recorded"
 
 
-class ReplicaNews(Enum):
+class StandingEvent(Enum):
     """What happens to it."""
 
     DIR_DIED = "its directory goes offline"
@@ -60,17 +60,17 @@ _BAD = (ReplicaState.FAILED, ReplicaState.LEFT_ASIDE)
 STANDING: Final = Transitions(
     starts=(ReplicaState.WELL,),
     moves={
-        (ReplicaState.WELL, ReplicaNews.DIR_DIED): ReplicaState.AWAY,  # by itself: see above
-        (ReplicaState.WELL, ReplicaNews.NO_PLACE): ReplicaState.REFUSED,
-        (ReplicaState.REFUSED, ReplicaNews.NO_PLACE): ReplicaState.REFUSED,
-        **{(state, ReplicaNews.NO_PLACE): state for state in _BACK},  # it is told as long as it is not used
-        **{(state, ReplicaNews.USED): ReplicaState.WELL for state in (*_HERE, *_BACK)},
-        **{(state, ReplicaNews.BROKEN): ReplicaState.FAILED for state in (*_HERE, *_BACK, ReplicaState.FAILED)},
-        (ReplicaState.FAILED, ReplicaNews.GIVEN_UP): ReplicaState.LEFT_ASIDE,
-        (ReplicaState.LEFT_ASIDE, ReplicaNews.NOT_LEFT): ReplicaState.FAILED,
-        **{(state, ReplicaNews.RETURNED): ReplicaState.BACK for state in ReplicaState},
-        **{(state, ReplicaNews.CONFIRMED): ReplicaState.RECORDED for state in _BACK},
-        **{(state, ReplicaNews.GONE): ReplicaState.WELL for state in ReplicaState},
+        (ReplicaState.WELL, StandingEvent.DIR_DIED): ReplicaState.AWAY,  # by itself: see above
+        (ReplicaState.WELL, StandingEvent.NO_PLACE): ReplicaState.REFUSED,
+        (ReplicaState.REFUSED, StandingEvent.NO_PLACE): ReplicaState.REFUSED,
+        **{(state, StandingEvent.NO_PLACE): state for state in _BACK},  # it is told as long as it is not used
+        **{(state, StandingEvent.USED): ReplicaState.WELL for state in (*_HERE, *_BACK)},
+        **{(state, StandingEvent.BROKEN): ReplicaState.FAILED for state in (*_HERE, *_BACK, ReplicaState.FAILED)},
+        (ReplicaState.FAILED, StandingEvent.GIVEN_UP): ReplicaState.LEFT_ASIDE,
+        (ReplicaState.LEFT_ASIDE, StandingEvent.NOT_LEFT): ReplicaState.FAILED,
+        **{(state, StandingEvent.RETURNED): ReplicaState.BACK for state in ReplicaState},
+        **{(state, StandingEvent.CONFIRMED): ReplicaState.RECORDED for state in _BACK},
+        **{(state, StandingEvent.GONE): ReplicaState.WELL for state in ReplicaState},
     },
 )
 
@@ -94,7 +94,7 @@ class Standings:
             state = ReplicaState.AWAY if self._is_away(tp) else ReplicaState.WELL
         return state
 
-    def _turn(self, tp: TopicPartition, news: ReplicaNews) -> ReplicaState:
+    def _turn(self, tp: TopicPartition, news: StandingEvent) -> ReplicaState:
         state = STANDING.after(self.of(tp), news)
         if state in (ReplicaState.WELL, ReplicaState.AWAY):
             self._states.pop(tp, None)
@@ -110,12 +110,12 @@ class Standings:
 
     def refused(self, tp: TopicPartition) -> None:
         """It is new, and no directory takes it now: it is made when one does."""
-        self._turn(tp, ReplicaNews.NO_PLACE)
+        self._turn(tp, StandingEvent.NO_PLACE)
 
     def used(self, tp: TopicPartition) -> None:
         """Its log was made, or is used as it was found."""
         if tp in self._states:
-            self._turn(tp, ReplicaNews.USED)
+            self._turn(tp, StandingEvent.USED)
 
     def made(self, tp: TopicPartition) -> None:
         """Its log is a new one."""
@@ -124,20 +124,20 @@ class Standings:
 
     def broken(self, tp: TopicPartition, failed: FailedReplica) -> None:
         """It cannot be used though its directory can."""
-        self._turn(tp, ReplicaNews.BROKEN)
+        self._turn(tp, StandingEvent.BROKEN)
         self._failed[tp] = failed
 
     def given_up(self, tp: TopicPartition) -> None:
         """What is left of it gets another name now."""
-        self._turn(tp, ReplicaNews.GIVEN_UP)
+        self._turn(tp, StandingEvent.GIVEN_UP)
 
     def not_left(self, tp: TopicPartition) -> None:
         """That could not be done."""
-        self._turn(tp, ReplicaNews.NOT_LEFT)
+        self._turn(tp, StandingEvent.NOT_LEFT)
 
     def back(self, tp: TopicPartition, fate: ReplicaFate, *, avoid: str | None = None) -> None:
         """It may be used, or made, again, with this fate. ``avoid``: the directory on which it has failed."""
-        self._turn(tp, ReplicaNews.RETURNED)
+        self._turn(tp, StandingEvent.RETURNED)
         self._fates[tp] = fate
         if avoid is not None:
             self._avoided[tp] = avoid
@@ -145,12 +145,12 @@ class Standings:
     def confirmed(self, tp: TopicPartition, fate: ReplicaFate) -> None:
         """The controller has recorded that it is back with this fate; nothing if that is not the newest."""
         if self._fates.get(tp) is fate:
-            self._turn(tp, ReplicaNews.CONFIRMED)
+            self._turn(tp, StandingEvent.CONFIRMED)
 
     def gone(self, tp: TopicPartition) -> None:
         """It is deleted, or the cluster does not want it here."""
         if tp in self._states:
-            self._turn(tp, ReplicaNews.GONE)
+            self._turn(tp, StandingEvent.GONE)
 
     # -- what is so --------------------------------------------------------------------------------------------
 

@@ -199,7 +199,7 @@ class OfProducer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Fetched:
+class CheckedBatches:
     """Batches from a leader, checked. ``epochs``: the leader epochs that begin in them, with the offsets up to which
     those before them go (leader_epochs.py)."""
 
@@ -219,7 +219,7 @@ def base_of_first(batches: Buffer, end_offset: Offset) -> Offset:
     return end_offset
 
 
-def _sound(batches: Buffer, fetched: Fetched) -> Iterator[tuple[int, BatchHeader]]:
+def _sound(batches: Buffer, fetched: CheckedBatches) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each whole batch, up to where something else lies."""
     try:
         yield from iter_headers(batches)
@@ -228,10 +228,12 @@ def _sound(batches: Buffer, fetched: Fetched) -> Iterator[tuple[int, BatchHeader
             raise
 
 
-def place_fetched(batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch | None, tp: TopicPartition) -> Fetched:
+def place_fetched(
+    batches: Buffer, end_offset: Offset, last_epoch: LeaderEpoch | None, tp: TopicPartition
+) -> CheckedBatches:
     """The whole batches in what a follower fetched; they must follow the end of its log. CorruptRecordError: the first
     is damaged. Those before one that is are as good as any, and the next fetch begins with it."""
-    fetched = Fetched()
+    fetched = CheckedBatches()
     offset, epoch = end_offset, last_epoch
     for position, header in _sound(batches, fetched):
         base_offset, length, batch_epoch, _, _, _, delta, _, newest, producer_id, _, _, _ = header

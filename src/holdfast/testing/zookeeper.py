@@ -1,7 +1,8 @@
 """Real ZooKeeper servers for tests: one, or an ensemble, each in a process of its own that can be killed or frozen.
 
 Owns the processes and the folders that it was given. What a server has acknowledged outlives ``kill`` and a new start.
-It knows nothing of any client. A server runs at a ``Place``: this machine, or a host of ``holdfast.testing.Hosts``.
+It knows nothing of any client. A server runs at a ``ServerPlace``: this machine, or a host of
+``holdfast.testing.Hosts``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import IO, Final, Protocol
 
 from holdfast.java.runtime import find_java
-from holdfast.java.zookeeper import CLIENT_PORT, Member, ServerSettings, ask, connect_string, is_of, mode_of
+from holdfast.java.zookeeper import CLIENT_PORT, EnsembleMember, ServerSettings, ask, connect_string, is_of, mode_of
 from holdfast.testing.ports import free_port
 from holdfast.testing.waiting import wait_for
 
@@ -29,7 +30,7 @@ START_S = 120.0
 LOOK_S = 0.5
 
 
-class Place(Protocol):
+class ServerPlace(Protocol):
     """Where a server runs."""
 
     @property
@@ -72,7 +73,7 @@ class ZooKeeperServer:
         *,
         tick_ms: int = TICK_MS,
         settings: ServerSettings | None = None,
-        place: Place = THIS_MACHINE,
+        place: ServerPlace = THIS_MACHINE,
     ) -> None:
         self.folder = folder
         self.settings = settings or ServerSettings(
@@ -187,7 +188,7 @@ class ZooKeeperEnsemble:
         self,
         folder: Path | None = None,
         *,
-        places: Mapping[int, Place] | None = None,
+        places: Mapping[int, ServerPlace] | None = None,
         folders: Mapping[int, Path] | None = None,
         tick_ms: int = TICK_MS,
     ) -> None:
@@ -200,10 +201,12 @@ class ZooKeeperEnsemble:
         first = 0 if spread else free_port(3 * len(where)) - 3
         for number, place in where.items():
             if spread:
-                members.append(Member(number=number, host=place.address))
+                members.append(EnsembleMember(number=number, host=place.address))
                 continue
             ports[number] = first = first + 3
-            members.append(Member(number=number, host=place.address, quorum_port=first + 1, election_port=first + 2))
+            members.append(
+                EnsembleMember(number=number, host=place.address, quorum_port=first + 1, election_port=first + 2)
+            )
         for number, place in where.items():
             at = folders[number] if folders is not None else Path(str(folder)) / f"zookeeper-{number}"
             settings = ServerSettings(

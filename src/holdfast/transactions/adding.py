@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from holdfast.model.errors import HoldfastError, TransactionAbortableError
 from holdfast.model.types import TimestampMs
-from holdfast.transactions.decisions import Answered, Decision, Refused, Write, fenced, in_change, no_mapping
+from holdfast.transactions.decisions import Answered, Decision, RefusedTransaction, Write, fenced, in_change, no_mapping
 from holdfast.transactions.states import AT_REST, PREPARED, TRANSACTION, TransactionEvent, TransactionState
 from holdfast.transactions.types import AddRequest, Producer, Transaction, Verified
 
@@ -21,7 +21,7 @@ def add(before: Transaction | None, request: AddRequest, *, is_changing: bool, n
     """Add partitions. ``is_changing``: something of this id is being written."""
     error = _refusal(before, request, is_changing)
     if error is not None or before is None:
-        return Refused(error or no_mapping(request.transactional_id, request.producer))
+        return RefusedTransaction(error or no_mapping(request.transactional_id, request.producer))
     if before.state is TransactionState.ONGOING and request.partitions <= before.partitions:
         return Answered(request.producer)
     after = replace(

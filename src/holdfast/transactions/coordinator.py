@@ -29,7 +29,7 @@ from holdfast.transactions.records import MAX_TEXT, StoredTransaction, decode_re
 from holdfast.transactions.settings import TransactionSettings
 from holdfast.transactions.shard import TransactionShard
 from holdfast.transactions.states import BY_NAME
-from holdfast.transactions.surroundings import MarkerSender, Surroundings
+from holdfast.transactions.surroundings import MarkerSender, TransactionSurroundings
 from holdfast.transactions.types import (
     AddReply,
     AddRequest,
@@ -65,7 +65,7 @@ class TransactionCoordinator:
     ) -> None:
         self._deadlines = Deadlines()
         self._settings = settings
-        around = Surroundings(
+        around = TransactionSurroundings(
             settings=settings,
             log=log,
             deadlines=self._deadlines,

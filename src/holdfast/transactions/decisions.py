@@ -22,7 +22,7 @@ from holdfast.transactions.types import Producer, Transaction, TransactionalId
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTransaction:
     """See the module's docstring."""
 
     error: HoldfastError
@@ -49,7 +49,7 @@ class Write:
     """What the client is told although all went well: to come again when the markers are written."""
 
 
-Decision: TypeAlias = Refused | Answered | NeedsId | Write
+Decision: TypeAlias = RefusedTransaction | Answered | NeedsId | Write
 
 
 def fenced(name: TransactionalId, asked: Producer, found: Producer) -> ProducerFencedError:

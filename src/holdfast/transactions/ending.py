@@ -16,7 +16,7 @@ from holdfast.transactions.decisions import (
     Answered,
     Decision,
     NeedsId,
-    Refused,
+    RefusedTransaction,
     Write,
     fenced,
     in_change,
@@ -48,16 +48,18 @@ def end(
     if request.version >= BUMPING:
         return _end_with_bump(before, request, is_changing=is_changing, fresh_id=fresh_id, now_ms=now_ms)
     if before is None or before.producer_id != request.producer.id:
-        return Refused(no_mapping(request.transactional_id, request.producer))
+        return RefusedTransaction(no_mapping(request.transactional_id, request.producer))
     if before.epoch != request.producer.epoch:
-        return Refused(fenced(request.transactional_id, request.producer, Producer(before.producer_id, before.epoch)))
+        return RefusedTransaction(
+            fenced(request.transactional_id, request.producer, Producer(before.producer_id, before.epoch))
+        )
     if is_changing or before.state in PREPARED:
-        return Refused(in_change(request.transactional_id))
+        return RefusedTransaction(in_change(request.transactional_id))
     if before.state is TransactionState.ONGOING:
         return Write(_prepared(before, request, None, now_ms))
     if before.state is _COMPLETE[request.commit]:  # asked again
         return Answered(request.producer)
-    return Refused(_illegal(before, request))
+    return RefusedTransaction(_illegal(before, request))
 
 
 def _end_with_bump(
@@ -70,20 +72,24 @@ def _end_with_bump(
 ) -> Decision:
     name, asked = request.transactional_id, request.producer
     if is_changing:
-        return Refused(in_change(name))
+        return RefusedTransaction(in_change(name))
     if before is None:
-        return Refused(no_mapping(name, asked))
+        return RefusedTransaction(no_mapping(name, asked))
     found = Producer(before.producer_id, before.epoch)
     is_retry = _is_retry(before, asked)
     if before.producer_id != asked.id and not is_retry:
-        return Refused(no_mapping(name, asked))
+        return RefusedTransaction(no_mapping(name, asked))
     if found != asked and not is_retry:
-        return Refused(fenced(name, asked, found))
+        return RefusedTransaction(fenced(name, asked, found))
     if is_retry:
         # The end that it asks for again has been written; another one has not.
-        return Answered(found) if before.state is _COMPLETE[request.commit] else Refused(_illegal(before, request))
+        return (
+            Answered(found)
+            if before.state is _COMPLETE[request.commit]
+            else RefusedTransaction(_illegal(before, request))
+        )
     if before.state is not TransactionState.ONGOING and request.commit:
-        return Refused(_illegal(before, request))
+        return RefusedTransaction(_illegal(before, request))
     if before.epoch < LAST_CLIENT_EPOCH:
         return Write(_prepared(before, request, None, now_ms))
     return NeedsId() if fresh_id is None else Write(_prepared(before, request, fresh_id, now_ms))

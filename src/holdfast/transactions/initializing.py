@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.model.types import TimestampMs
-from holdfast.transactions.decisions import Decision, NeedsId, Refused, Write, fenced, in_change
+from holdfast.transactions.decisions import Decision, NeedsId, RefusedTransaction, Write, fenced, in_change
 from holdfast.transactions.ending import abort_with_fence
 from holdfast.transactions.states import AT_REST, PREPARED, TRANSACTION, TransactionEvent, TransactionState
 from holdfast.transactions.types import LAST_CLIENT_EPOCH, MAX_EPOCH, InitRequest, Producer, ProducerId, Transaction
@@ -27,9 +27,9 @@ def initialize(
         return NeedsId() if fresh_id is None else Write(_first(request, fresh_id, now_ms))
     found = Producer(before.producer_id, before.epoch)
     if request.producer is not None and not _may_go_on(before, request.producer):
-        return Refused(fenced(name, request.producer, found))
+        return RefusedTransaction(fenced(name, request.producer, found))
     if before.state in PREPARED:
-        return Refused(in_change(name))
+        return RefusedTransaction(in_change(name))
     if before.state is TransactionState.ONGOING:
         return Write(abort_with_fence(before, now_ms, version), refuse=in_change(name))
     assert before.state in AT_REST, before.state
@@ -41,7 +41,7 @@ def initialize(
         return Write(_initialized(before, request, before.epoch + 1, before.epoch, now_ms))
     if request.producer.epoch == before.last_epoch:  # it did not get the answer
         return Write(_initialized(before, request, before.epoch, before.last_epoch, now_ms))
-    return Refused(fenced(name, request.producer, found))
+    return RefusedTransaction(fenced(name, request.producer, found))
 
 
 def _may_go_on(before: Transaction, asked: Producer) -> bool:

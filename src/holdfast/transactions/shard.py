@@ -19,10 +19,10 @@ from holdfast.model.errors import HoldfastError, UnknownServerError
 from holdfast.model.group_errors import NotCoordinatorError
 from holdfast.model.types import LeaderEpoch, TimestampMs
 from holdfast.transactions import adding, ending, initializing
-from holdfast.transactions.decisions import Answered, Decision, NeedsId, Refused, Write, in_change
+from holdfast.transactions.decisions import Answered, Decision, NeedsId, RefusedTransaction, Write, in_change
 from holdfast.transactions.records import StoredTransaction, encode_key, encode_value
 from holdfast.transactions.states import AT_REST, PREPARED, TRANSACTION, TransactionEvent, TransactionState
-from holdfast.transactions.surroundings import Surroundings
+from holdfast.transactions.surroundings import TransactionSurroundings
 from holdfast.transactions.types import (
     AddReply,
     AddRequest,
@@ -54,7 +54,7 @@ class TransactionShard:
         "transactions",
     )  # fmt: skip
 
-    def __init__(self, partition: int, leader_epoch: LeaderEpoch, around: Surroundings) -> None:
+    def __init__(self, partition: int, leader_epoch: LeaderEpoch, around: TransactionSurroundings) -> None:
         self._partition = partition
         self._leader_epoch = leader_epoch
         self._around = around
@@ -118,7 +118,7 @@ class TransactionShard:
 
         def decide(fresh_id: ProducerId | None) -> Decision:
             if name in self._changing:
-                return Refused(in_change(name))
+                return RefusedTransaction(in_change(name))
             return initializing.initialize(
                 self.transactions.get(name), request,
                 fresh_id=fresh_id, now_ms=self._around.clock(), version=self._around.version(),
@@ -182,7 +182,7 @@ class TransactionShard:
 
     def _carry_out(self, name: TransactionalId, decision: Decision, reply: _Reply) -> None:
         match decision:
-            case Refused(error):
+            case RefusedTransaction(error):
                 reply(error)
             case Answered(producer):
                 reply(producer)

@@ -23,7 +23,7 @@ class MarkerSender(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TransactionSurroundings:
     """The same for all partitions of ``__transaction_state`` that this broker leads."""
 
     settings: TransactionSettings

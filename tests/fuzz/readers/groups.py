@@ -50,7 +50,7 @@ def _make_records() -> Run:
 def _records_corpus() -> list[bytes]:
     from holdfast.client.group_translate import encode_assignment, encode_subscription
     from holdfast.groups.offset_records import GroupRecord, MemberRecord, encode_group, encode_offset
-    from holdfast.groups.types import CommittedOffset
+    from holdfast.groups.types import OffsetAndMetadata
     from holdfast.model.types import TopicPartition
     from holdfast.records.record import decode_batches
 
@@ -73,7 +73,7 @@ def _records_corpus() -> list[bytes]:
         assignment=encode_assignment([TopicPartition("t1", 0)]),
     )
     found.add(b"\2" + encode_group(GroupRecord(protocol_type="consumer", generation=3, members=(member, member))))
-    old = CommittedOffset(offset=3, leader_epoch=None, commit_ms=5, metadata="x", expire_ms=9)
+    old = OffsetAndMetadata(offset=3, leader_epoch=None, commit_ms=5, metadata="x", expire_ms=9)
     found.add(b"\1" + encode_offset(old))
     found.add(b"\3" + encode_subscription(["t1", "t2", ""]))
     found.add(b"\4" + encode_assignment([TopicPartition("t1", 0), TopicPartition("t1", 2), TopicPartition("t2", 5)]))

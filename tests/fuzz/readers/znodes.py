@@ -22,7 +22,7 @@ def _tree() -> dict[str, Any]:
     """A cluster with a topic of two partitions that is being reassigned, as its store would have written it."""
     from holdfast.metadata import records as m
     from holdfast.metadata.image import ClusterImage
-    from holdfast.metadata.znode_values import BrokerNode, ControllerNode
+    from holdfast.metadata.znode_values import BrokerIdsNode, ControllerNode
     from holdfast.metadata.znodes import TreeWriter, claim, registration
     from holdfast.model.listeners import Endpoints
     from tests.checks.memory_tree import MemoryTree
@@ -50,7 +50,7 @@ def _tree() -> dict[str, Any]:
         m.ControllerClaimRecord(controller_epoch=1, broker_id=1, host="h", port=1),
     ]  # fmt: skip
     tree = MemoryTree.with_base()
-    tree.write(registration(1, BrokerNode(endpoints=endpoints, timestamp_ms=1, features=(("f", 1, 2),))))
+    tree.write(registration(1, BrokerIdsNode(endpoints=endpoints, timestamp_ms=1, features=(("f", 1, 2),))))
     tree.write(claim(ControllerNode(broker_id=1, timestamp_ms=1, address=("h", 1), epoch=1), 1, 0))
     for multi in TreeWriter().snapshot(ClusterImage.empty("c").apply(made, 20)[0], 1 << 20):
         tree.write(multi.writes)

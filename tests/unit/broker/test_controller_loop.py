@@ -114,7 +114,7 @@ async def reign(
 
 
 def create(name: str) -> events.CreateTopics:
-    return events.CreateTopics(topics=(events.NewTopic(name=name, partitions=1, replication_factor=2),))
+    return events.CreateTopics(topics=(events.TopicToCreate(name=name, partitions=1, replication_factor=2),))
 
 
 def test_a_decision_is_told_and_answered_once_it_is_durable() -> None:
@@ -452,7 +452,7 @@ def test_K112_05_a_56_in_an_answer_to_leader_and_isr_makes_the_replica_offline()
     async def check() -> None:
         async with reign(2) as one:
             one.brokers[1].reply = bad_disk
-            topic = events.NewTopic(name="t", assignments=((0, (1, 2)),))
+            topic = events.TopicToCreate(name="t", assignments=((0, (1, 2)),))
             await one.loop.submit(events.CreateTopics(topics=(topic,)))
             await until(lambda: one.loop.image.topics["t"].partitions[0].leader == 2)
             assert one.loop.image.topics["t"].partitions[0].isr == (2,)

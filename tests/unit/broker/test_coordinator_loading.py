@@ -20,7 +20,7 @@ from holdfast.broker.platform import Platform
 from holdfast.groups.group import Group
 from holdfast.groups.offset_records import encode_offset, encode_offset_key
 from holdfast.groups.replay import Replay
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import CRC_START
@@ -41,7 +41,7 @@ def commits(first: int, count: int, groups: int) -> bytearray:
     found = bytearray()
     for i in range(first, first + count):
         key = encode_offset_key(f"group-of-some-length-{i % groups}", TopicPartition("topic", i // groups % 10))
-        value = encode_offset(CommittedOffset(i, 1, "", NOW_MS + i))
+        value = encode_offset(OffsetAndMetadata(i, 1, "", NOW_MS + i))
         found += encode_batch([Record(0, NOW_MS, key, value)], base_sequence=0)
     return found
 

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
 from holdfast.broker.transactional_appends import NOT_ADDED, TransactionalAppends, TxnBatch
-from holdfast.broker.txn_verification import MAX_TRANSACTIONS, Claim, TxnVerification
+from holdfast.broker.txn_verification import MAX_TRANSACTIONS, PartitionClaim, TxnVerification
 from holdfast.client.outgoing import Outgoing
 from holdfast.model.config import BrokerConfig
 from holdfast.model.errors import HoldfastError
@@ -337,13 +337,13 @@ def test_a_request_takes_many_claims_but_one_transaction_of_an_id(tmp_path: Path
         answers: list[HoldfastError | None] = []
         place.coordinator.holds = True
         ask = place.txn_verification.ask
-        ask(Claim("first", 1, 0, TP, adds=False), answers.append)
+        ask(PartitionClaim("first", 1, 0, TP, adds=False), answers.append)
         await until(lambda: place.asked == 1)
         for partition in range(3):
-            ask(Claim("tx", PID, 0, TopicPartition("t", partition), adds=False), answers.append)
-        ask(Claim("tx", PID, 1, TP, adds=False), answers.append)
+            ask(PartitionClaim("tx", PID, 0, TopicPartition("t", partition), adds=False), answers.append)
+        ask(PartitionClaim("tx", PID, 1, TP, adds=False), answers.append)
         for number in range(MAX_TRANSACTIONS):
-            ask(Claim(f"id {number}", number, 0, TP, adds=True), answers.append)
+            ask(PartitionClaim(f"id {number}", number, 0, TP, adds=True), answers.append)
         place.coordinator.say()
         await until(lambda: len(answers) == MAX_TRANSACTIONS + 5)
         assert set(answers) == {None}

@@ -8,7 +8,7 @@ from holdfast.cli.cluster_lines import cluster_json, cluster_lines, health_json,
 from holdfast.client.features import FeatureView
 from holdfast.client.health import Finding, Found, Health, Survey
 from holdfast.client.survey import BrokerAbout, Members
-from holdfast.client.views import BrokerNode, ClusterView
+from holdfast.client.views import BrokerNode, ClusterMetadata
 from holdfast.model.types import TopicPartition
 
 NODES = {b: BrokerNode(broker_id=b, host="host", port=9090 + b, rack="r" if b == 1 else None) for b in (1, 2)}
@@ -18,7 +18,7 @@ OLD = BrokerAbout(
 )
 NEW = BrokerAbout(node=NODES[2], features=(FeatureView("f", 0, 3, 2), FeatureView("g", 1, 1, 0)), features_epoch=9)
 SURVEY = Survey(
-    view=ClusterView(cluster_id="cid", controller_id=None, brokers=NODES, topics={}),
+    view=ClusterMetadata(cluster_id="cid", controller_id=None, brokers=NODES, topics={}),
     alive=frozenset(NODES),
     min_isr={},
     adding={},

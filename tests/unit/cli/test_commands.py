@@ -58,7 +58,7 @@ def test_up_loads_nothing_that_only_people_and_spark_need() -> None:
 
 
 def test_a_command_whose_extra_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = entry.Place("holdfast.cli.lacking:lacking", "")
+    place = entry.CommandPlace("holdfast.cli.lacking:lacking", "")
     monkeypatch.setitem(entry.COMMANDS, "lacking", place)  # type: ignore[arg-type]
 
     def missing(name: str) -> None:

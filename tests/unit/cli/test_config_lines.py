@@ -18,7 +18,7 @@ from holdfast.cli.config_lines import (
     value_after,
 )
 from holdfast.cli.failing import Failed
-from holdfast.client.configs import ConfigTarget, KeyChange, Operation
+from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange
 from holdfast.client.views import ConfigSynonym, ConfigValue
 from holdfast.model.config import KEYS, TOPIC_KEYS
 
@@ -46,7 +46,7 @@ SEGMENT = value("segment.ms", ("5", "DEFAULT_CONFIG"))
 POLICY = value("cleanup.policy", ("delete", "DEFAULT_CONFIG"))
 
 
-def change(operation: Operation, text: str | None = None, key: str = "retention.ms") -> KeyChange:
+def change(operation: AlterConfigOp, text: str | None = None, key: str = "retention.ms") -> KeyChange:
     return KeyChange(key=key, operation=operation, value=text)
 
 
@@ -122,16 +122,16 @@ def test_json_has_kafkas_names_and_every_layer() -> None:
 @pytest.mark.parametrize(
     ("text", "key", "operation", "wanted"),
     [
-        ("retention.ms=5", "retention.ms", Operation.SET, "5"),
-        ("retention.ms=-1", "retention.ms", Operation.SET, "-1"),
-        ("a=b=c", "a", Operation.SET, "b=c"),
-        ("a=", "a", Operation.SET, ""),
-        ("cleanup.policy+=compact", "cleanup.policy", Operation.APPEND, "compact"),
-        ("cleanup.policy-=compact", "cleanup.policy", Operation.SUBTRACT, "compact"),
-        ("a+=+b", "a", Operation.APPEND, "+b"),
+        ("retention.ms=5", "retention.ms", AlterConfigOp.SET, "5"),
+        ("retention.ms=-1", "retention.ms", AlterConfigOp.SET, "-1"),
+        ("a=b=c", "a", AlterConfigOp.SET, "b=c"),
+        ("a=", "a", AlterConfigOp.SET, ""),
+        ("cleanup.policy+=compact", "cleanup.policy", AlterConfigOp.APPEND, "compact"),
+        ("cleanup.policy-=compact", "cleanup.policy", AlterConfigOp.SUBTRACT, "compact"),
+        ("a+=+b", "a", AlterConfigOp.APPEND, "+b"),
     ],
 )
-def test_what_is_to_be_done_to_a_key(text: str, key: str, operation: Operation, wanted: str) -> None:
+def test_what_is_to_be_done_to_a_key(text: str, key: str, operation: AlterConfigOp, wanted: str) -> None:
     assert parse_change(text) == KeyChange(key=key, operation=operation, value=wanted)
 
 
@@ -156,19 +156,24 @@ def test_a_key_comes_once() -> None:
 @pytest.mark.parametrize(
     ("target", "made", "present", "after"),
     [
-        (TOPIC, change(Operation.SET, "5"), RETENTION, "5"),
-        (TOPIC, change(Operation.SET, "5"), None, "5"),
-        (TOPIC, change(Operation.SET, "5"), value("p", ("x", TOPIC.layer), sensitive=True), "(sensitive)"),
-        (TOPIC, change(Operation.DELETE), RETENTION, "604800000"),
-        (TOPIC, change(Operation.DELETE), value("retention.ms", ("1", TOPIC.layer)), None),
-        (TOPIC, change(Operation.APPEND, "compact, delete"), POLICY, "delete,compact"),
-        (TOPIC, change(Operation.SUBTRACT, "delete"), POLICY, ""),
-        (TOPIC, change(Operation.APPEND, "x"), None, None),
-        (BROKER, change(Operation.APPEND, "x"), value("l", ("a", "STATIC_BROKER_CONFIG")), None),
-        (BROKER, change(Operation.SUBTRACT, "a"), value("l", ("a,b", BROKER.layer)), "b"),
-        (BROKER, change(Operation.DELETE), value("l", ("a", BROKER.layer), ("b", EVERYBODY.layer)), "b"),
-        (EVERYBODY, change(Operation.DELETE), value("l", ("a", EVERYBODY.layer), ("b", "DEFAULT_CONFIG")), "(not set)"),
-        (EVERYBODY, change(Operation.DELETE), None, "(not set)"),
+        (TOPIC, change(AlterConfigOp.SET, "5"), RETENTION, "5"),
+        (TOPIC, change(AlterConfigOp.SET, "5"), None, "5"),
+        (TOPIC, change(AlterConfigOp.SET, "5"), value("p", ("x", TOPIC.layer), sensitive=True), "(sensitive)"),
+        (TOPIC, change(AlterConfigOp.DELETE), RETENTION, "604800000"),
+        (TOPIC, change(AlterConfigOp.DELETE), value("retention.ms", ("1", TOPIC.layer)), None),
+        (TOPIC, change(AlterConfigOp.APPEND, "compact, delete"), POLICY, "delete,compact"),
+        (TOPIC, change(AlterConfigOp.SUBTRACT, "delete"), POLICY, ""),
+        (TOPIC, change(AlterConfigOp.APPEND, "x"), None, None),
+        (BROKER, change(AlterConfigOp.APPEND, "x"), value("l", ("a", "STATIC_BROKER_CONFIG")), None),
+        (BROKER, change(AlterConfigOp.SUBTRACT, "a"), value("l", ("a,b", BROKER.layer)), "b"),
+        (BROKER, change(AlterConfigOp.DELETE), value("l", ("a", BROKER.layer), ("b", EVERYBODY.layer)), "b"),
+        (
+            EVERYBODY,
+            change(AlterConfigOp.DELETE),
+            value("l", ("a", EVERYBODY.layer), ("b", "DEFAULT_CONFIG")),
+            "(not set)",
+        ),
+        (EVERYBODY, change(AlterConfigOp.DELETE), None, "(not set)"),
     ],
 )
 def test_what_a_key_has_afterwards(
@@ -180,17 +185,17 @@ def test_what_a_key_has_afterwards(
 @pytest.mark.parametrize(
     ("target", "made", "present", "after", "line"),
     [
-        (TOPIC, change(Operation.SET, "5"), RETENTION, "5", "topic t: retention.ms: 1000 -> 5"),
-        (BROKER, change(Operation.SET, ""), RETENTION, "", "broker 1: retention.ms: 1000 -> ''"),
-        (EVERYBODY, change(Operation.SET, "5"), None, "5", "default of brokers: retention.ms: (not set) -> 5"),
-        (TOPIC, change(Operation.DELETE), RETENTION, None, "topic t: retention.ms: 1000 -> its default"),
-        (TOPIC, change(Operation.DELETE), SEGMENT, "5", "topic t: retention.ms: was not set, it is 5"),
-        (EVERYBODY, change(Operation.DELETE), None, "", "default of brokers: retention.ms: was not set"),
-        (TOPIC, change(Operation.APPEND, "x"), POLICY, None, "topic t: retention.ms: delete -> with x"),
-        (TOPIC, change(Operation.SUBTRACT, "x"), POLICY, None, "topic t: retention.ms: delete -> without x"),
+        (TOPIC, change(AlterConfigOp.SET, "5"), RETENTION, "5", "topic t: retention.ms: 1000 -> 5"),
+        (BROKER, change(AlterConfigOp.SET, ""), RETENTION, "", "broker 1: retention.ms: 1000 -> ''"),
+        (EVERYBODY, change(AlterConfigOp.SET, "5"), None, "5", "default of brokers: retention.ms: (not set) -> 5"),
+        (TOPIC, change(AlterConfigOp.DELETE), RETENTION, None, "topic t: retention.ms: 1000 -> its default"),
+        (TOPIC, change(AlterConfigOp.DELETE), SEGMENT, "5", "topic t: retention.ms: was not set, it is 5"),
+        (EVERYBODY, change(AlterConfigOp.DELETE), None, "", "default of brokers: retention.ms: was not set"),
+        (TOPIC, change(AlterConfigOp.APPEND, "x"), POLICY, None, "topic t: retention.ms: delete -> with x"),
+        (TOPIC, change(AlterConfigOp.SUBTRACT, "x"), POLICY, None, "topic t: retention.ms: delete -> without x"),
         (
             BROKER,
-            change(Operation.SET, "s"),
+            change(AlterConfigOp.SET, "s"),
             value("p", ("x", BROKER.layer), sensitive=True),
             "(sensitive)",
             "broker 1: retention.ms: (sensitive) -> (sensitive)",

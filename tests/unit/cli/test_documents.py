@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from holdfast.cli import main as entry
 from holdfast.cli.documents import (
-    DescribedGroup,
+    GroupDocument,
     described_groups_document,
     described_topics_document,
     groups_document,
@@ -21,7 +21,7 @@ from holdfast.client.views import (
     GroupListing,
     GroupMember,
     GroupView,
-    PartitionView,
+    PartitionMetadata,
     TopicView,
 )
 from holdfast.model.types import TopicPartition
@@ -31,7 +31,7 @@ NOBODY = ["--bootstrap-server", "127.0.0.1:1"]
 
 def topic(name: str, *leaders: int | None) -> TopicView:
     partitions = tuple(
-        PartitionView(
+        PartitionMetadata(
             partition=n, leader=leader, leader_epoch=4, replicas=(1, 2), isr=(1,) if leader else (), offline=(2,)
         )
         for n, leader in enumerate(leaders)
@@ -92,7 +92,7 @@ def test_groups_are_described_with_what_is_known() -> None:
         coordinator=BrokerNode(broker_id=1, host="h", port=9),
     )
     committed = {t0: CommittedOffset(offset=3), t2: CommittedOffset(offset=4)}
-    group = DescribedGroup(view=view, committed=committed, ends={t0: 10, t1: 5})
+    group = GroupDocument(view=view, committed=committed, ends={t0: 10, t1: 5})
     document = json.loads(described_groups_document([group], {"a": "no such group"}))
     keys = ("partition", "current_offset", "log_end_offset", "lag", "member_id")
     assert document == {

@@ -5,7 +5,7 @@ import pathlib
 
 from holdfast.cli.elect import failure_lines, loss_line, outcome_lines
 from holdfast.cli.local_cluster import leaderless_line
-from holdfast.client.views import PartitionView
+from holdfast.client.views import PartitionMetadata
 from holdfast.model.errors import ElectionNotNeededError, HoldfastError, UnknownTopicOrPartitionError
 from holdfast.model.types import TopicPartition
 
@@ -31,8 +31,8 @@ def test_A2_lines_of_an_election_are_kafkas() -> None:
     assert outcome_lines("UNCLEAN", {}) == ([], {})
 
 
-def partition(isr: tuple[int, ...], offline: tuple[int, ...]) -> PartitionView:
-    return PartitionView(partition=0, leader=None, leader_epoch=1, replicas=(1, 2, 3), isr=isr, offline=offline)
+def partition(isr: tuple[int, ...], offline: tuple[int, ...]) -> PartitionMetadata:
+    return PartitionMetadata(partition=0, leader=None, leader_epoch=1, replicas=(1, 2, 3), isr=isr, offline=offline)
 
 
 def test_A2_what_an_unclean_election_may_lose_is_said() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holdfast.cli.layout import LayoutError, Node, Options, plan, write
+from holdfast.cli.layout import BrokerLayout, LayoutError, Options, plan, write
 from holdfast.cli.up_ports import other_port
 from holdfast.model.config import read_properties
 
@@ -15,7 +15,7 @@ def options(
     return Options(brokers=brokers, log_dirs=log_dirs, port=port, settings=settings)
 
 
-def made(data_dir: pathlib.Path, chosen: Options) -> list[Node]:
+def made(data_dir: pathlib.Path, chosen: Options) -> list[BrokerLayout]:
     nodes, _ = plan(str(data_dir), chosen)
     assert write(str(data_dir), nodes) == []
     return nodes

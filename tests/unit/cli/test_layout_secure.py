@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from holdfast.cli.layout import LayoutError, Node, Options, plan, write
+from holdfast.cli.layout import BrokerLayout, LayoutError, Options, plan, write
 from holdfast.cli.up_ports import certificates_port
 from holdfast.model.config import read_properties
 
@@ -14,7 +14,7 @@ def options(*, secure: bool = True, brokers: int | None = None, store: str | Non
     return Options(brokers=brokers, log_dirs=None, port=None, settings=given, store=store, secure=secure)
 
 
-def made(data_dir: pathlib.Path, chosen: Options) -> list[Node]:
+def made(data_dir: pathlib.Path, chosen: Options) -> list[BrokerLayout]:
     nodes, _ = plan(str(data_dir), chosen)
     assert write(str(data_dir), nodes) == []
     return nodes

@@ -19,7 +19,7 @@ from holdfast.client.views import (
     GroupListing,
     GroupMember,
     GroupView,
-    PartitionView,
+    PartitionMetadata,
     TopicView,
 )
 from holdfast.model.group_errors import GroupIdNotFoundError, NonEmptyGroupError
@@ -56,7 +56,7 @@ def parse_topics(text: str) -> tuple[list[TopicView], dict[str, list[ConfigValue
                 for k, v in pairs
             ]
             continue
-        partition = PartitionView(
+        partition = PartitionMetadata(
             partition=int(c["Partition"]),
             leader=int(c["Leader"]),
             leader_epoch=0,
@@ -116,7 +116,7 @@ def trouble(**changes: Any) -> list[TopicView]:
         "isr": (2, 3),
         "offline": (1,),
     }
-    partition = PartitionView(**(values | changes))
+    partition = PartitionMetadata(**(values | changes))
     return [TopicView(name="t", topic_id=None, internal=False, partitions=(partition,))]
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main as entry
-from holdfast.cli.capacity import Plan, change, plans, tolerance
+from holdfast.cli.capacity import CapacityPlan, change, plans, tolerance
 from holdfast.cli.kafka_errors import DeclinedUse
 from holdfast.cli.log_dir_lines import (
     NoSuchBrokers,
@@ -284,7 +284,7 @@ def test_progress_of_a_move(dirs: list[LogDirView], expected: Progress) -> None:
 
 def test_K112_98_three_rows_against_raid_10() -> None:
     was, *rest = plans(2)
-    assert was == Plan("RAID-10", 2, 4)
+    assert was == CapacityPlan("RAID-10", 2, 4)
     found = [(change(p.copies, 4), p.brokers_lost, tolerance(p.disks_lost, was.disks_lost)) for p in rest]
     assert found == [("-50 %", 1, "lower"), ("-25 %", 2, "lower"), ("same", 3, "same")]
 

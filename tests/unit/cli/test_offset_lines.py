@@ -21,7 +21,7 @@ from holdfast.cli.offset_lines import (
 from holdfast.cli.partition_words import matching, parse_patterns
 from holdfast.client.log_cuts import Cut
 from holdfast.client.offset_resets import LogSpan
-from holdfast.client.views import ClusterView, OffsetAt, PartitionView, TopicView
+from holdfast.client.views import ClusterMetadata, OffsetAt, PartitionMetadata, TopicView
 from holdfast.model.errors import LeaderNotAvailableError
 from holdfast.model.types import TopicPartition
 
@@ -51,15 +51,15 @@ def test_offsets_are_printed_as_kafka_prints_them(record: dict[str, Any]) -> Non
     assert "".join(f"{line}\n" for line in offset_lines(found)) == record["stdout"]
 
 
-def view(**counts: int) -> ClusterView:
+def view(**counts: int) -> ClusterMetadata:
     def topic(name: str, count: int) -> TopicView:
         partitions = tuple(
-            PartitionView(partition=n, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=())
+            PartitionMetadata(partition=n, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=())
             for n in range(count)
         )
         return TopicView(name=name, topic_id=None, internal=name.startswith("__"), partitions=partitions)
 
-    return ClusterView(
+    return ClusterMetadata(
         cluster_id=None, controller_id=None, brokers={}, topics={n: topic(n, count) for n, count in counts.items()}
     )
 

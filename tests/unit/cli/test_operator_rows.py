@@ -215,7 +215,7 @@ from holdfast.cli.failing import OneLineCommand
 def ask():
     confirmed("delete 2 topics:", ["a", "b"], yes=False)
     click.echo("done")
-entry.COMMANDS["ask"] = entry.Place("__main__:ask", "")
+entry.COMMANDS["ask"] = entry.CommandPlace("__main__:ask", "")
 entry.main(["ask"], prog_name="holdfast")
 """
 

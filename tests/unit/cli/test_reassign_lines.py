@@ -26,7 +26,7 @@ from holdfast.cli.reassign_lines import (
     throttled,
 )
 from holdfast.client.reassignments import ThrottledReplicas
-from holdfast.client.views import ClusterView, PartitionView, ReassignmentView, TopicView
+from holdfast.client.views import ClusterMetadata, PartitionMetadata, ReassignmentView, TopicView
 from holdfast.model.types import TopicPartition
 
 RECORDED = Path(__file__).parents[2] / "golden" / "cli" / "4.3.0" / "kafka-reassign-partitions.json"
@@ -95,10 +95,10 @@ def test_topics_and_brokers_to_plan_for() -> None:
             parse_topics(text)
 
 
-def view(*replicas: int) -> ClusterView:
-    partition = PartitionView(partition=0, leader=1, leader_epoch=0, replicas=replicas, isr=replicas, offline=())
+def view(*replicas: int) -> ClusterMetadata:
+    partition = PartitionMetadata(partition=0, leader=1, leader_epoch=0, replicas=replicas, isr=replicas, offline=())
     topic = TopicView(name="t2", topic_id=None, internal=False, partitions=(partition,))
-    return ClusterView(cluster_id="c", controller_id=1, brokers={}, topics={"t2": topic})
+    return ClusterMetadata(cluster_id="c", controller_id=1, brokers={}, topics={"t2": topic})
 
 
 def test_K113_11_the_state_of_a_plan() -> None:

@@ -5,17 +5,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.escapes import unescape
-from holdfast.cli.record_format import Form, Place, Properties, as_console_consumer, as_json, by_format, plain
+from holdfast.cli.record_format import (
+    BatchPlace,
+    Properties,
+    RecordForm,
+    as_console_consumer,
+    as_json,
+    by_format,
+    plain,
+)
 from holdfast.records.batch import TimestampType
 from holdfast.records.record import Record
 
-PLACE = Place("orders", 3, TimestampType.CREATE_TIME)
+PLACE = BatchPlace("orders", 3, TimestampType.CREATE_TIME)
 FULL = Record(7, 1767225600000, b"k", b"v\n", [("h", b"1"), ("g", None)])
 NULL = Record(8, -1, None, None)
 EMPTY = Record(9, 0, b"", b"")
 
 
-def written(form: Form, *records: Record) -> bytes:
+def written(form: RecordForm, *records: Record) -> bytes:
     out = bytearray()
     count, last = form(out, PLACE, iter(records))
     assert (count, last) == (len(records), records[-1].offset if records else None)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from holdfast.cli.layout import LayoutError, Node, Options, plan, write
+from holdfast.cli.layout import BrokerLayout, LayoutError, Options, plan, write
 from holdfast.cli.relocation import PATH_KEYS, taken_over
 from holdfast.model.config import read_properties
 from holdfast.model.config_key import ConfigType
@@ -25,7 +25,7 @@ def options(brokers: int | None = None, *, force: bool = False) -> Options:
     return Options(brokers=brokers, log_dirs=None, port=None, settings={}, force=force)
 
 
-def made(data_dir: pathlib.Path, chosen: Options | None = None) -> tuple[list[Node], list[str]]:
+def made(data_dir: pathlib.Path, chosen: Options | None = None) -> tuple[list[BrokerLayout], list[str]]:
     data_dir.mkdir(exist_ok=True)
     nodes, warnings = plan(str(data_dir), chosen or options(2))
     return nodes, warnings + write(str(data_dir), nodes)

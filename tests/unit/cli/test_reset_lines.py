@@ -11,7 +11,7 @@ from holdfast.cli import main as entry
 from holdfast.cli.failing import Failed, Misused
 from holdfast.cli.partition_words import parse_topic, partitions_of
 from holdfast.cli.reset_lines import deletion_lines, export_lines, failures, parse_plan, reset_lines
-from holdfast.client.views import ClusterView, PartitionView, TopicView
+from holdfast.client.views import ClusterMetadata, PartitionMetadata, TopicView
 from holdfast.model.errors import InvalidRequestError
 from holdfast.model.group_errors import NonEmptyGroupError
 from holdfast.model.types import TopicPartition
@@ -99,20 +99,20 @@ def test_a_failure_names_its_group_once() -> None:
 # -- partitions ----------------------------------------------------------------------------------------------------
 
 
-def view(**counts: int) -> ClusterView:
+def view(**counts: int) -> ClusterMetadata:
     topics: dict[str, Any] = {
         name: TopicView(
             name=name,
             topic_id=None,
             internal=False,
             partitions=tuple(
-                PartitionView(partition=n, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=())
+                PartitionMetadata(partition=n, leader=1, leader_epoch=0, replicas=(1,), isr=(1,), offline=())
                 for n in range(count)
             ),
         )
         for name, count in counts.items()
     }
-    return ClusterView(cluster_id=None, controller_id=None, brokers={}, topics=topics)
+    return ClusterMetadata(cluster_id=None, controller_id=None, brokers={}, topics=topics)
 
 
 def test_topics_with_and_without_partitions() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli.top_lines import TopLook, document, frame, pace
 from holdfast.client.health import Survey
-from holdfast.client.views import BrokerNode, ClusterView, DiskView, PartitionView, ReplicaOnDisk, TopicView
+from holdfast.client.views import BrokerNode, ClusterMetadata, DiskView, PartitionMetadata, ReplicaOnDisk, TopicView
 from holdfast.model.types import Offset, TopicPartition
 
 
@@ -22,8 +22,8 @@ def disk(path: str, state: str = "online", reason: str | None = None, *, cordone
     )  # fmt: skip
 
 
-def partition(number: int, leader: int | None, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionView:
-    return PartitionView(partition=number, leader=leader, leader_epoch=0, replicas=replicas, isr=isr, offline=())
+def partition(number: int, leader: int | None, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionMetadata:
+    return PartitionMetadata(partition=number, leader=leader, leader_epoch=0, replicas=replicas, isr=isr, offline=())
 
 
 def look(at_s: float, **ends: Offset) -> TopLook:
@@ -36,7 +36,7 @@ def look(at_s: float, **ends: Offset) -> TopLook:
     u = TopicView(name="u", topic_id=None, internal=False, partitions=(partition(0, None, (3,), (3,)),))
     return TopLook(
         survey=Survey(
-            view=ClusterView(cluster_id="c", controller_id=2, brokers=nodes, topics={"t": t, "u": u}),
+            view=ClusterMetadata(cluster_id="c", controller_id=2, brokers=nodes, topics={"t": t, "u": u}),
             alive=frozenset({1, 2}),
             min_isr={},
             adding={},

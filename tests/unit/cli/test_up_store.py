@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.layout import LayoutError, Node, Options, plan, write
-from holdfast.cli.up_store import Store, StoreError, checked
+from holdfast.cli.layout import BrokerLayout, LayoutError, Options, plan, write
+from holdfast.cli.up_store import ChosenStore, ChosenStoreError, checked
 from holdfast.model.config import read_properties
 
 
-def nodes(data_dir: Path, store: str | None = None, host: str | None = None) -> list[Node]:
+def nodes(data_dir: Path, store: str | None = None, host: str | None = None) -> list[BrokerLayout]:
     made, _ = plan(str(data_dir), Options(brokers=2, log_dirs=1, port=9092, settings={}, store=store, host=host))
     write(str(data_dir), made)
     return made
@@ -34,12 +34,14 @@ def test_a_store_has_one_of_three_forms(text: str) -> None:
 )
 def test_a_store_of_another_form_is_refused_by_its_value(text: str) -> None:
     expected = "expected embedded, zookeeper, or an ensemble as HOST:PORT[,HOST:PORT]...[/CHROOT]"
-    with pytest.raises(StoreError, match=re.escape(f"{text!r}: {expected}")):
+    with pytest.raises(ChosenStoreError, match=re.escape(f"{text!r}: {expected}")):
         checked(text)
 
 
 def test_a_server_of_its_own_has_a_port_beside_the_brokers_and_keeps_it(tmp_path: Path) -> None:
-    assert [node.store for node in nodes(tmp_path, "zookeeper")] == [Store(connect="127.0.0.1:9492", port=9492)] * 2
+    assert [node.store for node in nodes(tmp_path, "zookeeper")] == [
+        ChosenStore(connect="127.0.0.1:9492", port=9492)
+    ] * 2
     assert read(tmp_path, 2)["metadata.store"] == "zookeeper"
     assert read(tmp_path, 2)["zookeeper.connect"] == "127.0.0.1:9492"
     (tmp_path / "zookeeper").mkdir()
@@ -52,7 +54,7 @@ def test_a_server_of_its_own_has_a_port_beside_the_brokers_and_keeps_it(tmp_path
 def test_an_ensemble_is_named_to_the_brokers_and_brokers_elsewhere_reach_them(tmp_path: Path) -> None:
     """With the embedded store, and with a server of its own, nobody else can be a broker of the cluster."""
     given = "10.0.0.1:2181,10.0.0.2:2181/holdfast"
-    assert nodes(tmp_path / "a", given)[0].store == Store(connect=given)
+    assert nodes(tmp_path / "a", given)[0].store == ChosenStore(connect=given)
     assert read(tmp_path / "a")["zookeeper.connect"] == given
     for name, store, between in (
         ("b", given, "10.0.0.5"), ("c", "zookeeper", "127.0.0.1"), ("d", None, "127.0.0.1"),
@@ -68,9 +70,11 @@ def test_a_directory_keeps_its_store(tmp_path: Path) -> None:
     for other in ("zookeeper", "a:2181"):
         with pytest.raises(LayoutError, match=f"--store {other}: .* holds a cluster whose metadata is in its own dir"):
             nodes(tmp_path / "e", other)
-    assert nodes(tmp_path / "e", "embedded")[0].store == Store()
+    assert nodes(tmp_path / "e", "embedded")[0].store == ChosenStore()
     nodes(tmp_path / "z", "a:2181/x")
-    assert nodes(tmp_path / "z")[0].store == nodes(tmp_path / "z", "a:2181/x")[0].store == Store(connect="a:2181/x")
+    assert (
+        nodes(tmp_path / "z")[0].store == nodes(tmp_path / "z", "a:2181/x")[0].store == ChosenStore(connect="a:2181/x")
+    )
     for other in ("embedded", "zookeeper", "a:2181/y"):
         with pytest.raises(LayoutError, match="holds a cluster whose metadata is in a:2181/x, and would be without it"):
             nodes(tmp_path / "z", other)

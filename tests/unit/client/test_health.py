@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.client.health import NOTICES, Finding, Health, Survey, judge
-from holdfast.client.views import BrokerNode, ClusterView, DiskView, PartitionView, ReplicaOnDisk, TopicView
+from holdfast.client.views import BrokerNode, ClusterMetadata, DiskView, PartitionMetadata, ReplicaOnDisk, TopicView
 from holdfast.model.errors import LeaderNotAvailableError
 from holdfast.model.types import TopicPartition
 
@@ -16,8 +16,8 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def partition(
     number: int, isr: tuple[int, ...], *, leader: int | None = 1, replicas: tuple[int, ...] = (1, 2, 3)
-) -> PartitionView:
-    return PartitionView(
+) -> PartitionMetadata:
+    return PartitionMetadata(
         partition=number,
         leader=leader,
         leader_epoch=0,
@@ -42,12 +42,12 @@ def disk(path: str = "/d1", state: str = "online", reason: str | None = None, *h
     )
 
 
-def survey(*partitions: PartitionView, min_isr: int = 1, controller: int | None = 1) -> Survey:
+def survey(*partitions: PartitionMetadata, min_isr: int = 1, controller: int | None = 1) -> Survey:
     """Three brokers that are alive, with a disk each, and the topic t."""
     brokers = {b: BrokerNode(broker_id=b, host="h", port=b) for b in (1, 2, 3)}
     topic = TopicView(name="t", topic_id=None, internal=False, partitions=partitions)
     return Survey(
-        view=ClusterView(cluster_id="c", controller_id=controller, brokers=brokers, topics={"t": topic}),
+        view=ClusterMetadata(cluster_id="c", controller_id=controller, brokers=brokers, topics={"t": topic}),
         alive=frozenset(brokers),
         min_isr={"t": min_isr},
         adding={},

@@ -8,15 +8,15 @@ import pytest
 
 from holdfast.client.health import Survey
 from holdfast.client.restart_rules import BadDirectory, bad_directories, died, hindrances, next_broker
-from holdfast.client.views import BrokerNode, ClusterView, DiskView, PartitionView, ReplicaOnDisk, TopicView
+from holdfast.client.views import BrokerNode, ClusterMetadata, DiskView, PartitionMetadata, ReplicaOnDisk, TopicView
 from holdfast.model.errors import LeaderNotAvailableError
 from holdfast.model.types import BrokerId, TopicPartition
 
 ALL = frozenset({1, 2, 3})
 
 
-def partition(number: int, isr: tuple[int, ...], *, replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionView:
-    return PartitionView(
+def partition(number: int, isr: tuple[int, ...], *, replicas: tuple[int, ...] = (1, 2, 3)) -> PartitionMetadata:
+    return PartitionMetadata(
         partition=number, leader=isr[0] if isr else None, leader_epoch=0, replicas=replicas, isr=isr, offline=()
     )
 
@@ -29,12 +29,12 @@ def disk(path: str, state: str = "online", *held: TopicPartition, reason: str | 
     )  # fmt: skip
 
 
-def survey(*partitions: PartitionView, min_isr: int = 2, disks: dict[int, DiskView] | None = None) -> Survey:
+def survey(*partitions: PartitionMetadata, min_isr: int = 2, disks: dict[int, DiskView] | None = None) -> Survey:
     """Three brokers that are alive, with a disk each, and the topic t."""
     brokers = {b: BrokerNode(broker_id=b, host="h", port=b) for b in (1, 2, 3)}
     topic = TopicView(name="t", topic_id=None, internal=False, partitions=partitions)
     return Survey(
-        view=ClusterView(cluster_id="c", controller_id=1, brokers=brokers, topics={"t": topic}),
+        view=ClusterMetadata(cluster_id="c", controller_id=1, brokers=brokers, topics={"t": topic}),
         alive=ALL,
         min_isr={"t": min_isr},
         adding={},

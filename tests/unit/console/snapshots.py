@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.client.views import (
     BrokerNode,
-    ClusterView,
+    ClusterMetadata,
     DisksView,
     DiskView,
     GroupListing,
     MoveView,
-    PartitionView,
+    PartitionMetadata,
     ReplicaOnDisk,
     TopicView,
 )
@@ -57,7 +57,7 @@ def topic(name: str, *partitions: tuple[int | None, tuple[int, ...], tuple[int, 
         topic_id=None,
         internal=name.startswith("__"),
         partitions=tuple(
-            PartitionView(partition=n, leader=leader, leader_epoch=1, replicas=replicas, isr=isr, offline=())
+            PartitionMetadata(partition=n, leader=leader, leader_epoch=1, replicas=replicas, isr=isr, offline=())
             for n, (leader, replicas, isr) in enumerate(partitions)
         ),
     )
@@ -81,7 +81,7 @@ def snapshot(
     return Snapshot(
         number=number,
         taken_ms=taken_ms,
-        view=ClusterView(
+        view=ClusterMetadata(
             cluster_id="c",
             controller_id=controller,
             brokers={b: BrokerNode(broker_id=b, host="127.0.0.1", port=9091 + b) for b in alive},

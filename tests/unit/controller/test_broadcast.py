@@ -46,7 +46,9 @@ class Cluster:
         return decision.reply, self.controller.replay(decision.records, self.image.next_offset)
 
     def create(self, name: str, *assignments: tuple[int, ...], **configs: str) -> ClusterDelta:
-        topic = events.NewTopic(name=name, assignments=tuple(enumerate(assignments)), configs=tuple(configs.items()))
+        topic = events.TopicToCreate(
+            name=name, assignments=tuple(enumerate(assignments)), configs=tuple(configs.items())
+        )
         reply, delta = self.ask(events.CreateTopics(topics=(topic,)))
         assert reply.topics[0].error is None
         return delta
@@ -145,7 +147,7 @@ def test_equal_parts_are_made_once(cluster: Cluster) -> None:
 
 
 def test_a_change_of_one_partition_costs_one_partition(cluster: Cluster) -> None:
-    cluster.ask(events.CreateTopics(topics=(events.NewTopic(name="t", partitions=500, replication_factor=3),)))
+    cluster.ask(events.CreateTopics(topics=(events.TopicToCreate(name="t", partitions=500, replication_factor=3),)))
     topic = cluster.image.topics["t"]
     p = topic.partitions[250]
     assert p.leader is not None

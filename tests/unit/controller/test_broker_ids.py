@@ -62,7 +62,7 @@ class Cluster:
         self.say(events.BrokerConnectionLost(broker_id=broker_id, broker_epoch=epoch, refused=True))
 
     def create(self, topic: str, *replicas: int) -> None:
-        wanted = events.NewTopic(name=topic, assignments=((0, replicas),))
+        wanted = events.TopicToCreate(name=topic, assignments=((0, replicas),))
         (result,) = self.say(events.CreateTopics(topics=(wanted,))).topics
         assert result.error is None
 

@@ -58,7 +58,7 @@ class Cordoned(Cluster):
         self.beat(broker, cordoned=tuple(d(broker, n) for n in numbers))
 
     def make(self, name: str, factor: int, partitions: int = 1) -> HoldfastError | None:
-        new = events.NewTopic(name=name, partitions=partitions, replication_factor=factor)
+        new = events.TopicToCreate(name=name, partitions=partitions, replication_factor=factor)
         error: HoldfastError | None = self.ask(events.CreateTopics(topics=(new,))).topics[0].error
         return error
 
@@ -118,7 +118,7 @@ def test_C28_K1066_07_an_explicit_assignment_to_a_cordoned_broker_is_39_and_says
     cluster = Cordoned()
     assert cluster.make("t", 2) is None
     cluster.cordon(1, 0, 1)
-    new = events.NewTopic(name="x", assignments=((0, (1, 2)),))
+    new = events.TopicToCreate(name="x", assignments=((0, (1, 2)),))
     error = cluster.ask(events.CreateTopics(topics=(new,))).topics[0].error
     assert code_of(error) == 39
     assert "Broker 1 " in str(error)
@@ -144,7 +144,7 @@ def test_K1066_05_what_is_left_beside_the_cordon_must_live() -> None:
     cluster = Cordoned()
     cluster.beat(1, cordoned=(d(1, 0),), offline_dirs=(d(1, 1),))
     assert code_of(cluster.make("x", 3)) == 38
-    new = events.NewTopic(name="x", assignments=((0, (1, 2)),))
+    new = events.TopicToCreate(name="x", assignments=((0, (1, 2)),))
     error = cluster.ask(events.CreateTopics(topics=(new,))).topics[0].error
     assert "cordoned or offline" in str(error)
     cluster.beat(1, cordoned=(d(1, 0),))
@@ -175,7 +175,7 @@ def test_K1066_12_the_cordon_of_a_stopped_broker_is_known_also_to_the_next_contr
     cluster.cordon(1, 0, 1)
     cluster.die(1)
     for _ in range(2):
-        new = events.NewTopic(name="x", assignments=((0, (1, 2)),))
+        new = events.TopicToCreate(name="x", assignments=((0, (1, 2)),))
         error = cluster.ask(events.CreateTopics(topics=(new,))).topics[0].error
         assert (code_of(error), "cordoned" in str(error)) == (39, True)
         assert cluster.image.brokers[1].cordoned == (d(1, 0), d(1, 1))

@@ -58,7 +58,7 @@ class Cluster:
         self.ask(events.BrokerConnectionLost(broker_id=broker, broker_epoch=epoch, refused=True))
 
     def create(self, name: str, *lists: tuple[int, ...], **configs: str) -> None:
-        new = events.NewTopic(
+        new = events.TopicToCreate(
             name=name,
             assignments=tuple(enumerate(lists)),
             configs=tuple((key.replace("_", "."), value) for key, value in configs.items()),
@@ -133,7 +133,7 @@ def test_R_25_nobody_waits_for_the_isr_that_is_left_since_all_of_it_has_what_is_
 def test_R_26_a_new_partition_is_led_at_once() -> None:
     """Its first ISR is every live replica that it was given, so it is never empty."""
     cluster = Cluster()
-    cluster.ask(events.CreateTopics(topics=(events.NewTopic(name="t", partitions=9, replication_factor=3),)))
+    cluster.ask(events.CreateTopics(topics=(events.TopicToCreate(name="t", partitions=9, replication_factor=3),)))
     for number in range(9):
         p = cluster.partition("t", number)
         assert p.leader == p.replicas[0]

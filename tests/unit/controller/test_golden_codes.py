@@ -63,7 +63,7 @@ def create(cluster: Cluster, case: dict[str, Any]) -> list[tuple[str, int]]:
     reply = cluster.ask(
         events.CreateTopics(
             topics=tuple(
-                events.NewTopic(
+                events.TopicToCreate(
                     name=t["name"],
                     partitions=counts(t["num_partitions"]),
                     replication_factor=counts(t["replication_factor"]),

@@ -84,7 +84,8 @@ def test_C25_leaders_after_failures_are_kafkas() -> None:
     cluster.ask(
         events.CreateTopics(
             topics=tuple(
-                events.NewTopic(name=name, assignments=tuple(sorted(parts.items()))) for name, parts in topics.items()
+                events.TopicToCreate(name=name, assignments=tuple(sorted(parts.items())))
+                for name, parts in topics.items()
             )
         )
     )

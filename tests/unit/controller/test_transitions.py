@@ -22,10 +22,10 @@ from holdfast.controller.settings import ControllerSettings
 from holdfast.controller.transitions import (
     BROKER,
     LEADERSHIP,
+    BrokerStanding,
     Ground,
     Leadership,
     Sign,
-    Standing,
     leadership,
     standing,
 )
@@ -132,11 +132,13 @@ def cluster(unclean: str) -> ClusterImage:
     for b in BROKERS:
         image = after(image, registration(b, b))
         image = after(image, events.BrokerHeartbeat(broker_id=b, broker_epoch=image.brokers[b].epoch))
-    new = events.NewTopic(name="t", assignments=((0, BROKERS),), configs=(("unclean.leader.election.enable", unclean),))
+    new = events.TopicToCreate(
+        name="t", assignments=((0, BROKERS),), configs=(("unclean.leader.election.enable", unclean),)
+    )
     return after(image, events.CreateTopics(topics=(new,)))
 
 
-def search(unclean: str) -> tuple[set[tuple[Standing, Sign]], set[tuple[Leadership, Ground]]]:
+def search(unclean: str) -> tuple[set[tuple[BrokerStanding, Sign]], set[tuple[Leadership, Ground]]]:
     """Everything that is reached; each step must be in the tables."""
     start = cluster(unclean)
     waiting, known = deque([start]), {key(start)}
@@ -172,7 +174,7 @@ def test_brokers_and_leaders_go_by_their_tables_whatever_happens_in_whatever_ord
 
 
 def test_every_state_of_brokers_and_partitions_is_in_its_table() -> None:
-    assert set(BROKER.states()) == set(Standing)
+    assert set(BROKER.states()) == set(BrokerStanding)
     assert set(LEADERSHIP.states()) == set(Leadership)
     assert {sign for _, sign in BROKER.moves} == set(Sign)
     assert {by for _, by in LEADERSHIP.moves} == set(Ground)

@@ -15,7 +15,7 @@ from holdfast.controller.controller import Controller
 from holdfast.controller.events import BrokerHeartbeat, BrokerRegister, Registered
 from holdfast.controller.settings import ControllerSettings
 from holdfast.coordination.importing import anew, bring, refuse_used, with_logs
-from holdfast.coordination.migration import MigrationError, Side, Standing, Step
+from holdfast.coordination.migration import MigrationError, MigrationStep, Side, StoreStanding
 from holdfast.coordination.rebuild import FoundDir, FoundReplica
 from holdfast.coordination.zookeeper_client import Put
 from holdfast.metadata import export_file, znode_paths
@@ -170,22 +170,22 @@ def test_a_store_that_is_used_is_refused_and_left_alone(stores: TwoStores, which
 
 def test_an_empty_store_of_another_cluster_is_refused() -> None:
     with pytest.raises(MigrationError, match="HERE is of cluster d: expected one of cluster c"):
-        refuse_used(Standing(cluster_id="d", is_empty=True), "c", "HERE")
-    refuse_used(Standing(cluster_id="c", is_empty=True), "c", "HERE")
+        refuse_used(StoreStanding(cluster_id="d", is_empty=True), "c", "HERE")
+    refuse_used(StoreStanding(cluster_id="c", is_empty=True), "c", "HERE")
     left = Moved(to=f"{FILE}x", by="one", is_whole=False)
-    refuse_used(Standing(cluster_id="d", moved=left), "c", "HERE")
+    refuse_used(StoreStanding(cluster_id="d", moved=left), "c", "HERE")
     with pytest.raises(MigrationError, match="expected an empty one"):
-        refuse_used(Standing(cluster_id="c", moved=replace(left, to="the embedded store")), "c", "HERE")
+        refuse_used(StoreStanding(cluster_id="c", moved=replace(left, to="the embedded store")), "c", "HERE")
 
 
 @BOTH
 def test_killed_at_any_step_no_broker_uses_a_part_and_another_run_does_it(stores: TwoStores, which: str) -> None:
     image = anew(IMAGE, "B" * 22)
-    steps: set[Step] = set()
+    steps: set[MigrationStep] = set()
     for number in range(1, 50):
         left = [number]
 
-        def told(step: Step, *_: int, left: list[int] = left) -> None:
+        def told(step: MigrationStep, *_: int, left: list[int] = left) -> None:
             left[0] -= 1
             if not left[0]:
                 steps.add(step)
@@ -204,7 +204,14 @@ def test_killed_at_any_step_no_broker_uses_a_part_and_another_run_does_it(stores
                 assert found.is_empty or number > 6
                 if not found.is_empty:
                     break  # it was opened before
-    assert steps >= {Step.MARK, Step.EMPTY, Step.FILL, Step.COMPARE, Step.WHOLE, Step.OPEN}
+    assert steps >= {
+        MigrationStep.MARK,
+        MigrationStep.EMPTY,
+        MigrationStep.FILL,
+        MigrationStep.COMPARE,
+        MigrationStep.WHOLE,
+        MigrationStep.OPEN,
+    }
     assert differences(listing(image), listing(stores.load(which))) == []
 
 
@@ -212,8 +219,8 @@ def test_killed_at_any_step_no_broker_uses_a_part_and_another_run_does_it(stores
 def test_what_reads_back_other_than_it_was_written_cannot_be_used(
     stores: TwoStores, ensemble: ModelEnsemble, which: str
 ) -> None:
-    def damage(step: Step, *_: int) -> None:
-        if step is not Step.COMPARE:
+    def damage(step: MigrationStep, *_: int) -> None:
+        if step is not MigrationStep.COMPARE:
             return
         if which == TO_ZOOKEEPER:
             path = znode_paths.state("t", 0)

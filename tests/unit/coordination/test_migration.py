@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.coordination import notes
-from holdfast.coordination.migration import DifferentError, MigrationError, Standing, Step, Way, decide
+from holdfast.coordination.migration import DifferentError, MigrationError, MigrationStep, StoreStanding, Way, decide
 from holdfast.coordination.zookeeper_client import Create, Delete, Put
 from holdfast.metadata import host_records, znode_paths
 from holdfast.metadata.broker_ids import HostEntry
@@ -27,14 +27,14 @@ from tests.contracts.ensembles import ModelEnsemble
 from tests.contracts.test_metadata_store import ONE, TOPIC_RECORDS, TWO, Reign
 from tests.unit.metadata.test_listing import IMAGE
 
-READY = Standing(cluster_id="c")
-EMPTY = Standing(is_empty=True)
+READY = StoreStanding(cluster_id="c")
+EMPTY = StoreStanding(is_empty=True)
 OTHER = {TO_EMBEDDED: TO_ZOOKEEPER, TO_ZOOKEEPER: TO_EMBEDDED}
 BOTH_WAYS = pytest.mark.parametrize("to", [TO_ZOOKEEPER, TO_EMBEDDED])
 
 
-def moved(*, is_whole: bool, by: str = "one") -> Standing:
-    return Standing(cluster_id="c", moved=Moved(to="THERE", by=by, is_whole=is_whole))
+def moved(*, is_whole: bool, by: str = "one") -> StoreStanding:
+    return StoreStanding(cluster_id="c", moved=Moved(to="THERE", by=by, is_whole=is_whole))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def moved(*, is_whole: bool, by: str = "one") -> Standing:
         (moved(is_whole=True), READY, Way.NOTHING),
     ],
 )
-def test_what_is_left_to_do_follows_from_the_marks(source: Standing, target: Standing, way: Way) -> None:
+def test_what_is_left_to_do_follows_from_the_marks(source: StoreStanding, target: StoreStanding, way: Way) -> None:
     assert decide(source, target, "SOURCE", "TARGET") is way
 
 
@@ -65,7 +65,7 @@ def test_what_is_left_to_do_follows_from_the_marks(source: Standing, target: Sta
         (moved(is_whole=True), moved(is_whole=True, by="another"), "SOURCE was left"),
     ],
 )
-def test_a_run_that_would_guess_is_refused(source: Standing, target: Standing, why: str) -> None:
+def test_a_run_that_would_guess_is_refused(source: StoreStanding, target: StoreStanding, why: str) -> None:
     with pytest.raises(MigrationError, match=why):
         decide(source, target, "SOURCE", "TARGET")
 
@@ -79,16 +79,16 @@ class KillAt:
 
     def __init__(self, number: int) -> None:
         self.left = number
-        self.step: Step | None = None
+        self.step: MigrationStep | None = None
 
-    def __call__(self, step: Step, done: int, of: int) -> None:
+    def __call__(self, step: MigrationStep, done: int, of: int) -> None:
         self.left -= 1
         if self.left == 0:
             self.step = step
             raise Killed
 
 
-def killed_runs(stores: TwoStores, to: str) -> Iterator[Step]:
+def killed_runs(stores: TwoStores, to: str) -> Iterator[MigrationStep]:
     """Runs that are killed, each one step later than the one before, until one comes to its end."""
     for number in range(1, 50):
         kill = KillAt(number)
@@ -109,8 +109,16 @@ def test_killed_at_any_step_never_both_can_be_used_and_the_next_run_ends_it(stor
     for step in killed_runs(stores, to):
         seen.add(step)
         # Behind the last step it is done, and the next run, which finds that, ends the loop.
-        assert stores.usable() == {Step.OPEN: [], Step.DONE: [to]}.get(step, [OTHER[to]]), step
-    assert seen >= {Step.MARK, Step.EMPTY, Step.FILL, Step.COMPARE, Step.WHOLE, Step.LEAVE, Step.OPEN}
+        assert stores.usable() == {MigrationStep.OPEN: [], MigrationStep.DONE: [to]}.get(step, [OTHER[to]]), step
+    assert seen >= {
+        MigrationStep.MARK,
+        MigrationStep.EMPTY,
+        MigrationStep.FILL,
+        MigrationStep.COMPARE,
+        MigrationStep.WHOLE,
+        MigrationStep.LEAVE,
+        MigrationStep.OPEN,
+    }
     assert stores.usable() == [to]
     assert stores.load(to) == IMAGE
 
@@ -123,9 +131,11 @@ def test_killed_at_any_step_it_can_be_taken_back(stores: TwoStores, to: str, num
     try:
         stores.migrate(to, kill)
     except Killed:
-        if kill.step is not Step.OPEN and kill.step is not Step.DONE:
+        if kill.step is not MigrationStep.OPEN and kill.step is not MigrationStep.DONE:
             assert stores.usable() == [OTHER[to]], "the source goes on as if nothing had been"
-            if kill.step is Step.LEAVE:  # the target is whole, and marked: where one would go back to is in use
+            if (
+                kill.step is MigrationStep.LEAVE
+            ):  # the target is whole, and marked: where one would go back to is in use
                 assert stores.migrate(OTHER[to])[0] is Way.NOTHING
             else:
                 with pytest.raises(MigrationError, match=r"holds a part|holds no metadata"):
@@ -133,7 +143,7 @@ def test_killed_at_any_step_it_can_be_taken_back(stores: TwoStores, to: str, num
             assert stores.usable() == [OTHER[to]]
             return
     way, image = stores.migrate(OTHER[to], migration_id="back")
-    assert way is (Way.LAST_STEP if kill.step is Step.OPEN else Way.WHOLE)
+    assert way is (Way.LAST_STEP if kill.step is MigrationStep.OPEN else Way.WHOLE)
     assert image == IMAGE
     assert stores.usable() == [OTHER[to]]
 
@@ -176,8 +186,8 @@ def test_what_reads_back_other_than_it_was_written_is_named_and_nothing_is_moved
 ) -> None:
     stores.put(OTHER[to], IMAGE)
 
-    def damage(step: Step, done: int, of: int) -> None:
-        if step is not Step.COMPARE:
+    def damage(step: MigrationStep, done: int, of: int) -> None:
+        if step is not MigrationStep.COMPARE:
             return
         if to == TO_ZOOKEEPER:
             path = znode_paths.state("t", 0)
@@ -257,8 +267,8 @@ def test_a_controller_that_came_and_went_while_its_tree_was_read_keeps_it(
 ) -> None:
     stores.put(TO_ZOOKEEPER, IMAGE)
 
-    def claim(step: Step, done: int, of: int) -> None:
-        if step is Step.LEAVE:
+    def claim(step: MigrationStep, done: int, of: int) -> None:
+        if step is MigrationStep.LEAVE:
             ensemble.client().write([Put(path=znode_paths.CONTROLLER_EPOCH, data=b"99")]).result(30)
 
     with pytest.raises(MigrationError, match="A broker, or another migration, came to the ZooKeeper store ENSEMBLE"):
@@ -296,8 +306,8 @@ def test_K426_17_an_id_that_was_taken_while_its_tree_was_read_is_not_left_behind
 ) -> None:
     stores.put(TO_ZOOKEEPER, IMAGE)
 
-    def take(step: Step, done: int, of: int) -> None:
-        if step is Step.LEAVE:
+    def take(step: MigrationStep, done: int, of: int) -> None:
+        if step is MigrationStep.LEAVE:
             ensemble.client().write([Put(path=znode_paths.CLAIMED_IDS, data=b"")]).result(30)
 
     with pytest.raises(MigrationError, match="A broker, or another migration, came to the ZooKeeper store ENSEMBLE"):
@@ -308,8 +318,8 @@ def test_K426_17_an_id_that_was_taken_while_its_tree_was_read_is_not_left_behind
 def test_two_migrations_to_one_tree_do_not_mix(stores: TwoStores, ensemble: ModelEnsemble) -> None:
     stores.put(TO_EMBEDDED, IMAGE)
 
-    def other(step: Step, done: int, of: int) -> None:
-        if step is Step.FILL:
+    def other(step: MigrationStep, done: int, of: int) -> None:
+        if step is MigrationStep.FILL:
             mark = Moved(to="ELSEWHERE", by="two", is_whole=False)
             ensemble.client().write([Put(path=znode_paths.MOVED, data=json.dumps(mark.values()).encode())]).result(30)
 
@@ -359,8 +369,8 @@ def test_a_copy_that_was_left_out_before_the_move_is_not_good_after_it(stores: T
     for path in (*stores.copies, *stores.log_dirs):
         notes.write(stores.files, path, fewer)
 
-    def kill(step: Step, done: int, of: int) -> None:
-        if step is Step.OPEN:
+    def kill(step: MigrationStep, done: int, of: int) -> None:
+        if step is MigrationStep.OPEN:
             raise Killed
 
     with pytest.raises(Killed):

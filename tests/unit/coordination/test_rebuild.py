@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli.metadata import metadata
 from holdfast.coordination import rebuild
-from holdfast.coordination.rebuild import FoundDir, Plan
+from holdfast.coordination.rebuild import FoundDir, RebuildPlan
 from holdfast.metadata.records import TopicRecord
 from holdfast.model.errors import KafkaStorageError
 from holdfast.model.fates import LogEnd
@@ -69,7 +69,7 @@ class Directories:
     def survey(self, broker: int) -> FoundDir:
         return rebuild.survey(OsFiles(), broker, str(self.path(broker)))
 
-    def plan(self, *brokers: int) -> Plan:
+    def plan(self, *brokers: int) -> RebuildPlan:
         return rebuild.plan([self.survey(broker) for broker in brokers], {})
 
     def recover(self, *options: str) -> Result:

@@ -20,7 +20,7 @@ from holdfast.coordination.zookeeper_client import (
 )
 from holdfast.coordination.zookeeper_election import Won
 from holdfast.coordination.zookeeper_link import Errands, Link
-from holdfast.coordination.zookeeper_writer import Step, Writer
+from holdfast.coordination.zookeeper_writer import Writer, WriteStep
 from holdfast.metadata.znode_paths import CONTROLLER_EPOCH, METADATA_LOG
 from holdfast.model.errors import FencedControllerError
 
@@ -65,7 +65,7 @@ def writer(wire: Wire) -> Writer:
     return Writer(cast(Link, Connected()), errands, won, tail_version=5, tail=b"of the claim", end_offset=100)
 
 
-STEP = Step(operations=(), tail=b"of the commit", end_offset=107)
+STEP = WriteStep(operations=(), tail=b"of the commit", end_offset=107)
 
 
 def test_H_08_what_another_controller_wrote_is_not_taken_for_the_commit_whose_answer_was_lost() -> None:

@@ -8,7 +8,7 @@ from holdfast.coordinators.newest import value_of
 from holdfast.groups.newest import NewestOfGroups
 from holdfast.groups.offset_records import GroupRecord, encode_group, encode_group_key, encode_offset, encode_offset_key
 from holdfast.groups.replay import Replay
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.errors import CorruptRecordError, InvalidRecordError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import CRC_START, stamp_crc
@@ -20,7 +20,7 @@ LONG = "m" * 300
 
 def offset_record(number: int, group: str, partition: int, offset: int, metadata: str = "", version: int = 1) -> Record:
     key = bytes((0, version)) + encode_offset_key(group, TopicPartition("topic", partition))[2:]
-    return Record(number, 1_700_000_000_000 + number, key, encode_offset(CommittedOffset(offset, 3, metadata, 7)))
+    return Record(number, 1_700_000_000_000 + number, key, encode_offset(OffsetAndMetadata(offset, 3, metadata, 7)))
 
 
 def some_batch(rng: random.Random) -> bytearray:

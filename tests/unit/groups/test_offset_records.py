@@ -25,7 +25,7 @@ from holdfast.groups.offset_records import (
 )
 from holdfast.groups.replay import Replay
 from holdfast.groups.states import GroupState
-from holdfast.groups.types import CommittedOffset
+from holdfast.groups.types import OffsetAndMetadata
 from holdfast.model.errors import CorruptRecordError
 from holdfast.model.types import TopicPartition
 from holdfast.records.batch import CRC_START, parse_header, split
@@ -45,8 +45,8 @@ SUBSCRIPTION = bytes.fromhex("00010000000100 05706c61696e000000000000".replace("
 ASSIGNMENT = bytes.fromhex("0001000000010005706c61696e0000000100000000ffffffff")
 
 
-def commit(commit_ms: int) -> CommittedOffset:
-    return CommittedOffset(7, 0, "note", commit_ms, None, TOPIC_ID)
+def commit(commit_ms: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(7, 0, "note", commit_ms, None, TOPIC_ID)
 
 
 GENERATION_1 = GroupRecord(
@@ -161,7 +161,7 @@ def test_replay_ends_at_a_batch_with_a_bad_crc() -> None:
 
 def test_replay_of_a_transaction_waits_for_its_marker() -> None:
     def offsets(offset: int, producer_id: int) -> bytes:
-        value = encode_offset(CommittedOffset(offset, None, "", 1))
+        value = encode_offset(OffsetAndMetadata(offset, None, "", 1))
         record = Record(0, 1, encode_offset_key("g", TopicPartition("t", offset)), value)
         return bytes(
             encode_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
@@ -189,13 +189,13 @@ def test_replay_of_a_transaction_waits_for_its_marker() -> None:
 def test_offsets_of_every_version_are_read() -> None:
     number, text = (5).to_bytes(8, "big"), b"\x00\x02hi"
     time, end = (9).to_bytes(8, "big"), (99).to_bytes(8, "big")
-    assert decode_offset(b"\0\0" + number + text + time) == CommittedOffset(5, None, "hi", 9)
-    assert decode_offset(b"\0\1" + number + text + time + end) == CommittedOffset(5, None, "hi", 9, 99)
-    assert decode_offset(b"\0\2" + number + text + time) == CommittedOffset(5, None, "hi", 9)
-    assert decode_offset(b"\0\3" + number + b"\0\0\0\4" + text + time) == CommittedOffset(5, 4, "hi", 9)
+    assert decode_offset(b"\0\0" + number + text + time) == OffsetAndMetadata(5, None, "hi", 9)
+    assert decode_offset(b"\0\1" + number + text + time + end) == OffsetAndMetadata(5, None, "hi", 9, 99)
+    assert decode_offset(b"\0\2" + number + text + time) == OffsetAndMetadata(5, None, "hi", 9)
+    assert decode_offset(b"\0\3" + number + b"\0\0\0\4" + text + time) == OffsetAndMetadata(5, 4, "hi", 9)
     assert decode_offset(b"\0\5" + number) is None
-    assert decode_offset(encode_offset(CommittedOffset(5, 4, "hi", 9))) == CommittedOffset(5, 4, "hi", 9)
-    with_end = CommittedOffset(5, None, "hi", 9, 99)
+    assert decode_offset(encode_offset(OffsetAndMetadata(5, 4, "hi", 9))) == OffsetAndMetadata(5, 4, "hi", 9)
+    with_end = OffsetAndMetadata(5, None, "hi", 9, 99)
     assert decode_offset(encode_offset(with_end)) == with_end
 
 
@@ -230,7 +230,7 @@ def test_record_types_of_others_are_passed_over_and_nonsense_is_corrupt() -> Non
 
 
 def test_long_metadata_has_a_long_length() -> None:
-    committed = CommittedOffset(1, 2, "x" * 4096, 3)
+    committed = OffsetAndMetadata(1, 2, "x" * 4096, 3)
     assert decode_offset(encode_offset(committed)) == committed
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.groups.offset_records import OffsetKey, decode_key
 from holdfast.groups.states import GroupState
-from holdfast.groups.types import CommittedOffset, OffsetDeleteResult, OffsetToCommit
+from holdfast.groups.types import OffsetAndMetadata, OffsetDeleteResult, OffsetToCommit
 from holdfast.model.errors import (
     HoldfastError,
     NotEnoughReplicasAfterAppendError,
@@ -63,7 +63,7 @@ def test_a_commit_is_seen_when_it_is_written(world: Any) -> None:
 def test_section_3_10_metadata_comes_back(world: Any) -> None:
     world.commit(5, metadata="where I was: ünïcode")
     found = world.coordinator.fetch_offsets("g", None, world.now_ms)
-    assert found.offsets == {TP: CommittedOffset(5, None, "where I was: ünïcode", world.now_ms)}
+    assert found.offsets == {TP: OffsetAndMetadata(5, None, "where I was: ünïcode", world.now_ms)}
 
 
 def test_what_is_not_committed_is_none(world: Any) -> None:

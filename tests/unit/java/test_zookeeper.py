@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.java.runtime import Java
 from holdfast.java.zookeeper import (
-    Member,
+    EnsembleMember,
     ServerSettings,
     ZooKeeperUnavailableError,
     class_path,
@@ -39,7 +39,7 @@ def test_a_server_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_member_of_an_ensemble(tmp_path: Path) -> None:
-    members = tuple(Member(number=n, host=f"10.0.0.{n}") for n in (1, 2, 3))
+    members = tuple(EnsembleMember(number=n, host=f"10.0.0.{n}") for n in (1, 2, 3))
     server = ServerSettings(folder=tmp_path, host="10.0.0.2", members=members, number=2, keeps=1)
     server.write()
     written = settings((tmp_path / "zoo.cfg").read_text())
@@ -51,7 +51,7 @@ def test_a_member_of_an_ensemble(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected each number once"):
         ServerSettings(folder=tmp_path, host="h", members=(members[0], members[0]), number=1)
     with pytest.raises(ValueError, match="the number of a ZooKeeper server is 256: expected 1 to 255"):
-        Member(number=256, host="h")
+        EnsembleMember(number=256, host="h")
 
 
 def test_the_command_has_java_the_jars_and_the_settings(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from holdfast.lake.local_store import LocalStore
 from holdfast.lake.parquet_log import (
     LOG,
     SNAPSHOT_EVERY,
-    Entry,
+    CommitEntry,
     LiveFile,
     ParquetLog,
     path_of,
@@ -24,8 +24,8 @@ from holdfast.lake.table import CommitConflict
 SCHEMA = pa.schema([("a", pa.int64())])
 
 
-def entry(number: int, *added: str, removed: tuple[str, ...] = (), time_ms: int | None = None) -> Entry:
-    return Entry(
+def entry(number: int, *added: str, removed: tuple[str, ...] = (), time_ms: int | None = None) -> CommitEntry:
+    return CommitEntry(
         number=number,
         time_ms=number if time_ms is None else time_ms,
         position=Position(sequence=number).to_text(),

@@ -81,7 +81,7 @@ def test_the_keys_are_those_that_are_written() -> None:
     cluster = image()
     [topic] = cluster.topics.values()
     partition = topic.partitions[0]
-    me = znode_values.BrokerNode(endpoints=ENDPOINTS, timestamp_ms=1, rack="r", incarnation_id=UUID(int=1))
+    me = znode_values.BrokerIdsNode(endpoints=ENDPOINTS, timestamp_ms=1, rack="r", incarnation_id=UUID(int=1))
     log_end = znode_values.LogNode(end_offset=1, controller_id=1, controller_epoch=1)
     claim = znode_values.ControllerNode(broker_id=1, timestamp_ms=1, address=("h", 1), epoch=1)
     written = {

@@ -72,7 +72,7 @@ def test_a_registration_has_all_listeners_and_what_old_clients_look_for() -> Non
         ),
         "BROKERS",
     )
-    node = values.BrokerNode(
+    node = values.BrokerIdsNode(
         endpoints=endpoints, timestamp_ms=17, rack="r", features=(("f", 1, 2),), incarnation_id=UUID(int=5)
     )
     _, written = registration(7, node)
@@ -382,7 +382,7 @@ def test_a_configuration_that_is_emptied_keeps_its_node_as_in_kafka() -> None:
 def test_a_tree_of_kafkas_that_is_taken_over_gets_what_it_lacks() -> None:
     """The topic was being made when its controller died: its configuration is there, and one state of two."""
     tree = MemoryTree.with_base()
-    broker = values.BrokerNode(endpoints=Endpoints.one("h", 9092), timestamp_ms=1)
+    broker = values.BrokerIdsNode(endpoints=Endpoints.one("h", 9092), timestamp_ms=1)
     tree.write(registration(1, broker))
     data = values.topic_node(START.apply(topic("t", 2), 1)[0].topics["t"])
     for path, value in (
@@ -415,5 +415,5 @@ def test_a_tree_of_ours_knows_brokers_by_our_nodes_alone() -> None:
     endpoint = Endpoint(name="PLAINTEXT", host="h", port=1)
     record = RegisterBrokerRecord(broker_id=2, incarnation_id=T, broker_epoch=1, endpoints=(endpoint,), fenced=False)
     tree = tree_of(START.apply([record], START.next_offset)[0])
-    tree.write(registration(1, values.BrokerNode(endpoints=Endpoints.one("h", 9092), timestamp_ms=1)))
+    tree.write(registration(1, values.BrokerIdsNode(endpoints=Endpoints.one("h", 9092), timestamp_ms=1)))
     assert set(image_of(tree.asked(), "c").brokers) == {2}

@@ -101,7 +101,7 @@ def test_our_tagged_fields_are_absent_when_empty_and_there_when_not() -> None:
         type=ib.TYPE_FULL,
         cluster_id="c",
         metadata_offset=77,
-        topic_configs=(ib.TopicConfigs(topic="t", configs=ib.config_pairs({"b": "2", "a": "1"})),),
+        topic_configs=(ib.TopicOverrides(topic="t", configs=ib.config_pairs({"b": "2", "a": "1"})),),
         broker_configs=(ib.BrokerConfigs(broker=ib.DEFAULT_BROKER, configs=()),),
     )  # type: ignore[arg-type]
     decoded = decode_request(6, 8, encode_body(full))

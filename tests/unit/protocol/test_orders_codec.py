@@ -54,7 +54,7 @@ def test_update_metadata_is_what_kio_writes(topics: Any, kind: int) -> None:
     request = wire.UpdateMetadataRequest(
         controller_id=1, controller_epoch=7, broker_epoch=-1, type=kind, topic_states=topics, live_brokers=(broker,),
         cluster_id="c", metadata_offset=5,
-        topic_configs=(wire.TopicConfigs(topic="t", configs=(wire.ConfigPair(key="k", value="v"),)),),
+        topic_configs=(wire.TopicOverrides(topic="t", configs=(wire.ConfigPair(key="k", value="v"),)),),
     )  # fmt: skip
     assert encode_order(request) == encode_body(request)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.client.partitioner import partition_of
 from holdfast.records.batch import crc_ok, parse_header
-from holdfast.records.columns_out import ColumnEncoder, EncodedBatch, Producer, stamp_producer
+from holdfast.records.columns_out import BatchProducer, ColumnEncoder, EncodedBatch, stamp_producer
 from holdfast.records.compression import Codec
 from holdfast.records.record import Record, decode_batch
 from tests.unit.records.test_columns import load_plain_kernels
@@ -18,7 +18,7 @@ from tests.unit.records.test_columns import load_plain_kernels
 PLAIN = load_plain_kernels("encode")
 KERNELS = pytest.mark.parametrize("kernels", [None, PLAIN], ids=["compiled", "plain"])
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-NOBODY = Producer()
+NOBODY = BatchProducer()
 
 blobs = st.none() | st.binary(max_size=40) | st.binary(min_size=100, max_size=200)
 header_lists = st.none() | st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)), max_size=3)
@@ -97,7 +97,7 @@ def test_strings_and_columns_that_are_not_there() -> None:
 
 def test_the_producer_and_its_sequence_are_stamped() -> None:
     (batch,) = encode([(None, b"x", None, None)])
-    stamp_producer(batch.data, Producer(producer_id=9, epoch=2), 41)
+    stamp_producer(batch.data, BatchProducer(producer_id=9, epoch=2), 41)
     header = parse_header(batch.data)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 2, 41)
     assert crc_ok(batch.data, 0, header)

@@ -20,9 +20,9 @@ from holdfast.replication.types import (
     FetchPartitionQuery,
     IsrOutcome,
     OffsetResult,
-    OffsetSpec,
     PartitionState,
     Role,
+    SpecialTimestamp,
     StopReplica,
 )
 from holdfast.storage import dir_changes
@@ -32,7 +32,7 @@ from holdfast.storage.log_dir import InlineQueue, LogDir
 TP = TopicPartition("t", 0)
 
 
-def list_offset(cluster: Any, broker: int, what: OffsetSpec | int, epoch: int | None = None) -> Any:
+def list_offset(cluster: Any, broker: int, what: SpecialTimestamp | int, epoch: int | None = None) -> Any:
     answers: list[Any] = []
     cluster[broker].replicas.list_offset(TP, what, isolation=None, current_leader_epoch=epoch, done=answers.append)
     [answer] = answers
@@ -204,11 +204,11 @@ def test_H_13_a_new_leader_keeps_its_high_watermark(cluster: Any) -> None:
     cluster.change(leader=2, isr=(2, 3))
     cluster.broadcast(to=[2])
     assert (cluster[2].mark(), cluster[2].log().view.end_offset) == (0, 1)
-    assert isinstance(list_offset(cluster, 2, OffsetSpec.LATEST), OffsetNotAvailableError)
+    assert isinstance(list_offset(cluster, 2, SpecialTimestamp.LATEST), OffsetNotAvailableError)
     assert isinstance(list_offset(cluster, 2, cluster.now_ms - 1), OffsetNotAvailableError)
     cluster.broadcast()
     cluster.settle()
-    assert list_offset(cluster, 2, OffsetSpec.LATEST) == OffsetResult(1, None, 1)
+    assert list_offset(cluster, 2, SpecialTimestamp.LATEST) == OffsetResult(1, None, 1)
 
 
 def test_a_new_leader_waits_for_what_its_old_role_left_in_the_queue(cluster: Any) -> None:
@@ -778,17 +778,17 @@ def test_K112_08_a_missing_replica_is_not_made_while_a_dir_is_offline(new_cluste
 def test_list_offsets(cluster: Any) -> None:
     cluster.create(1)
     now = cluster.now_ms
-    assert list_offset(cluster, 1, OffsetSpec.LATEST) == OffsetResult(0, None, 0)
+    assert list_offset(cluster, 1, SpecialTimestamp.LATEST) == OffsetResult(0, None, 0)
     cluster[1].produce(b"a", b"b")
-    assert list_offset(cluster, 1, OffsetSpec.EARLIEST) == OffsetResult(0, None, 0)
-    assert list_offset(cluster, 1, OffsetSpec.LATEST) == OffsetResult(2, None, 0)
-    found = list_offset(cluster, 1, OffsetSpec.MAX_TIMESTAMP)
+    assert list_offset(cluster, 1, SpecialTimestamp.EARLIEST) == OffsetResult(0, None, 0)
+    assert list_offset(cluster, 1, SpecialTimestamp.LATEST) == OffsetResult(2, None, 0)
+    found = list_offset(cluster, 1, SpecialTimestamp.MAX_TIMESTAMP)
     assert found.timestamp_ms is not None and found.offset in (0, 1)
     assert list_offset(cluster, 1, found.timestamp_ms) == OffsetResult(0, found.timestamp_ms, 0)
     assert list_offset(cluster, 1, now + 10_000) == OffsetResult(None)
-    assert list_offset(cluster, 1, OffsetSpec.LATEST_TIERED) == OffsetResult(None)
-    assert isinstance(list_offset(cluster, 2, OffsetSpec.LATEST), NotLeaderOrFollowerError)
-    assert isinstance(list_offset(cluster, 1, OffsetSpec.LATEST, 9), UnknownLeaderEpochError)
+    assert list_offset(cluster, 1, SpecialTimestamp.LATEST_TIERED) == OffsetResult(None)
+    assert isinstance(list_offset(cluster, 2, SpecialTimestamp.LATEST), NotLeaderOrFollowerError)
+    assert isinstance(list_offset(cluster, 1, SpecialTimestamp.LATEST, 9), UnknownLeaderEpochError)
 
 
 def test_a_search_by_time_that_ends_after_the_leadership(cluster: Any) -> None:

@@ -13,7 +13,7 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.replication.types import Isolation, OffsetSpec, Role, StopReplica
+from holdfast.replication.types import Isolation, Role, SpecialTimestamp, StopReplica
 
 TP = TopicPartition("t", 0)
 
@@ -26,7 +26,11 @@ def end_offset(cluster: Any, broker: int) -> int | HoldfastError:
     """What a consumer is told that asks for the end."""
     answers: list[Any] = []
     cluster[broker].replicas.list_offset(
-        TP, OffsetSpec.LATEST, isolation=Isolation.READ_UNCOMMITTED, current_leader_epoch=None, done=answers.append
+        TP,
+        SpecialTimestamp.LATEST,
+        isolation=Isolation.READ_UNCOMMITTED,
+        current_leader_epoch=None,
+        done=answers.append,
     )
     [answer] = answers
     return answer if isinstance(answer, HoldfastError) else int(answer.offset)

@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.model.config_key import LONG_MAX
 from holdfast.model.types import TopicPartition
-from holdfast.replication.throttle import ByteRate, Side, throttled_partitions
+from holdfast.replication.throttle import ByteRate, ThrottleSide, throttled_partitions
 
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("u", 0)
@@ -41,7 +41,7 @@ def seconds_until(cluster: Any, condition: Any, limit_s: float = 60) -> float:
     return float(cluster.now_ms - began) / 1000
 
 
-def throttle(cluster: Any, broker: int, side: Side, rate: int = RATE, topics: Any = None) -> None:
+def throttle(cluster: Any, broker: int, side: ThrottleSide, rate: int = RATE, topics: Any = None) -> None:
     cluster[broker].replicas.throttle(side, rate, ALL if topics is None else topics, cluster.now_ms)
 
 
@@ -80,30 +80,30 @@ def test_C_2_the_lists_name_partitions_of_this_broker() -> None:
 
 def test_C_2_the_leader_limits_what_it_sends_to_a_follower_out_of_sync(cluster: Any) -> None:
     behind(cluster)
-    throttle(cluster, 1, Side.LEADER)
+    throttle(cluster, 1, ThrottleSide.LEADER)
     took = seconds_until(cluster, lambda: has_all(cluster))
     assert 0.9 * TOTAL / RATE <= took <= 1.3 * TOTAL / RATE
 
 
 def test_C_2_the_follower_limits_what_it_fetches(cluster: Any) -> None:
     behind(cluster)
-    throttle(cluster, 2, Side.FOLLOWER)
+    throttle(cluster, 2, ThrottleSide.FOLLOWER)
     took = seconds_until(cluster, lambda: has_all(cluster))
     assert 0.9 * TOTAL / RATE <= took <= 1.3 * TOTAL / RATE
 
 
 def test_C_2_both_sides_together_are_not_slower(cluster: Any) -> None:
     behind(cluster)
-    throttle(cluster, 1, Side.LEADER)
-    throttle(cluster, 2, Side.FOLLOWER)
+    throttle(cluster, 1, ThrottleSide.LEADER)
+    throttle(cluster, 2, ThrottleSide.FOLLOWER)
     took = seconds_until(cluster, lambda: has_all(cluster))
     assert 0.9 * TOTAL / RATE <= took <= 1.5 * TOTAL / RATE
 
 
 def test_C_2_who_is_in_sync_is_not_limited(cluster: Any) -> None:
     cluster.create(1, 2)
-    throttle(cluster, 1, Side.LEADER, 1)
-    throttle(cluster, 2, Side.FOLLOWER, 1)
+    throttle(cluster, 1, ThrottleSide.LEADER, 1)
+    throttle(cluster, 2, ThrottleSide.FOLLOWER, 1)
     results = cluster[1].produce(RECORD, acks=-1)
     cluster.settle()
     assert [r.error for r in results] == [None]
@@ -116,8 +116,8 @@ def test_C_2_a_partition_that_is_not_named_passes_by_one_that_is_held_back(clust
     behind(cluster)
     cluster.create(1, 2, tp=OTHER, isr=(1,), settle=False)
     fill(cluster, OTHER)
-    throttle(cluster, 1, Side.LEADER)
-    throttle(cluster, 2, Side.FOLLOWER)
+    throttle(cluster, 1, ThrottleSide.LEADER)
+    throttle(cluster, 2, ThrottleSide.FOLLOWER)
     assert seconds_until(cluster, lambda: has_all(cluster, OTHER)) < 0.5
     assert not has_all(cluster)
     assert seconds_until(cluster, lambda: has_all(cluster)) >= 0.8 * TOTAL / RATE
@@ -127,7 +127,7 @@ def test_C_2_several_that_are_held_back_take_turns(cluster: Any) -> None:
     behind(cluster)
     cluster.create(1, 2, tp=OTHER, isr=(1,), settle=False)
     fill(cluster, OTHER)
-    throttle(cluster, 1, Side.LEADER, topics={"t": None, "u": {0}})
+    throttle(cluster, 1, ThrottleSide.LEADER, topics={"t": None, "u": {0}})
     seconds_until(cluster, lambda: cluster[2].log(OTHER).view.end_offset >= RECORDS // 2)
     assert abs(cluster[2].log(TP).view.end_offset - RECORDS // 2) <= 3
     took = seconds_until(cluster, lambda: has_all(cluster) and has_all(cluster, OTHER))
@@ -136,11 +136,11 @@ def test_C_2_several_that_are_held_back_take_turns(cluster: Any) -> None:
 
 def test_C_2_the_end_of_a_throttle_is_the_end_of_the_wait(cluster: Any) -> None:
     behind(cluster)
-    throttle(cluster, 1, Side.LEADER, 1)
-    throttle(cluster, 2, Side.FOLLOWER, 1)
+    throttle(cluster, 1, ThrottleSide.LEADER, 1)
+    throttle(cluster, 2, ThrottleSide.FOLLOWER, 1)
     cluster.settle()
     cluster.settle()
     assert not has_all(cluster)
-    throttle(cluster, 1, Side.LEADER, LONG_MAX, {})
-    throttle(cluster, 2, Side.FOLLOWER, LONG_MAX, {})
+    throttle(cluster, 1, ThrottleSide.LEADER, LONG_MAX, {})
+    throttle(cluster, 2, ThrottleSide.FOLLOWER, LONG_MAX, {})
     assert seconds_until(cluster, lambda: has_all(cluster)) < 2

@@ -6,7 +6,7 @@ from holdfast.model.config import LogConfig
 from holdfast.model.types import TopicPartition
 from holdfast.records.markers import EndMarker, encode_marker
 from holdfast.records.record import Record, encode_batch
-from holdfast.replication.types import AppendTerms, FetchPartitionQuery, FetchQuery, Isolation, OffsetSpec
+from holdfast.replication.types import AppendTerms, FetchPartitionQuery, FetchQuery, Isolation, SpecialTimestamp
 
 TP = TopicPartition("t", 0)
 NOW_MS = 1_700_000_000_000
@@ -31,7 +31,7 @@ def read(node: Any, offset: int, **limits: Any) -> Any:
     return result
 
 
-def listed(node: Any, what: OffsetSpec | int, isolation: Isolation = COMMITTED) -> int | None:
+def listed(node: Any, what: SpecialTimestamp | int, isolation: Isolation = COMMITTED) -> int | None:
     answers: list[Any] = []
     node.replicas.list_offset(TP, what, isolation=isolation, current_leader_epoch=None, done=answers.append)
     offset: int | None = answers[0].offset
@@ -94,10 +94,10 @@ def test_ends_and_times_are_those_of_committed_records(cluster: Any) -> None:
     node = cluster[1]
     node.produce(b"a")
     node.produce(data=transactional(5, 0, timestamp=NOW_MS + 50))
-    assert [listed(node, OffsetSpec.LATEST, isolation) for isolation in Isolation] == [2, 1]
+    assert [listed(node, SpecialTimestamp.LATEST, isolation) for isolation in Isolation] == [2, 1]
     assert [listed(node, NOW_MS + 10, isolation) for isolation in Isolation] == [1, None]
     end(node, 5, is_commit=True)
-    assert (listed(node, OffsetSpec.LATEST), listed(node, NOW_MS + 10)) == (3, 1)
+    assert (listed(node, SpecialTimestamp.LATEST), listed(node, NOW_MS + 10)) == (3, 1)
 
 
 def test_a_follower_that_comes_to_lead_knows_the_same(cluster: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.model.types import TopicPartition
 from holdfast.spark.audit_plan import PartitionPlan, ReplicaPlan
-from holdfast.spark.audit_result import AuditResult, ProblemKind, ReplicaState, numbers
+from holdfast.spark.audit_result import AuditedState, AuditResult, ProblemKind, numbers
 from holdfast.spark.audit_scan import Flaw, SegmentFile, SegmentReport
 from holdfast.spark.audit_verdict import (
     Compared,
@@ -175,9 +175,9 @@ def test_a_replica_that_cannot_be_read_is_named_and_not_compared() -> None:
     audit = judge(plans, reports(b1=[report()]), WHOLE)
     assert audit.ok
     assert [r.state for r in audit.replicas] == [
-        ReplicaState.COMPARED,
-        ReplicaState.NOT_READABLE,
-        ReplicaState.NOT_READABLE,
+        AuditedState.COMPARED,
+        AuditedState.NOT_READABLE,
+        AuditedState.NOT_READABLE,
     ]
     assert audit.records == 100
     assert audit.notes == ("only broker 1's replica could be read: it was checked, and compared with nothing",)

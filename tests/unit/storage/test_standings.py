@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.fates import ReplicaFate
 from holdfast.model.types import TopicPartition
-from holdfast.storage.standings import STANDING, ReplicaNews, ReplicaState, Standings
+from holdfast.storage.standings import STANDING, ReplicaState, StandingEvent, Standings
 
 TP = TopicPartition("t", 0)
 FAILED: Any = object()
@@ -91,4 +91,4 @@ def test_H_07_what_an_order_may_do_with_one_that_is_back(
 def test_a_bug_is_told() -> None:
     with pytest.raises(AssertionError, match="WELL: expected no GIVEN_UP there"):
         standings().given_up(TP)
-    assert STANDING.after(ReplicaState.BACK, ReplicaNews.BROKEN) is ReplicaState.FAILED
+    assert STANDING.after(ReplicaState.BACK, StandingEvent.BROKEN) is ReplicaState.FAILED

@@ -10,7 +10,7 @@ from holdfast.model import errors as e
 from holdfast.model.errors import HoldfastError
 from holdfast.records.record import decode_batch
 from holdfast.transactions.coordinator import TransactionCoordinator
-from holdfast.transactions.markers import Verdict, verdict
+from holdfast.transactions.markers import MarkerVerdict, verdict
 from holdfast.transactions.settings import TransactionSettings
 from holdfast.transactions.shard import IDS_PER_TURN
 from holdfast.transactions.types import Ending, InitRequest, Producer
@@ -79,12 +79,14 @@ def test_a_name_that_no_record_can_hold_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (None, Verdict.DONE),
-        (e.InvalidProducerEpochError("newer"), Verdict.DONE),
-        (e.UnsupportedForMessageFormatError("old"), Verdict.DONE),
-        (e.KafkaStorageError("disk"), Verdict.AGAIN),
-        (e.NotEnoughReplicasAfterAppendError("isr"), Verdict.AGAIN),
+        (None, MarkerVerdict.DONE),
+        (e.InvalidProducerEpochError("newer"), MarkerVerdict.DONE),
+        (e.UnsupportedForMessageFormatError("old"), MarkerVerdict.DONE),
+        (e.KafkaStorageError("disk"), MarkerVerdict.AGAIN),
+        (e.NotEnoughReplicasAfterAppendError("isr"), MarkerVerdict.AGAIN),
     ],
 )
-def test_a_marker_is_sent_again_unless_the_partition_needs_none(error: HoldfastError | None, expected: Verdict) -> None:
+def test_a_marker_is_sent_again_unless_the_partition_needs_none(
+    error: HoldfastError | None, expected: MarkerVerdict
+) -> None:
     assert verdict(error) is expected

@@ -17,8 +17,8 @@ from holdfast.coordinators.partitioning import partition_for
 from holdfast.groups.types import (
     CommitRequest,
     CommitResult,
-    CommittedOffset,
     FetchedOffsets,
+    OffsetAndMetadata,
     OffsetDeleteResult,
     OffsetToCommit,
 )
@@ -226,7 +226,7 @@ def _found(found: FetchedOffsets, tp: TopicPartition) -> dict[str, Any]:
     return _fetched(tp.partition, found.offsets[tp])
 
 
-def _fetched(partition: int, committed: CommittedOffset | None) -> dict[str, Any]:
+def _fetched(partition: int, committed: OffsetAndMetadata | None) -> dict[str, Any]:
     epoch = None if committed is None else committed.leader_epoch
     return {
         "partition_index": partition,

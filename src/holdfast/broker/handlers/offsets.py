@@ -27,18 +27,18 @@ from holdfast.model.errors import (
     UnsupportedVersionError,
 )
 from holdfast.model.types import TopicPartition
-from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, OffsetSpec
+from holdfast.replication.types import EpochEnd, Isolation, OffsetResult, SpecialTimestamp
 from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
 _SINCE = {
-    OffsetSpec.MAX_TIMESTAMP.value: 7,
-    OffsetSpec.EARLIEST_LOCAL.value: 8,
-    OffsetSpec.LATEST_TIERED.value: 9,
-    OffsetSpec.EARLIEST_PENDING_UPLOAD.value: 11,
+    SpecialTimestamp.MAX_TIMESTAMP.value: 7,
+    SpecialTimestamp.EARLIEST_LOCAL.value: 8,
+    SpecialTimestamp.LATEST_TIERED.value: 9,
+    SpecialTimestamp.EARLIEST_PENDING_UPLOAD.value: 11,
 }
 _LOWEST = min(_SINCE)
-_OF_THE_END = (OffsetSpec.LATEST.value, OffsetSpec.MAX_TIMESTAMP.value)
+_OF_THE_END = (SpecialTimestamp.LATEST.value, SpecialTimestamp.MAX_TIMESTAMP.value)
 
 
 def _wire_epoch(request_partition: Any) -> int | None:
@@ -78,7 +78,7 @@ async def _list_offset(ctx: RequestContext, topic: str, p: Any, isolation: int) 
     list_offset = partial(
         ctx.broker.replicas.list_offset,
         TopicPartition(topic, p.partition_index),
-        timestamp if timestamp >= 0 else OffsetSpec(timestamp),
+        timestamp if timestamp >= 0 else SpecialTimestamp(timestamp),
         isolation=Isolation.READ_COMMITTED if isolation else Isolation.READ_UNCOMMITTED,
         current_leader_epoch=_wire_epoch(p),
     )

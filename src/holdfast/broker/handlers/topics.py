@@ -61,7 +61,7 @@ async def handle_create_topics(ctx: RequestContext, request: Any) -> Any:
     reply = await ctx.submit(
         events.CreateTopics(
             topics=tuple(
-                events.NewTopic(
+                events.TopicToCreate(
                     name=t.name,
                     partitions=None if t.num_partitions == -1 else t.num_partitions,
                     replication_factor=None if t.replication_factor == -1 else t.replication_factor,

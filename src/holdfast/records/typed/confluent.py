@@ -102,7 +102,7 @@ class SpanDecoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class SchemaGroup:
     rows: Array
     decoded: Decoded
 
@@ -113,7 +113,7 @@ class Together:
 
     schema: pa.Schema
     rows: int
-    groups: list[Group]
+    groups: list[SchemaGroup]
     wrong: list[tuple[Array, Why]]
     """Rows that are bad for another reason than their decoder's."""
 
@@ -211,7 +211,7 @@ class RegistryAvroDecoder:
             if isinstance(decoder, str):
                 together.wrong.append((rows, partial(same_reason, decoder)))
             else:
-                together.groups.append(Group(rows=rows, decoded=decoder.decode_spans(prefixed.spans.rows(rows))))
+                together.groups.append(SchemaGroup(rows=rows, decoded=decoder.decode_spans(prefixed.spans.rows(rows))))
         return together.decoded()
 
     def narrowed(self, names: Sequence[str]) -> "RegistryAvroDecoder":

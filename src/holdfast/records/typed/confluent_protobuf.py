@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from holdfast.records.typed.confluent import (
     Array,
-    Group,
     Latest,
     Prefixed,
+    SchemaGroup,
     Together,
     same_reason,
 )
@@ -70,7 +70,7 @@ class RegistryProtobufDecoder:
             inner = Spans(
                 source=found.source, starts=found.starts + len(index), stops=found.stops, present=found.present
             )
-            together.groups.append(Group(rows=rows[which], decoded=self._decoder.decode_spans(inner, writer)))
+            together.groups.append(SchemaGroup(rows=rows[which], decoded=self._decoder.decode_spans(inner, writer)))
         return together.decoded()
 
     def narrowed(self, names: Sequence[str]) -> "RegistryProtobufDecoder":

@@ -30,7 +30,7 @@ from holdfast.records.kernels import json_scan as k
 from holdfast.records.typed.decoding import Decoded, UnknownField
 from holdfast.records.typed.json_columns import converted
 from holdfast.records.typed.json_rest import has_objects, rest_of
-from holdfast.records.typed.json_spans import Members, MemberSpans, present_in
+from holdfast.records.typed.json_spans import MemberSpans, ObjectFields, present_in
 from holdfast.records.typed.json_types import members_by_name, type_of
 from holdfast.records.typed.schema_error import SchemaError
 
@@ -64,7 +64,7 @@ class JsonDecoder:
         for name in self._wanted:
             if name not in names:
                 raise KeyError(f"there is no field {name!r}; there are {', '.join(names)}")
-        self._members = Members.of(self._fields)
+        self._members = ObjectFields.of(self._fields)
 
     @property
     def schema(self) -> pa.Schema:

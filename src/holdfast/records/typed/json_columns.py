@@ -17,7 +17,7 @@ from holdfast.records.kernels import json_nested as nested
 from holdfast.records.kernels import json_scalars as scalars
 from holdfast.records.kernels import json_scan as k
 from holdfast.records.kernels.jit import as_source
-from holdfast.records.typed.json_spans import Array, Members, MemberSpans, accepted, present_in, spans_text
+from holdfast.records.typed.json_spans import Array, MemberSpans, ObjectFields, accepted, present_in, spans_text
 
 _POWERS: Final = np.array([float(10**n) for n in range(23)])
 _OVER: Final = 2.0**128 - 2.0**103
@@ -142,7 +142,9 @@ def _column(spans: MemberSpans, number: int) -> int:
 
 
 def _structs(kind: pa.DataType, text: pa.Array, spans: MemberSpans, number: int, time_zone: str) -> pa.Array:
-    inner = Members.of(kind).scan(text, f"{spans.path}{spans.names[number]}.", spans.within(), _column(spans, number))
+    inner = ObjectFields.of(kind).scan(
+        text, f"{spans.path}{spans.names[number]}.", spans.within(), _column(spans, number)
+    )
     spans.inner.append(inner)
     columns = [converted(each.type, inner, i, time_zone) for i, each in enumerate(kind)]
     spans.fail(np.flatnonzero(inner.status[:, 0]), k.CONVERSION, number)

@@ -89,7 +89,7 @@ def accepted(column: pa.Field) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class ObjectFields:
     """The fields of one kind of object, in the form in which the kernel looks for them."""
 
     names: tuple[str, ...]
@@ -100,7 +100,7 @@ class Members:
     """``accepted`` of each."""
 
     @classmethod
-    def of(cls, fields: Iterable[pa.Field]) -> "Members":
+    def of(cls, fields: Iterable[pa.Field]) -> "ObjectFields":
         """SchemaError for a type that no JSON is decoded into."""
         fields = list(fields)
         encoded = [each.name.encode() for each in fields]
