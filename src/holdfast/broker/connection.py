@@ -419,39 +419,47 @@ class Connection:
         if self.closed:
             return
         running, owed, sending = self._running, self._owed, self._sending
-        turn: list[tuple[int, Exchange]] = []
+        timed: list[tuple[int, Exchange]] | None = None
         if owed is not None:
             owed.answered(exchange, self._loop)
-        sent, weight = False, 0
+        sent = False
         while running and running[0].answer is not None:
             first = running.popleft()
             self._running_bytes -= first.size
             self.pool.running_bytes -= first.size
-            assert first.answer is not None
-            told = sending.unsent
-            for chunk in first.answer:
+            answer = first.answer
+            assert answer is not None
+            for chunk in answer:
                 if len(chunk):
                     sending.add(chunk)
             first.answer = ()  # whoever keeps this exchange keeps no file open
-            if owed is not None:
-                weight += first.weight
-                turn.append((sending.unsent - told, first))
+            if first.weight:
+                timed = timed or []
+                timed.append((sending.unsent if answer else 0, first))
             sent = True
         if not sent:
             return
-        due_s = 0.0 if not weight else exchange.finished_s if exchange.weight else self._loop.time()
-        if not sending.is_waiting:
-            sending.flush()
-        if owed is not None and (weight or sending.unsent):
-            owed.took(sending.unsent, turn, due_s, self._loop)
+        if timed is None or owed is None:
+            if not sending.is_waiting:
+                sending.flush()
+        else:
+            self._send_timed(timed, owed, exchange)
         if not self._reading and not self.closed:
             self._loop.call_soon(self._parse)
+
+    def _send_timed(self, timed: list[tuple[int, Exchange]], owed: Owed, last: Exchange) -> None:
+        """``last``: the one that has just been answered."""
+        due_s = last.finished_s if last.weight else self._loop.time()
+        unsent = self._sending.unsent
+        if not self._sending.is_waiting:
+            self._sending.flush()
+        owed.took(timed, unsent - self._sending.unsent, due_s, self._loop)
 
     def _taken(self, unsent: int) -> None:
         """The socket took what it would of so many bytes."""
         left = self._sending.unsent
         if self._owed is not None and self._owed.answers:
-            self._owed.sent(left, self._loop)
+            self._owed.sent(unsent - left, self._loop)
         if left < unsent:
             if left:
                 self.idle_since = self._loop.time()  # the client is slow, but it reads

@@ -92,6 +92,7 @@ class Exchange:
     __slots__ = (
         "_pooled",
         "answer",
+        "began_ns",
         "body",
         "connection",
         "finished_s",
@@ -99,7 +100,6 @@ class Exchange:
         "hurry",
         "is_follower",
         "meter",
-        "queued_s",
         "remote_s",
         "size",
         "started_s",
@@ -128,8 +128,8 @@ class Exchange:
         self.finished_s: float
         self.weight = 0
         """For so many requests it stands in what is told of times; 0: its own are not noted (request_times.py)."""
-        self.queued_s = 0.0
-        """How long it waited for its disk's thread, as far as it needed one."""
+        self.began_ns = 0
+        """When the thread of its disk began with it, by the same clock; 0: it needed none."""
         self.remote_s = 0.0
         """How long it waited for others: for in-sync replicas, or for something to fetch. Below 0 it waits still, and
         has since then."""

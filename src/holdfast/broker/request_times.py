@@ -42,21 +42,19 @@ class Timed(Protocol):
     weight: int
     started_s: float
     finished_s: float
-    queued_s: float
+    began_ns: int
     remote_s: float
 
 
 class ApiTimes:
     """The stages of one API."""
 
-    __slots__ = ("exact", "local", "name", "queue", "remote", "response_queue", "response_send", "total", "untold")
+    __slots__ = ("exact", "local", "name", "queue", "remote", "response_queue", "response_send", "total")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.exact = EXACT
         """So many more are timed, each of them."""
-        self.untold = 0
-        """Requests since the last one that was timed."""
         self.total, self.queue, self.local = Histogram(), Histogram(), Histogram()
         self.remote, self.response_queue, self.response_send = Histogram(), Histogram(), Histogram()
 
@@ -70,18 +68,38 @@ class ApiTimes:
         return tuple(found)
 
 
-class ApiVersion:
-    """One version of an API: how often it was answered."""
+class Answered:
+    """How often one version of an API was answered to one kind of asker."""
 
-    __slots__ = ("api", "api_key", "count", "follower_count", "of_followers", "version")
+    __slots__ = ("api", "count", "due", "told")
+
+    def __init__(self, api: ApiTimes) -> None:
+        self.api = api
+        self.count = 0
+        self.due = 1
+        """The one that is timed next."""
+        self.told = 0
+        """The last one that was."""
+
+    def time_one(self) -> int:
+        """It is due: for so many it stands, itself among them."""
+        weight, self.told, api = self.count - self.told, self.count, self.api
+        if api.exact:
+            api.exact -= 1
+        self.due = self.count + (1 if api.exact else EVERY)
+        return weight
+
+
+class ApiVersion:
+    """One version of an API."""
+
+    __slots__ = ("api_key", "of_clients", "of_followers", "version")
 
     def __init__(self, api_key: int, version: int, api: ApiTimes, of_followers: ApiTimes) -> None:
         self.api_key = api_key
         self.version = version
         """-1: one that nobody speaks."""
-        self.api = api
-        self.of_followers = of_followers
-        self.count = self.follower_count = 0
+        self.of_clients, self.of_followers = Answered(api), Answered(of_followers)
 
 
 class ApiReading(NamedTuple):
@@ -118,7 +136,7 @@ class RequestTimes:
     def sent(self, request: Timed, now_s: float, due_s: float) -> None:
         """The answer of one that is timed is with the socket; since ``due_s`` it was its turn."""
         version, weight = self.version_of(request.header), request.weight
-        api = version.of_followers if request.is_follower else version.api
+        api = (version.of_followers if request.is_follower else version.of_clients).api
         finished_s = request.finished_s
         local = int((finished_s - request.started_s) * 1e6)
         send = int((now_s - due_s) * 1e6)
@@ -127,10 +145,11 @@ class RequestTimes:
             waited = int((due_s - finished_s) * 1e6)
             api.response_queue.add(waited, weight)
             total += waited
-        if queued_s := request.queued_s:
-            queued = int(queued_s * 1e6)
-            api.queue.add(queued, weight)
-            local -= queued
+        if began_ns := request.began_ns:
+            queued = began_ns // 1000 - int(request.started_s * 1e6)
+            if queued > 0:
+                api.queue.add(queued, weight)
+                local -= queued
         if remote_s := request.remote_s:
             remote = int(remote_s * 1e6)
             api.remote.add(remote, weight)
@@ -169,6 +188,9 @@ class RequestTimes:
             known = latest.get(name)
             now[name] = known if known is not None and known[0].sum_us == api.total.sum_us else api.now()
         self._before.append(now)
+        for version in self._versions.values():
+            for each in (version.of_clients, version.of_followers):
+                each.due = each.count + 1
 
     def read(self) -> list[ApiReading]:
         """Every API that was asked for."""
@@ -180,9 +202,9 @@ class RequestTimes:
         found: dict[tuple[str, int], int] = {}
         for key, version in sorted(self._versions.items()):
             for name, count in (
-                (version.api.name, version.count),
-                (version.of_followers.name, version.follower_count),
-                ("Fetch", version.count + version.follower_count if key >> 16 == _FETCH else 0),
+                (version.of_clients.api.name, version.of_clients.count),
+                (version.of_followers.api.name, version.of_followers.count),
+                ("Fetch", version.of_clients.count + version.of_followers.count if key >> 16 == _FETCH else 0),
             ):
                 if count:
                     found[name, version.version] = found.get((name, version.version), 0) + count
@@ -190,70 +212,52 @@ class RequestTimes:
 
 
 class Owed:
-    """What is counted of one connection's requests, and its answers that the socket has not taken whole."""
+    """What is counted of one connection's requests, and the timed ones whose answers the socket has not taken whole."""
 
-    __slots__ = ("_bytes", "_times", "_version", "answers")
+    __slots__ = ("_taken", "_times", "_version", "answers")
 
     def __init__(self, times: RequestTimes) -> None:
         self._times = times
         self._version: ApiVersion | None = None
         """Of the last request."""
-        self._bytes = 0
-        """Of all answers so far."""
+        self._taken = 0
+        """Bytes that the socket has taken while there were answers."""
         self.answers: deque[tuple[int, Timed, float]] = deque()
-        """Each with where in the stream of answers it ends, and since when it is its turn."""
+        """Each with how much is taken by then, and since when it is its turn."""
 
     def answered(self, request: Timed, loop: asyncio.AbstractEventLoop) -> None:
         """Every request comes by here: it is counted, and timed where it is its API's turn."""
         header, version = request.header, self._version
         if version is None or version.version != header.api_version or version.api_key != header.api_key:
             version = self._version = self._times.version_of(header)
-        if request.is_follower:
-            version.follower_count += 1
-            api = version.of_followers
-        else:
-            version.count += 1
-            api = version.api
-        api.untold += 1
-        if api.exact:
-            api.exact -= 1
-        elif api.untold < EVERY:
-            return
-        request.weight, api.untold = api.untold, 0
-        request.finished_s = loop.time()
-        if request.remote_s < 0:
-            request.remote_s += request.finished_s
-
-    def add(self, size: int, request: Timed, now_s: float) -> None:
-        """It is the turn of an answer of ``size`` bytes. What has none waits for no answer before it: a client that
-        takes none could have any number of those. Of one that is not timed the bytes count."""
-        self._bytes += size
-        if not request.weight:
-            return
-        if size:
-            self.answers.append((self._bytes, request, now_s))
-        else:
-            self._times.sent(request, now_s, now_s)
+        counted = version.of_followers if request.is_follower else version.of_clients
+        counted.count += 1
+        if counted.count >= counted.due:
+            request.weight = counted.time_one()
+            request.finished_s = loop.time()
+            if request.remote_s < 0:
+                request.remote_s += request.finished_s
 
     def took(
-        self, unsent: int, turn: Sequence[tuple[int, Timed]], due_s: float, loop: asyncio.AbstractEventLoop
+        self, turn: Sequence[tuple[int, Timed]], taken: int, due_s: float, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """It was the turn of these answers, each with its size, and the socket took what it could: mostly all."""
-        if unsent:
-            for size, request in turn:
-                self.add(size, request, due_s)
-            return
+        """It was the turn of these that are timed, each with how many bytes had to be taken until its answer is there,
+        and the socket took so many. One without an answer, 0, waits for none before it: a client that takes nothing
+        could have any number of those."""
         now_s = loop.time()
-        for _, request in turn:
-            if request.weight:
+        for ahead, request in turn:
+            if ahead > taken:
+                self.answers.append((self._taken + ahead - taken, request, due_s))
+            else:
                 self._times.sent(request, now_s, due_s)
 
-    def sent(self, unsent: int, loop: asyncio.AbstractEventLoop) -> None:
-        """The socket has taken all but so many bytes of what there was."""
-        sent, answers = self._bytes - unsent, self.answers
-        if answers[0][0] <= sent:
+    def sent(self, taken: int, loop: asyncio.AbstractEventLoop) -> None:
+        """The socket has taken so many more bytes."""
+        self._taken += taken
+        answers = self.answers
+        if answers[0][0] <= self._taken:
             now_s = loop.time()
-            while answers and answers[0][0] <= sent:
+            while answers and answers[0][0] <= self._taken:
                 _, request, due_s = answers.popleft()
                 self._times.sent(request, now_s, due_s)
 

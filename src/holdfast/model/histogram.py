@@ -31,9 +31,9 @@ def bucket_of(us: int) -> int:
     return (shift << 2) + (us >> shift)
 
 
-SHORT_US: Final = 1 << 14
+SHORT_US: Final = 1 << 16
 BUCKET_OF: Final = bytes(map(bucket_of, range(SHORT_US)))
-"""The buckets of what is shorter than 16 ms: looked up, as that is most of it."""
+"""The buckets of what is shorter than 65 ms: looked up, as that is most of it."""
 
 
 class Histogram:

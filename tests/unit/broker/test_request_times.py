@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast.broker.request_times import STAGES, ApiReading, Owed, RequestTimes, both
+from holdfast.model.histogram import EVERY, EXACT
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import RequestHeader
 
@@ -17,7 +18,7 @@ class Request:
     is_follower: bool = False
     started_s: float = 10.0
     finished_s: float = 10.0
-    queued_s: float = 0.0
+    began_ns: int = 0
     remote_s: float = 0.0
     weight: int = 1
 
@@ -32,7 +33,7 @@ def milliseconds(reading: ApiReading) -> dict[str, float]:
 
 def test_the_stages_add_up_to_the_whole() -> None:
     times = RequestTimes()
-    times.sent(request(queued_s=0.002, remote_s=0.005, finished_s=10.010), 10.018, 10.012)
+    times.sent(request(began_ns=10_002_000_000, remote_s=0.005, finished_s=10.010), 10.018, 10.012)
     [produce] = times.read()
     found = {stage: round(ms, 2) for stage, ms in milliseconds(produce).items()}
     assert produce.name == "Produce"
@@ -56,8 +57,7 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
         fetch = request(ApiKey.FETCH, 16)
         fetch.is_follower = is_follower
         version = times.version_of(fetch.header)
-        version.count += not is_follower
-        version.follower_count += is_follower
+        (version.of_followers if is_follower else version.of_clients).count += 1
         times.sent(fetch, 10.001, 10.0)
     assert times.requests() == {("FetchConsumer", 16): 2, ("FetchFollower", 16): 1, ("Fetch", 16): 3}
     consumer, follower = times.read()
@@ -68,13 +68,13 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
 def test_versions_that_nobody_speaks_are_one() -> None:
     times = RequestTimes()
     for version in (300, 301, -7, 32_000):
-        times.version_of(request(ApiKey.API_VERSIONS, version).header).count += 1
+        times.version_of(request(ApiKey.API_VERSIONS, version).header).of_clients.count += 1
     assert times.requests() == {("ApiVersions", -1): 4}
 
 
 def test_a_request_stands_for_those_that_were_not_timed() -> None:
     times = RequestTimes()
-    times.sent(request(weight=16, queued_s=0.002, finished_s=10.010), 10.010, 10.010)
+    times.sent(request(weight=16, began_ns=10_002_000_000, finished_s=10.010), 10.010, 10.010)
     times.sent(request(weight=1, finished_s=10.001), 10.001, 10.001)
     [produce] = times.read()
     assert [each.observations for each in produce.ever] == [17] * len(STAGES)
@@ -113,34 +113,57 @@ class Loop:
 def test_an_answer_counts_when_its_last_byte_is_taken() -> None:
     times, loop = RequestTimes(), Loop(10.5)
     owed = Owed(times)
-    owed.add(100, request(finished_s=10.1), 10.1)
-    owed.add(50, request(finished_s=10.1), 10.2)
-    owed.sent(120, loop)  # type: ignore[arg-type]
+    owed.took([(100, request(finished_s=10.1))], 0, 10.1, loop)  # type: ignore[arg-type]
+    owed.took([(150, request(finished_s=10.1))], 0, 10.2, loop)  # type: ignore[arg-type]
+    owed.sent(30, loop)  # type: ignore[arg-type]
     assert (times.read(), len(owed.answers)) == ([], 2)
-    owed.sent(50, loop)  # type: ignore[arg-type]
+    owed.sent(70, loop)  # type: ignore[arg-type]
     assert times.read()[0].ever[0].observations == 1
     loop.now_s = 11.0
-    owed.sent(0, loop)  # type: ignore[arg-type]
+    owed.sent(50, loop)  # type: ignore[arg-type]
     [produce] = times.read()
     assert round(produce.ever[STAGES.index("response_send")].sum_us / 1e6, 3) == 1.2
     assert round(produce.ever[STAGES.index("response_queue")].sum_us / 1e6, 3) == 0.1
 
 
 def test_a_request_without_an_answer_is_not_kept() -> None:
-    times = RequestTimes()
+    times, loop = RequestTimes(), Loop(10.0)
     owed = Owed(times)
-    owed.add(10, request(), 10.0)
+    owed.took([(10, request())], 0, 10.0, loop)  # type: ignore[arg-type]
     for _ in range(1000):
-        owed.add(0, request(), 10.0)
+        owed.took([(0, request())], 0, 10.0, loop)  # type: ignore[arg-type]
     assert len(owed.answers) == 1
     assert times.read()[0].ever[0].observations == 1000
 
 
 def test_bytes_of_answers_that_are_not_timed_count_all_the_same() -> None:
+    """One of 50 bytes that is, behind 100 of others, of which the socket takes 60 at once, and another one later."""
     times, loop = RequestTimes(), Loop(10.5)
     owed = Owed(times)
-    owed.took(150, [(100, request()), (50, request(weight=0))], 10.1, loop)  # type: ignore[arg-type]
-    owed.sent(50, loop)  # type: ignore[arg-type]
+    owed.took([(150, request())], 60, 10.1, loop)  # type: ignore[arg-type]
+    owed.sent(89, loop)  # type: ignore[arg-type]
+    assert times.read() == []
+    owed.took([(31, request(weight=3))], 0, 10.2, loop)  # type: ignore[arg-type]
+    owed.sent(1, loop)  # type: ignore[arg-type]
     assert times.read()[0].ever[0].observations == 1
-    owed.took(0, [(50, request(weight=0)), (50, request(weight=3))], 10.2, loop)  # type: ignore[arg-type]
-    assert times.read()[0].ever[0].observations == 4
+    owed.sent(30, loop)  # type: ignore[arg-type]
+    assert (times.read()[0].ever[0].observations, len(owed.answers)) == (4, 0)
+
+
+def test_after_many_one_of_sixteen_is_timed_and_stands_for_the_others() -> None:
+    times, loop, weights = RequestTimes(), Loop(10.5), []
+    owed = Owed(times)
+    for _ in range(EXACT + 3 * EVERY + 5):
+        asked = request(weight=0)
+        owed.answered(asked, loop)  # type: ignore[arg-type]
+        weights.append(asked.weight)
+    assert weights[:EXACT] == [1] * EXACT
+    assert [each for each in weights[EXACT:] if each] == [EVERY] * 3
+    assert times.requests() == {("Produce", 9): EXACT + 3 * EVERY + 5}
+    times.remember()  # ten seconds are over
+    asked_again = [request(weight=0) for _ in range(EVERY + 5)]
+    for asked in asked_again:
+        owed.answered(asked, loop)  # type: ignore[arg-type]
+    assert [each.weight for each in asked_again if each.weight] == [6, *[1] * (EVERY + 4)], (
+        "the first stands for those before it"
+    )

@@ -191,8 +191,10 @@ class _Place:
         self.result = result
         pending = self.pending
         if result.began_ns:
-            pending.began_ns = max(pending.began_ns, result.began_ns)
-            pending.waited_ns = max(pending.waited_ns, result.waited_ns)
+            if result.began_ns > pending.began_ns:
+                pending.began_ns = result.began_ns
+            if result.waited_ns > pending.waited_ns:
+                pending.waited_ns = result.waited_ns
         pending.one_done()
 
 
@@ -246,9 +248,7 @@ class _PendingProduce:
         places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
         if self.began_ns:
-            queued_s = self.began_ns / 1e9 - exchange.started_s
-            if queued_s > 0:
-                exchange.queued_s = queued_s
+            exchange.began_ns = self.began_ns
             if self.waited_ns:
                 exchange.remote_s = self.waited_ns / 1e9
         if self.abandoned:  # left open it would hold its bytes until the client goes
