@@ -41,6 +41,7 @@ START_S = 180
 ANSWER_S = 60.0
 IDLE_S = 4.0
 AT_ONCE = 8
+VALUE = b"x" * 100
 PROGRAM = """
 from holdfast.model import histogram
 histogram.EXACT = 0
@@ -58,6 +59,7 @@ listeners=PLAINTEXT://127.0.0.1:{port}
 log.dirs={folder}/logs
 metadata.log.dirs={folder}/metadata
 metrics.port={metrics}
+log.retention.ms=-1
 log.dir.probe.interval.ms=600000
 metadata.log.dir.probe.interval.ms=600000
 log.dir.degraded.probe.ms=600000
@@ -65,7 +67,8 @@ metadata.log.dir.timeout.ms=600000
 broker.session.timeout.ms=600000
 broker.heartbeat.interval.ms=60000
 """
-"""A broker that is fifty times as slow is not to think that its disks are."""
+"""A broker that is fifty times as slow is not to think that its disks are. The records are of a time long ago, and
+are not to be deleted: a Fetch would be answered with an error from then on."""
 
 
 class Kind(NamedTuple):
@@ -78,8 +81,8 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "small": Kind(wire.produce_frame("t", 0, b"x" * 100, 1), AT_ONCE, 1),
-    "single": Kind(wire.produce_frame("t", 0, b"x" * 100, 1), 1, 1),
+    "small": Kind(wire.produce_frame("t", 0, VALUE, 1), AT_ONCE, 1),
+    "single": Kind(wire.produce_frame("t", 0, VALUE, 1), 1, 1),
     "large": Kind(wire.produce_frame("t", 0, b"x" * (256 << 10), 1), 1, 0.1),
     "fetch": Kind(wire.fetch_frame("one", 0, 0, max_bytes=1), 1, 0.5),
 }
@@ -106,7 +109,7 @@ class Side:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, cwd=self._folder, env=environment)
         try:
             wait_for(self._is_there, "a broker under valgrind", timeout_s=START_S, interval_s=0.5)
-            self._connection.call(wire.produce_frame("one", 0, b"x" * 100, 1))
+            self._connection.call(wire.produce_frame("one", 0, VALUE, 1))
             self._control("-i", "on")
         except BaseException:
             self.__exit__(None, None, None)
@@ -154,6 +157,8 @@ class Side:
             for answer in receive(self._connection, kind.at_once):
                 if kind.request[4:6] == b"\0\0" and wire.produce_result(answer)[0]:
                     raise wire.Refused("produce", wire.produce_result(answer)[0])
+                if kind.request[4:6] == b"\0\1" and VALUE not in answer:
+                    raise RuntimeError(f"a Fetch without the record: {answer.hex()}")
 
     def _control(self, *options: str) -> None:
         done = subprocess.run(

@@ -31,6 +31,9 @@ _SPARSE: Final = (1, 3, 4)
 _KEPT: Final = 7
 """Earlier states: with one every ten seconds, the last one is a minute old."""
 _FETCH: Final = int(ApiKey.FETCH)
+_NAMES: Final = {int(key): "".join(part.capitalize() for part in key.name.split("_")) for key in ApiKey}
+"""As Kafka's metrics call them."""
+_UNKNOWN: Final = "Unknown"
 Stages = tuple[Observed, ...]
 
 
@@ -160,7 +163,7 @@ class RequestTimes:
 
     def failed(self, api_key: int, code: int) -> None:
         """A request, or a partition of it, was answered with this error of Kafka's numbers."""
-        key = (_name(api_key), code)
+        key = (_NAMES.get(api_key, _UNKNOWN), code)
         self.errors[key] = self.errors.get(key, 0) + 1
 
     def _meet(self, header: RequestHeader) -> ApiVersion:
@@ -171,7 +174,7 @@ class RequestTimes:
         key = api_key << 16 | number & 0xFFFF
         found = self._versions.get(key)
         if found is None:
-            name = _name(api_key)
+            name = _NAMES.get(api_key, _UNKNOWN)
             names = ("FetchConsumer", "FetchFollower") if api_key == _FETCH else (name, name)
             ours, theirs = (self._apis.setdefault(each, ApiTimes(each)) for each in names)
             found = self._versions[key] = ApiVersion(api_key, number, ours, theirs)
@@ -265,15 +268,6 @@ class Owed:
 def both(one: Stages, other: Stages) -> Stages:
     """Two APIs as one."""
     return tuple(a.plus(b) for a, b in zip(one, other, strict=True))
-
-
-def _name(api_key: int) -> str:
-    """As Kafka's metrics call it."""
-    try:
-        key = ApiKey(api_key)
-    except ValueError:
-        return "Unknown"
-    return "".join(part.capitalize() for part in key.name.split("_"))
 
 
 NO_STAGES: Final[Stages] = (NOTHING,) * len(STAGES)

@@ -5,6 +5,7 @@ What a stranger sends is refused with InvalidRequestError or FrameError and noth
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from struct import Struct
@@ -40,8 +41,10 @@ class FrameError(RequestError):
         self.size = size
 
 
-class RequestHeader(NamedTuple):
-    """A request's header; ``body_offset`` is where in the frame (without its size) the body begins."""
+@dataclass(slots=True)
+class RequestHeader:
+    """A request's header; ``body_offset`` is where in the frame (without its size) the body begins. Never changed: it
+    is read a dozen times a request, and slots are what the interpreter reads fastest."""
 
     api_key: int
     api_version: int

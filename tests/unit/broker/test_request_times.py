@@ -150,7 +150,7 @@ def test_bytes_of_answers_that_are_not_timed_count_all_the_same() -> None:
     assert (times.read()[0].ever[0].observations, len(owed.answers)) == (4, 0)
 
 
-def test_after_many_one_of_sixteen_is_timed_and_stands_for_the_others() -> None:
+def test_after_many_one_of_so_many_is_timed_and_stands_for_the_others() -> None:
     times, loop, weights = RequestTimes(), Loop(10.5), []
     owed = Owed(times)
     for _ in range(EXACT + 3 * EVERY + 5):

@@ -139,8 +139,8 @@ def test_a_request_there_and_back() -> None:
     data = encode_request(3, 12, 5, "me", REQUEST)
     (whole,) = split_frames(data, LIMIT).frames
     header = parse_request_header(whole)
-    assert header == (3, 12, 5, "me", 13)
-    assert decode_request(3, 12, whole[header[4] :]) == REQUEST
+    assert header == RequestHeader(3, 12, 5, "me", 13)
+    assert decode_request(3, 12, whole[header.body_offset :]) == REQUEST
 
 
 def test_bytes_after_a_request_are_ignored() -> None:
