@@ -190,11 +190,11 @@ class _Place:
     def __call__(self, result: ProduceResult) -> None:
         self.result = result
         pending = self.pending
-        if result.began_ns:
-            if result.began_ns > pending.began_ns:
-                pending.began_ns = result.began_ns
-            if result.waited_ns > pending.waited_ns:
-                pending.waited_ns = result.waited_ns
+        if began_ns := result.began_ns:
+            if began_ns > pending.began_ns:
+                pending.began_ns = began_ns
+            if (waited_ns := result.waited_ns) > pending.waited_ns:
+                pending.waited_ns = waited_ns
         pending.one_done()
 
 
