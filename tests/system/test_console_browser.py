@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentPartition
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from holdfast.client.blocking import BlockingClient
 from holdfast.client.disks import change_disk
@@ -21,13 +21,11 @@ from holdfast.client.views import CommittedOffset
 from holdfast.model.types import TopicPartition
 from holdfast.protocol.operating import DirAction
 from holdfast.testing import Cluster, wait_for
-from tests import browsers
 from tests.conftest import SETTINGS
 from tests.system.console_clicks import (
     SOON_MS,
     Countdown,
     beyond_tab,
-    context_of,
     do,
     followed,
     is_the_same,
@@ -80,24 +78,6 @@ def cluster() -> Iterator[Cluster]:
         pages = ConsolePages(running.console_url)
         wait_for(lambda: "orders" in pages.get("/topics").text, "the console to know the topic", timeout_s=20)
         yield running
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsers.browser() as running:
-        yield running
-
-
-@pytest.fixture
-def context(chromium: Browser, cluster: Cluster) -> Iterator[BrowserContext]:
-    with context_of(chromium, cluster.console_url) as found:
-        yield found
-
-
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    with tab_of(context) as found:
-        yield found
 
 
 def change(cluster: Cluster, broker: int, path: str, action: DirAction) -> None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from holdfast.client.sasl_options import parse_jaas
 from holdfast.testing import Cluster
-from tests import browsers
-from tests.system.console_clicks import SOON_MS, context_of, do, planned, tab_of
+from tests.system.console_clicks import SOON_MS, do, planned, tab_of
 
 pytestmark = [pytest.mark.system, pytest.mark.embedded_store("users of its own")]
 
@@ -25,24 +24,6 @@ def cluster() -> Iterator[Cluster]:
     with Cluster(brokers=2, log_dirs=2, secure=True, console=True) as running:
         running.create_topic("orders", partitions=2)
         yield running
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browsers.browser() as running:
-        yield running
-
-
-@pytest.fixture
-def context(chromium: Browser, cluster: Cluster) -> Iterator[BrowserContext]:
-    with context_of(chromium, cluster.console_url) as found:
-        yield found
-
-
-@pytest.fixture
-def page(context: BrowserContext) -> Iterator[Page]:
-    with tab_of(context) as found:
-        yield found
 
 
 def login_of(cluster: Cluster, name: str) -> tuple[str, str]:
