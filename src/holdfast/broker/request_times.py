@@ -71,7 +71,7 @@ class ApiTimes:
         return tuple(found)
 
 
-class Answered:
+class AnswerCount:
     """How often one version of an API was answered to one kind of asker."""
 
     __slots__ = ("api", "count", "due", "told")
@@ -102,7 +102,7 @@ class ApiVersion:
         self.api_key = api_key
         self.version = version
         """-1: one that nobody speaks."""
-        self.of_clients, self.of_followers = Answered(api), Answered(of_followers)
+        self.of_clients, self.of_followers = AnswerCount(api), AnswerCount(of_followers)
 
 
 class ApiReading(NamedTuple):
