@@ -23,7 +23,7 @@ def waiting_for_ever(name: str = MAIN, *, looks: int = 5, apart_s: float = 0.5) 
     none where the kernel does not show what a thread waits for."""
     found = _locks(name)
     for _ in range(looks - 1):
-        time.sleep(apart_s)
+        time.sleep(apart_s)  # nothing is waited for: who waits for ever does so at every look
         found = dict(found.items() & _locks(name).items())
     return sorted(found)
 

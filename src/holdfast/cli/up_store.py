@@ -55,7 +55,7 @@ class ChosenStore:
 
 
 def checked(text: str) -> str:
-    """``--store`` as it is given; StoreError."""
+    """``--store`` as it is given; ChosenStoreError."""
     text = text.strip()
     if text in (STORE_EMBEDDED, ZOOKEEPER):
         return text
@@ -69,8 +69,8 @@ def checked(text: str) -> str:
 
 
 def store_of(data_dir: str, found: Mapping[int, Mapping[str, str]], asked: str | None, first_port: int) -> ChosenStore:
-    """What is asked for, else what the directory had. StoreError when it is another one: the metadata would be left
-    behind."""
+    """What is asked for, else what the directory had. ChosenStoreError when it is another one: the metadata would be
+    left behind."""
     there = _kept(data_dir, found[1]) if 1 in found else None
     if asked is None:
         return there or ChosenStore()

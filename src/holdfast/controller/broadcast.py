@@ -1,6 +1,6 @@
 """What each broker must be told after a change: LeaderAndIsr, StopReplica, UpdateMetadata (KIP-112's requests).
 
-    plan(image, delta)   -> broker -> Outgoing     what changed for whom; work grows with the change, not the cluster
+    plan(image, delta)   -> broker -> BrokerUpdate  what changed for whom; work grows with the change, not the cluster
     build_requests(...)  -> broker -> requests     in protocol/interbroker.py's classes, in the order of sending
     full_state_requests  -> requests               everything one broker must know: after a registration, a failover
 

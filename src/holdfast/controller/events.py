@@ -450,7 +450,7 @@ class AlterConfigsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocateProducerIds:
-    """A broker needs ids for producers. Reply: ProducerIdBlock; StaleBrokerEpochError."""
+    """A broker needs ids for producers. Reply: AllocatedProducerIds; StaleBrokerEpochError."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

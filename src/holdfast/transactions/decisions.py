@@ -1,10 +1,10 @@
 """What a request leads to, as a value: the rules decide (initializing.py, adding.py, ending.py), the shard does it.
 
-Refused     the client is told so
-Answered    nothing changes: the client is told who it is
-NeedsId     decide again, with a producer id that nobody has
-Write       append ``after``; when it is durable ``after`` is in force; then the markers go out, where it says
-            that the transaction is decided; then the client is told
+RefusedTransaction   the client is told so
+Answered             nothing changes: the client is told who it is
+NeedsId              decide again, with a producer id that nobody has
+Write                append ``after``; when it is durable ``after`` is in force; then the markers go out, where it
+                     says that the transaction is decided; then the client is told
 """
 
 from __future__ import annotations
