@@ -4,13 +4,11 @@ A scrape is a look at the cluster: the answer is what that look found, so that i
 two that ask within a second are one. Compressed for who takes that.
 """
 
-import asyncio
-
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from holdfast.console.host import ConsoleHost
-from holdfast.console.metrics_page import plain_page
+from holdfast.console.metrics_page import plain_pieces
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATIENCE_S = 8.0
@@ -30,7 +28,7 @@ class MetricsRoutes:
         headers = {"content-type": CONTENT_TYPE, "vary": "accept-encoding"}
         if takes_gzip(request.headers.get("accept-encoding", "")):
             return Response(packed, headers={**headers, "content-encoding": "gzip"})
-        return Response(await asyncio.to_thread(plain_page, packed), headers=headers)
+        return StreamingResponse(plain_pieces(packed), headers=headers)
 
     async def live(self, request: Request) -> Response:
         return PlainTextResponse("the console runs\n")

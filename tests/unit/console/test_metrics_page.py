@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.client.views import CommittedOffset
-from holdfast.console.metrics_page import LagOf, MetricsAbout, metrics_lines, packed_page, plain_page
+from holdfast.console.metrics_page import PIECE_BYTES, LagOf, MetricsAbout, metrics_lines, packed_page, plain_pieces
 from holdfast.console.metrics_routes import takes_gzip
 from holdfast.console.snapshot import GroupPositions, Snapshot
 from holdfast.model.types import TopicPartition
@@ -170,7 +171,21 @@ def test_labels_are_escaped() -> None:
 
 def test_the_page_is_compressed_and_the_same(now: Snapshot) -> None:
     packed = packed_page(now, lambda tp, offset: None, ABOUT)
-    assert plain_page(packed).decode() == "".join(metrics_lines(now, lambda tp, offset: None, ABOUT))
+    assert b"".join(plain_pieces(packed)).decode() == "".join(metrics_lines(now, lambda tp, offset: None, ABOUT))
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES, 1_000_003])
+def test_a_long_page_is_unpacked_in_pieces(size: int) -> None:
+    page = bytes(n % 251 for n in range(size))
+    for text in (page, b"x" * size):
+        pieces = list(plain_pieces(gzip.compress(text)))
+        assert b"".join(pieces) == text
+        assert all(0 < len(piece) <= PIECE_BYTES for piece in pieces)
+
+
+def test_a_page_that_is_not_whole_is_not_told_as_one() -> None:
+    with pytest.raises(ValueError, match="the end of the page"):
+        list(plain_pieces(gzip.compress(b"x" * 1_000_000)[:-9]))
 
 
 @pytest.mark.parametrize(
