@@ -296,8 +296,7 @@ class Connection:
                 break
             begin = self._start + 4
             self._start = begin + size
-            frame = memoryview(self._buffer)[begin : begin + size]
-            self._start_request(frame, None)
+            self._start_request(memoryview(self._buffer)[begin : begin + size], None)
         if self._start == self._end:
             self._start = self._end = 0
         if not self._reading and not self.closed:
@@ -341,11 +340,8 @@ class Connection:
             self.close(f"receive failed: {e}")
 
     def _may_start_more(self) -> bool:
-        if (
-            len(self._running) >= MAX_PIPELINED
-            or self._running_bytes >= MAX_PIPELINED_BYTES
-            or self.pool.running_bytes >= MAX_RUNNING_BYTES
-        ):
+        full = len(self._running) >= MAX_PIPELINED or self._running_bytes >= MAX_PIPELINED_BYTES
+        if full or self.pool.running_bytes >= MAX_RUNNING_BYTES:
             return False
         return self._may_overlap(self._running[-1].header.api_key)
 
@@ -420,15 +416,19 @@ class Connection:
             return
         running, owed, sending = self._running, self._owed, self._sending
         timed: list[tuple[int, Exchange]] | None = None
-        if owed is not None:
-            owed.answered(exchange, self._loop)
+        if owed is not None:  # without a call: every request comes by here
+            header, version = exchange.header, owed.version
+            if header.api_version != version.version or header.api_key != version.api_key:
+                version = owed.turn_to(header)
+            counted = version.of_followers if exchange.is_follower else version.of_clients
+            counted.left -= 1
+            if not counted.left:
+                owed.time(exchange, counted, self._loop)
         sent = False
-        while running and running[0].answer is not None:
+        while running and (answer := running[0].answer) is not None:
             first = running.popleft()
             self._running_bytes -= first.size
             self.pool.running_bytes -= first.size
-            answer = first.answer
-            assert answer is not None
             for chunk in answer:
                 if len(chunk):
                     sending.add(chunk)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.broker.request_times import RequestTimes
     from holdfast.broker.session import Session
     from holdfast.model.listeners import ListenerUse
+    from holdfast.replication.types import ProduceResult
     from holdfast.storage.log_dir import LogDir
     from holdfast.storage.log_view import FileSlice
 
@@ -92,7 +93,7 @@ class Exchange:
     __slots__ = (
         "_pooled",
         "answer",
-        "began_ns",
+        "appended",
         "body",
         "connection",
         "finished_s",
@@ -128,11 +129,10 @@ class Exchange:
         self.finished_s: float
         self.weight = 0
         """For so many requests it stands in what is told of times; 0: its own are not noted (request_times.py)."""
-        self.began_ns = 0
-        """When the thread of its disk began with it, by the same clock; 0: it needed none."""
+        self.appended: ProduceResult | HoldfastError | None = None
+        """What was appended for it, where somebody counts: when that began, and how long it waited for others."""
         self.remote_s = 0.0
-        """How long it waited for others: for in-sync replicas, or for something to fetch. Below 0 it waits still, and
-        has since then."""
+        """How long it waited for something to fetch. Below 0 it waits still, and has since then."""
 
     def finish(self, answer: Sequence[bytes | SendSlice]) -> None:
         """Answer with these chunks (the first begins with the 4-byte size). An empty answer sends nothing."""

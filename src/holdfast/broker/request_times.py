@@ -21,9 +21,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.model.errors import HoldfastError
 from holdfast.model.histogram import EVERY, EXACT, NOTHING, Histogram, Observed
 from holdfast.protocol.apis import ApiKey, is_spoken
 from holdfast.protocol.framing import RequestHeader
+from holdfast.replication.types import ProduceResult
 
 STAGES: Final = ("total", "request_queue", "local", "remote", "response_queue", "response_send")
 _SPARSE: Final = (1, 3, 4)
@@ -45,8 +47,8 @@ class Timed(Protocol):
     weight: int
     started_s: float
     finished_s: float
-    began_ns: int
     remote_s: float
+    appended: ProduceResult | HoldfastError | None
 
 
 class ApiTimes:
@@ -74,23 +76,32 @@ class ApiTimes:
 class AnswerCount:
     """How often one version of an API was answered to one kind of asker."""
 
-    __slots__ = ("api", "count", "due", "told")
+    __slots__ = ("_period", "_timed", "api", "left")
 
     def __init__(self, api: ApiTimes) -> None:
         self.api = api
-        self.count = 0
-        self.due = 1
-        """The one that is timed next."""
-        self.told = 0
-        """The last one that was."""
+        self.left = self._period = 1
+        """So many more, the last of which is timed; counted down by who answers."""
+        self._timed = 0
+        """With that one, and those that it stands for."""
+
+    @property
+    def count(self) -> int:
+        return self._timed + self._period - self.left
 
     def time_one(self) -> int:
         """It is due: for so many it stands, itself among them."""
-        weight, self.told, api = self.count - self.told, self.count, self.api
+        weight, api = self._period - self.left, self.api
+        self._timed += weight
         if api.exact:
             api.exact -= 1
-        self.due = self.count + (1 if api.exact else EVERY)
+        self.left = self._period = 1 if api.exact else EVERY
         return weight
+
+    def time_next(self) -> None:
+        """The next one is due, however many were to come before."""
+        self._period -= self.left - 1
+        self.left = 1
 
 
 class ApiVersion:
@@ -148,13 +159,14 @@ class RequestTimes:
             waited = int((due_s - finished_s) * 1e6)
             api.response_queue.add(waited, weight)
             total += waited
-        if began_ns := request.began_ns:
-            queued = began_ns // 1000 - int(request.started_s * 1e6)
+        remote = int(request.remote_s * 1e6)
+        if isinstance(appended := request.appended, ProduceResult) and appended.began_ns:
+            queued = appended.began_ns // 1000 - int(request.started_s * 1e6)
             if queued > 0:
                 api.queue.add(queued, weight)
                 local -= queued
-        if remote_s := request.remote_s:
-            remote = int(remote_s * 1e6)
+            remote += appended.waited_ns // 1000
+        if remote:
             api.remote.add(remote, weight)
             local -= remote
         api.total.add(total, weight)
@@ -193,7 +205,7 @@ class RequestTimes:
         self._before.append(now)
         for version in self._versions.values():
             for each in (version.of_clients, version.of_followers):
-                each.due = each.count + 1
+                each.time_next()
 
     def read(self) -> list[ApiReading]:
         """Every API that was asked for."""
@@ -214,32 +226,35 @@ class RequestTimes:
         return found
 
 
+_NO_VERSION: Final = ApiVersion(1 << 16, 0, ApiTimes(_UNKNOWN), ApiTimes(_UNKNOWN))
+"""A key that no header has room for."""
+
+
 class Owed:
     """What is counted of one connection's requests, and the timed ones whose answers the socket has not taken whole."""
 
-    __slots__ = ("_taken", "_times", "_version", "answers")
+    __slots__ = ("_taken", "_times", "answers", "version")
 
     def __init__(self, times: RequestTimes) -> None:
         self._times = times
-        self._version: ApiVersion | None = None
+        self.version = _NO_VERSION
         """Of the last request."""
         self._taken = 0
         """Bytes that the socket has taken while there were answers."""
         self.answers: deque[tuple[int, Timed, float]] = deque()
         """Each with how much is taken by then, and since when it is its turn."""
 
-    def answered(self, request: Timed, loop: asyncio.AbstractEventLoop) -> None:
-        """Every request comes by here: it is counted, and timed where it is its API's turn."""
-        header, version = request.header, self._version
-        if version is None or version.version != header.api_version or version.api_key != header.api_key:
-            version = self._version = self._times.version_of(header)
-        counted = version.of_followers if request.is_follower else version.of_clients
-        counted.count += 1
-        if counted.count >= counted.due:
-            request.weight = counted.time_one()
-            request.finished_s = loop.time()
-            if request.remote_s < 0:
-                request.remote_s += request.finished_s
+    def turn_to(self, header: RequestHeader) -> ApiVersion:
+        """A request of another version than the last one."""
+        self.version = self._times.version_of(header)
+        return self.version
+
+    def time(self, request: Timed, counted: AnswerCount, loop: asyncio.AbstractEventLoop) -> None:
+        """It is its turn, by ``counted``, which has no more left."""
+        request.weight = counted.time_one()
+        request.finished_s = loop.time()
+        if request.remote_s < 0:
+            request.remote_s += request.finished_s
 
     def took(
         self, turn: Sequence[tuple[int, Timed]], taken: int, due_s: float, loop: asyncio.AbstractEventLoop

@@ -18,7 +18,7 @@ EXPORTED: Final = tuple(range(7, 25))
 EXACT: Final = 500
 """What happens more often than so many times in ten seconds is not timed each time: a twentieth of what a small request
 costs would go into that."""
-EVERY: Final = 32
+EVERY: Final = 128
 """Then one in so many is, and stands for those before it."""
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.model.histogram import EXACT, Histogram, Observed
+from holdfast.model.histogram import EVERY, EXACT, Histogram, Observed
 
 
 class DirMeter:
     """See the module's docstring. ``ticks``: nanoseconds that only grow."""
 
     __slots__ = (
+        "_exact",
+        "_period",
         "_seen",
         "append_times",
         "appended_bytes",
         "errors",
-        "exact",
         "flush_times",
+        "left",
         "long_flush_times",
         "periods",
         "ticks",
-        "untold",
     )
 
     def __init__(self, ticks: Callable[[], int]) -> None:
@@ -32,10 +33,10 @@ class DirMeter:
         self.append_times = Histogram()
         """Writing checked batches of one partition, as leader or as follower."""
         self.appended_bytes = 0
-        self.exact = EXACT
-        """Of the foreground: so many more writes are timed, each of them."""
-        self.untold = 0
-        """Of the foreground: writes since the last one that was timed."""
+        self._exact = EXACT
+        """Of the foreground, like the next: so many more writes are timed, each of them."""
+        self.left = self._period = 1
+        """So many more writes, the last of which is timed; counted down by who writes, below 0 where that fails."""
         self.periods = self._seen = 0
         """Of the loop: ten more seconds are over."""
         self.flush_times = Histogram()
@@ -46,12 +47,13 @@ class DirMeter:
         """Of the system, that were not the process's own fault."""
 
     def appended(self, began: int) -> None:
-        """The foreground has written since tick ``began``, and this write is timed: it stands for ``untold``."""
-        weight, self.untold = self.untold, 0
-        if self.exact:
-            self.exact -= 1
+        """The foreground has written since tick ``began``, and this write is timed: it stands for those before it."""
+        weight = self._period - self.left
+        if self._exact:
+            self._exact -= 1
         if self._seen != self.periods:
-            self._seen, self.exact = self.periods, EXACT
+            self._seen, self._exact = self.periods, EXACT
+        self.left = self._period = 1 if self._exact else EVERY
         self.append_times.add((self.ticks() - began) // 1000, weight)
 
     def flushed(self, began: int, *, is_long: bool = False) -> None:

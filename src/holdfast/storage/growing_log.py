@@ -9,7 +9,6 @@ from functools import partial
 
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import InvalidRecordError, LogAppendError
-from holdfast.model.histogram import EVERY
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from holdfast.records.markers import EndMarker, decode_marker
 from holdfast.storage import partition_metadata
@@ -138,8 +137,8 @@ class GrowingLog(CleanedLog):
         """To the segments, counted."""
         meter, began = self.dir.meter, 0
         if meter is not None:
-            meter.untold += 1
-            if meter.exact or meter.untold >= EVERY:
+            meter.left -= 1
+            if meter.left <= 0:
                 began = meter.ticks()
         self._segments.write(data, placed, end_offset, max_timestamp, now_ms, self.config, rolled, wrote)
         if meter is not None:

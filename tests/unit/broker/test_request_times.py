@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast.broker.request_times import STAGES, ApiReading, Owed, RequestTimes, both
+from holdfast.broker.request_times import STAGES, AnswerCount, ApiReading, Owed, RequestTimes, both
 from holdfast.model.histogram import EVERY, EXACT
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import RequestHeader
+from holdfast.replication.types import ProduceResult
 
 
 @dataclasses.dataclass
@@ -18,12 +19,12 @@ class Request:
     is_follower: bool = False
     started_s: float = 10.0
     finished_s: float = 10.0
-    began_ns: int = 0
     remote_s: float = 0.0
+    appended: ProduceResult | None = None
     weight: int = 1
 
 
-def request(api: int = ApiKey.PRODUCE, version: int = 9, **times: float) -> Request:
+def request(api: int = ApiKey.PRODUCE, version: int = 9, **times: float | ProduceResult) -> Request:
     return Request(RequestHeader(int(api), version, 1, "t", 0), **times)  # type: ignore[arg-type]
 
 
@@ -33,7 +34,11 @@ def milliseconds(reading: ApiReading) -> dict[str, float]:
 
 def test_the_stages_add_up_to_the_whole() -> None:
     times = RequestTimes()
-    times.sent(request(began_ns=10_002_000_000, remote_s=0.005, finished_s=10.010), 10.018, 10.012)
+    times.sent(
+        request(appended=ProduceResult(None, began_ns=10_002_000_000, waited_ns=5_000_000), finished_s=10.010),
+        10.018,
+        10.012,
+    )
     [produce] = times.read()
     found = {stage: round(ms, 2) for stage, ms in milliseconds(produce).items()}
     assert produce.name == "Produce"
@@ -57,7 +62,7 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
         fetch = request(ApiKey.FETCH, 16)
         fetch.is_follower = is_follower
         version = times.version_of(fetch.header)
-        (version.of_followers if is_follower else version.of_clients).count += 1
+        weights_of(1, version.of_followers if is_follower else version.of_clients)
         times.sent(fetch, 10.001, 10.0)
     assert times.requests() == {("FetchConsumer", 16): 2, ("FetchFollower", 16): 1, ("Fetch", 16): 3}
     consumer, follower = times.read()
@@ -68,13 +73,15 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
 def test_versions_that_nobody_speaks_are_one() -> None:
     times = RequestTimes()
     for version in (300, 301, -7, 32_000):
-        times.version_of(request(ApiKey.API_VERSIONS, version).header).of_clients.count += 1
+        times.version_of(request(ApiKey.API_VERSIONS, version).header).of_clients.left -= 1
     assert times.requests() == {("ApiVersions", -1): 4}
 
 
 def test_a_request_stands_for_those_that_were_not_timed() -> None:
     times = RequestTimes()
-    times.sent(request(weight=16, began_ns=10_002_000_000, finished_s=10.010), 10.010, 10.010)
+    times.sent(
+        request(weight=16, appended=ProduceResult(None, began_ns=10_002_000_000), finished_s=10.010), 10.010, 10.010
+    )
     times.sent(request(weight=1, finished_s=10.001), 10.001, 10.001)
     [produce] = times.read()
     assert [each.observations for each in produce.ever] == [17] * len(STAGES)
@@ -151,19 +158,22 @@ def test_bytes_of_answers_that_are_not_timed_count_all_the_same() -> None:
 
 
 def test_after_many_one_of_so_many_is_timed_and_stands_for_the_others() -> None:
-    times, loop, weights = RequestTimes(), Loop(10.5), []
-    owed = Owed(times)
-    for _ in range(EXACT + 3 * EVERY + 5):
-        asked = request(weight=0)
-        owed.answered(asked, loop)  # type: ignore[arg-type]
-        weights.append(asked.weight)
-    assert weights[:EXACT] == [1] * EXACT
-    assert [each for each in weights[EXACT:] if each] == [EVERY] * 3
+    times = RequestTimes()
+    counted = times.version_of(request().header).of_clients
+    assert weights_of(EXACT, counted) == [1] * EXACT
+    assert weights_of(3 * EVERY + 5, counted) == [EVERY] * 3
     assert times.requests() == {("Produce", 9): EXACT + 3 * EVERY + 5}
     times.remember()  # ten seconds are over
-    asked_again = [request(weight=0) for _ in range(EVERY + 5)]
-    for asked in asked_again:
-        owed.answered(asked, loop)  # type: ignore[arg-type]
-    assert [each.weight for each in asked_again if each.weight] == [6, *[1] * (EVERY + 4)], (
-        "the first stands for those before it"
-    )
+    assert times.requests() == {("Produce", 9): EXACT + 3 * EVERY + 5}
+    assert weights_of(EVERY + 5, counted) == [6, *[1] * (EVERY + 4)], "the first stands for those before it"
+    assert times.requests() == {("Produce", 9): EXACT + 4 * EVERY + 10}
+
+
+def weights_of(requests: int, counted: AnswerCount) -> list[int]:
+    """Of those of so many that are timed, when each is counted as a connection does it."""
+    found = []
+    for _ in range(requests):
+        counted.left -= 1
+        if not counted.left:
+            found.append(counted.time_one())
+    return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.error_codes import code_of
 from holdfast.protocol.produce_codec import ProduceAnswer, decode_produce_request, encode_produce_response
 from holdfast.records.batch import parse_header
+from holdfast.replication.types import ProduceResult
 from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from holdfast.broker.access import Access
     from holdfast.broker.judge import Judge
     from holdfast.protocol.produce_codec import ProduceData
-    from holdfast.replication.types import ProduceResult
 
 log = logging.getLogger(__name__)
 
@@ -189,13 +190,7 @@ class _Place:
 
     def __call__(self, result: ProduceResult) -> None:
         self.result = result
-        pending = self.pending
-        if began_ns := result.began_ns:
-            if began_ns > pending.began_ns:
-                pending.began_ns = began_ns
-            if (waited_ns := result.waited_ns) > pending.waited_ns:
-                pending.waited_ns = waited_ns
-        pending.one_done()
+        self.pending.one_done()
 
 
 class _PendingProduce:
@@ -209,8 +204,6 @@ class _PendingProduce:
         "_places",
         "_started",
         "abandoned",
-        "began_ns",
-        "waited_ns",
     )
 
     def __init__(self, broker: ProduceHost, exchange: Exchange, acks: int) -> None:
@@ -221,8 +214,6 @@ class _PendingProduce:
         self._left = 0
         self._started = False
         self.abandoned = False
-        self.began_ns = self.waited_ns = 0
-        """As ProduceResult's: the last of all partitions, and the longest."""
 
     def expect(self, topic: str | UUID, index: int) -> _Place:
         place = _Place(self, topic, index)
@@ -247,10 +238,8 @@ class _PendingProduce:
     def _finish(self) -> None:
         places, self._places = self._places, []  # no cycle: the collector comes by seldom
         exchange = self._exchange
-        if self.began_ns:
-            exchange.began_ns = self.began_ns
-            if self.waited_ns:
-                exchange.remote_s = self.waited_ns / 1e9
+        if exchange.times is not None:
+            exchange.appended = places[0].result if len(places) == 1 else _slowest(places)
         if self.abandoned:  # left open it would hold its bytes until the client goes
             exchange.finish(())
             exchange.connection.close("a Produce without records: expected batches for every partition")
@@ -316,6 +305,16 @@ class _PendingProduce:
             error_message=None if quiet else (error.message or None), current_leader=leader,
             record_errors=getattr(error, "record_errors", ()),
         )  # fmt: skip
+
+
+def _slowest(places: Sequence[_Place]) -> ProduceResult | None:
+    """For the times of a request of several appends: when the last began, how long the longest waited for others."""
+    results = [each for place in places if isinstance(each := place.result, ProduceResult)]
+    if not results:
+        return None
+    return ProduceResult(
+        None, waited_ns=max(each.waited_ns for each in results), began_ns=max(each.began_ns for each in results)
+    )
 
 
 def _error_of(place: _Place) -> HoldfastError | None:
