@@ -23,6 +23,10 @@ from holdfast.model.types import Offset, TopicPartition
 
 MOST_POINTS = 48
 """Of one partition, 16 bytes each; beyond that the one that is missed least is left out."""
+LEAST_POINTS = 8
+"""Where very many partitions are followed, as many as that."""
+ALL_POINTS = 400_000
+"""Of all partitions together, 6 MB."""
 MOST_FOLLOWED = 100_000
 
 
@@ -37,8 +41,9 @@ class EndPoints:
     def __len__(self) -> int:
         return len(self._points) // 2
 
-    def add(self, at_ms: int, end: Offset) -> None:
-        """A later look. An end before the last one is that of another log: what was known goes."""
+    def add(self, at_ms: int, end: Offset, most: int = MOST_POINTS) -> None:
+        """A later look, of which ``most`` points are kept. An end before the last one is that of another log: what was
+        known goes."""
         points = self._points
         if end < points[-1]:
             self._points = array("q", (at_ms, end))
@@ -46,7 +51,7 @@ class EndPoints:
             points[-2] = max(points[-2], at_ms)
         elif at_ms > points[-2]:
             points.extend((at_ms, end))
-            if len(self) > MOST_POINTS:
+            while len(self) > most:
                 self._leave_one_out()
 
     def _leave_one_out(self) -> None:
@@ -87,12 +92,18 @@ class EndPoints:
 class LagTimes:
     """All logs that groups read."""
 
-    def __init__(self, most: int = MOST_FOLLOWED) -> None:
+    def __init__(self, most: int = MOST_FOLLOWED, all_points: int = ALL_POINTS) -> None:
         self._most = most
+        self._all_points = all_points
         self._logs: dict[TopicPartition, EndPoints] = {}
 
     def __len__(self) -> int:
         return len(self._logs)
+
+    @property
+    def points(self) -> int:
+        """Of all logs."""
+        return sum(map(len, self._logs.values()))
 
     def looked(
         self,
@@ -108,12 +119,13 @@ class LagTimes:
                     lowest[tp] = at.offset
         for gone in self._logs.keys() - lowest.keys():
             del self._logs[gone]
+        each = max(LEAST_POINTS, min(MOST_POINTS, self._all_points // max(1, len(lowest))))
         for tp, offset in lowest.items():
             end, log = ends.get(tp), self._logs.get(tp)
             if end is None:
                 continue
             if log is not None:
-                log.add(at_ms, end)
+                log.add(at_ms, end, each)
                 log.forget(offset)
             elif len(self._logs) < self._most:
                 self._logs[tp] = EndPoints(at_ms, end)

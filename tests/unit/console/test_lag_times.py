@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.client.views import CommittedOffset
-from holdfast.console.lag_times import MOST_POINTS, EndPoints, LagTimes
+from holdfast.console.lag_times import LEAST_POINTS, MOST_POINTS, EndPoints, LagTimes
 from holdfast.model.types import TopicPartition
 
 TP = TopicPartition("orders", 0)
@@ -91,3 +91,24 @@ def test_history_reaches_back_to_the_group_that_is_furthest_behind() -> None:
     assert lags.lag_s(TP, 0, 19_000) == 19
     assert lags.lag_s(TP, 185, 19_000) == 0.5
     assert lags.lag_s(TP, 190, 19_000) == 0
+
+
+@pytest.mark.parametrize(("logs", "each"), [(1, MOST_POINTS), (10, 20), (30, LEAST_POINTS)])
+def test_points_of_all_logs_together_are_bounded(logs: int, each: int) -> None:
+    lags = LagTimes(all_points=200)
+    names = [TopicPartition("orders", n) for n in range(logs)]
+    committed = {tp: CommittedOffset(offset=0) for tp in names}
+    for n in range(1_000):
+        lags.looked(n * 1000, dict.fromkeys(names, n * 7), [committed])
+    assert lags.points == logs * each
+    for age_s in (1, 10, 100, 900):
+        assert lags.lag_s(names[-1], (999 - age_s) * 7, 999_000) == pytest.approx(age_s, rel=0.25)
+
+
+def test_fewer_points_are_kept_when_more_logs_are_followed() -> None:
+    lags = LagTimes(all_points=200)
+    names = [TopicPartition("orders", n) for n in range(20)]
+    for n in range(100):
+        followed = names if n == 99 else names[:1]
+        lags.looked(n * 1000, dict.fromkeys(names, n), [{tp: CommittedOffset(offset=0) for tp in followed}])
+    assert lags.points == 10 + 19
