@@ -1,9 +1,10 @@
 """How long nobody can write when a leader is killed: with TLS and logins on every listener, beside plaintext.
 
-    python -m benchmarks.failover_secured [--rounds 50] [--certificates]
+    python -m benchmarks.failover_secured [--rounds 50] [--login SCRAM-SHA-512|PLAIN|certificate]
 
 Two clusters of three brokers run beside each other, one of them made by `up --secure`: clients log in with
-SCRAM-SHA-512, or with ``--certificates`` by one of those, brokers with their certificate. Each round kills a leader
+SCRAM-SHA-512, whose keys librdkafka computes anew for each connection (6 ms), with PLAIN, or by a certificate; brokers
+with their certificate. Each round kills a leader
 (kill -9) of the one and then of the other, so that both have the same machine; the pause is as benchmarks/failover.py
 has it. In the end every acknowledged record must be there.
 """
@@ -30,15 +31,24 @@ TOPIC: Final = "failover"
 AT_MOST: Final = 1.5
 """What p50 with logins may be of that without."""
 SETTINGS: Final = {"min.insync.replicas": "2"}
+SCRAM, PLAIN, CERTIFICATE = LOGINS = ("SCRAM-SHA-512", "PLAIN", "certificate")
+PASSWORD: Final = "a password that is sent through TLS"
+MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PLAIN_TOO: Final = {
+    "listener.name.sasl_ssl.sasl.enabled.mechanisms": f"{SCRAM},{PLAIN}",
+    "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{MODULE} required user_client="{PASSWORD}";',
+}
 
 
 class Side:
     """One of the two clusters, and its pauses in seconds."""
 
     def __init__(self, name: str, cluster: Cluster, login: str) -> None:
-        """``login``: the client's, as the cluster names it."""
+        """``login``: the client's, where it has to."""
         self.name, self.cluster = name, cluster
-        self._client = cluster.properties(login)
+        self._client = cluster.properties("librdkafka-mtls" if login == CERTIFICATE else "librdkafka")
+        if cluster.secure and login == PLAIN:
+            self._client |= {"sasl.mechanisms": PLAIN, "sasl.password": PASSWORD}
         self.pauses: list[float] = []
         self.errors, self.lost = 0, 0
 
@@ -92,14 +102,14 @@ def main() -> int:
     """0: at most ``AT_MOST`` times the pause, and nothing lost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--certificates", action="store_true", help="clients log in by one, and not by a password")
+    parser.add_argument("--login", choices=LOGINS, default=SCRAM, help="how clients log in (SCRAM-SHA-512)")
     options = parser.parse_args()
-    rounds = options.rounds
+    rounds, login = options.rounds, options.login
+    more = PLAIN_TOO if login == PLAIN else {}
     with (
         Cluster(brokers=3, log_dirs=1, settings=SETTINGS) as plain,
-        Cluster(brokers=3, log_dirs=1, settings=SETTINGS, secure=True) as secured,
+        Cluster(brokers=3, log_dirs=1, settings={**SETTINGS, **more}, secure=True) as secured,
     ):
-        login = "librdkafka-mtls" if options.certificates else "librdkafka"
         sides = Side("plaintext", plain, login), Side("secured", secured, login)
         for side in sides:
             side.cluster.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
