@@ -95,6 +95,7 @@ async def look(client: AdminClient, before: Snapshot | None, turns: Turns, now_m
         disks, moving = await asked
     except BaseException:
         asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)  # asyncio tells the log of an error that nobody has seen
         raise
     told = {broker: each for broker, each in disks.items() if broker in alive}
     told |= await _all_disks(client, sorted(alive.difference(known)), before, turns, now_ms)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 from dataclasses import replace
+
+import pytest
 
 from holdfast.client.admin import AdminClient
 from holdfast.console.looking import KAFKA_FOR_MS, Turns, look
@@ -51,3 +55,21 @@ def test_one_that_counts_as_kafkas_is_asked_again_after_a_while() -> None:
     before = snapshot(disks={1: [disk("/d1")]})
     kafka = replace(before, disks={1: replace(before.disks[1], is_kafka=True)})
     assert [each[0] for each in looks(kafka, NOW_MS, NOW_MS + KAFKA_FOR_MS)] == [True, True]
+
+
+def test_a_look_that_is_given_up_leaves_no_line_of_asyncios() -> None:
+    """Of a cluster that takes connections and says nothing."""
+    told: list[str] = []
+
+    async def ask(port: int) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        client = AdminClient(f"127.0.0.1:{port}", timeout_s=10.0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await look(client, snapshot(disks={1: [disk("/ours")]}), Turns(), NOW_MS)
+        client.close()
+        gc.collect()
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(ask(silent.getsockname()[1]))
+    assert told == []
