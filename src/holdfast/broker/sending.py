@@ -169,7 +169,8 @@ class Sending:
 
     def end(self) -> None:
         """Nothing is sent any more, and nobody told."""
-        self._loop.remove_writer(self._fd)
+        if self.is_waiting:
+            self._loop.remove_writer(self._fd)
         self.queue.clear()
         self._taken = self._wakes = None
         self._left, self._failed = _left_before, _failed_before  # whoever keeps this keeps no connection

@@ -6,6 +6,7 @@ Values only; who counts is security/connection_limits.py and broker/strangers.py
 
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from holdfast.model.config_key import INT_MAX, ConfigKey, ConfigType, Form, UpdateMode, make_key
@@ -88,6 +89,7 @@ CONNECTION_KEYS: Final[tuple[ConfigKey, ...]] = (
 )
 
 
+@lru_cache(maxsize=4096)
 def plain_address(host: str) -> str:
     """An address as it is compared: an IPv4 one that came by IPv6 is the IPv4 one, and a link's zone is left out. What
     is no address stays as it is."""

@@ -62,7 +62,7 @@ class ScramClient:
         spoken = b",".join((self._bare, challenge, without_proof))
         client_key = self._mac(salted, b"Client Key")
         client_signature = self._mac(hashlib.new(self._hash, client_key).digest(), spoken)
-        proof = bytes(a ^ b for a, b in zip(client_key, client_signature, strict=True))
+        proof = (int.from_bytes(client_key) ^ int.from_bytes(client_signature)).to_bytes(len(client_key))
         self._signature = self._mac(self._mac(salted, b"Server Key"), spoken)
         return without_proof + b",p=" + base64.b64encode(proof)
 

@@ -25,6 +25,7 @@ from holdfast.security.scram_credential import LEAST_ITERATIONS, ScramCredential
 
 MOST_BYTES: Final = 8192
 """Of one message; names, nonces and proofs are far shorter."""
+_PRINTABLE: Final = bytes(range(0x21, 0x7F))
 SALT_BYTES: Final = 32
 """Of a salt that nobody chose. As long as those that our own commands make."""
 
@@ -143,7 +144,7 @@ class ScramServer:
         signature = hmac.digest(credential.stored_key, spoken, name)
         if proof is None or len(proof) != len(signature):
             return Refused("a proof of another length, or no base64")
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        client_key = (int.from_bytes(proof) ^ int.from_bytes(signature)).to_bytes(len(proof))
         is_right = hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key)
         if not is_right or not self._is_known:
             return Refused(f"user {self._user!r}: unknown, or another password")
@@ -165,7 +166,7 @@ def _name(escaped: bytes) -> str | None:
 
 def _is_printable(nonce: bytes) -> bool:
     """RFC 5802: ASCII that can be seen, without a comma."""
-    return bool(nonce) and all(0x21 <= byte <= 0x7E for byte in nonce)
+    return bool(nonce) and not nonce.translate(None, _PRINTABLE)
 
 
 def _decoded(encoded: bytes) -> bytes | None:
