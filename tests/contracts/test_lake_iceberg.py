@@ -16,6 +16,7 @@ from holdfast.lake.opening import CATALOG_FILE, make_table, open_table
 from holdfast.lake.position import Position
 from holdfast.lake.table import CommitConflict, land, now_ms
 from holdfast.lake.upkeep import compact
+from tests.contracts.lake_killed import killed_inside
 from tests.contracts.lake_tables import batch_of, library_table, made, offsets, offsets_by_duckdb, opened
 
 
@@ -64,6 +65,32 @@ def test_a_state_that_anothers_upkeep_took_away_is_a_conflict_or_read_anew(tmp_p
         assert getattr(table, what)() == getattr(newest, what)()
         assert table.rows() == 30
     assert offsets_by_duckdb(table) == offsets((0, 0, 30))
+
+
+@pytest.mark.parametrize("what", ["put", "replace"])
+def test_expiry_takes_no_file_of_a_commit_that_is_under_way(tmp_path: Path, what: str) -> None:
+    """Its lists and manifests are there and named by nothing yet: with ``maintain --keep-hours 0`` beside it they were
+    removed, the commit went through, and nobody could read the table."""
+    table = made(tmp_path, "iceberg")
+    land(
+        table, batch_of(table, table.position(), (0, 0, 10))
+    )  # there is no old state, whose end would be a commit, too
+    late = opened(tmp_path, "iceberg")
+    planned = batch_of(late, late.position(), (0, 10, 20))
+    files, removed = tuple(described(late.store, path) for path in planned.files), late.files()
+    expired: list[int] = []
+
+    def upkeep_of_another() -> None:
+        if not expired:
+            expired.append(0)
+            opened(tmp_path, "iceberg").expire(older_than_ms=now_ms() + 1_000)
+
+    with killed_inside(late, upkeep_of_another), pytest.raises(CommitConflict):
+        late.put(files, planned.after) if what == "put" else late.replace(removed, ())
+    assert expired
+    assert offsets_by_duckdb(table) == offsets((0, 0, 10))
+    assert land(late, planned) == planned.after  # it is not in the way of the batch
+    assert offsets_by_duckdb(opened(tmp_path, "iceberg")) == offsets((0, 0, 20))
 
 
 def test_metadata_is_copied_once_per_staged_change(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from holdfast.lake.errors import ConflictError, FileMissingError, TableError
 from holdfast.lake.iceberg_metadata import NamedFiles, transaction
 from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
 from holdfast.lake.position import Position
-from holdfast.lake.store import Store
-from holdfast.lake.table import TRIES, Clock, CommitConflict, now_ms, pause
+from holdfast.lake.store import FolderEntry, Store
+from holdfast.lake.table import MOST_AGE_MS, TRIES, Clock, CommitConflict, now_ms, pause
 from holdfast.model.types import TimestampMs
 
 T = TypeVar("T")
@@ -299,22 +299,33 @@ class IcebergTable:
             except CommitFailedException as error:
                 raise CommitConflict from error
             self.refresh()
+        forgotten = before - len(self._table.metadata.snapshots)
         with self._not_under_us():
             self._sweep_metadata(older_than_ms)
-        return before - len(self._table.metadata.snapshots)
+        return forgotten
 
     def _sweep_metadata(self, older_than_ms: TimestampMs) -> None:
-        """Only files that are older: a commit under way has written its manifests before it is known."""
+        """Only files that are older. A commit under way has written its own before it is known: where one may be among
+        them, a commit without files comes first, after which those that began before it are refused."""
         entries = [entry for entry in self._store.list(METADATA) if entry.changed_ms < older_than_ms]
         self.refresh()
+        orphans = self._not_named(entries)
+        if any(entry.changed_ms > self._clock() - MOST_AGE_MS for entry in orphans):
+            self.put((), self.position())
+            self.refresh()
+            orphans = self._not_named(orphans)
+        for entry in orphans:
+            self._store.remove(entry.path)
+
+    def _not_named(self, entries: Sequence[FolderEntry]) -> list[FolderEntry]:
+        """Those of the files of the metadata folder that the table of now does not name."""
         metadata = self._table.metadata
         named = self._named.metadata_files(metadata.snapshots, self._table.io)
         named.add(self._path(self._table.metadata_location))
         named.update(self._path(each.metadata_file) for each in metadata.metadata_log)
         named.update(self._path(each.statistics_path) for each in metadata.statistics)
-        for entry in entries:
-            if entry.path not in named and entry.path.endswith((".avro", ".metadata.json", ".gz.metadata.json")):
-                self._store.remove(entry.path)
+        ours = (".avro", ".metadata.json", ".gz.metadata.json")
+        return [entry for entry in entries if entry.path not in named and entry.path.endswith(ours)]
 
     def referenced(self) -> frozenset[str]:
         """Data files of all snapshots that are not expired."""
