@@ -113,7 +113,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(back=st.integers(0, 12))
     def truncate(self, back: int) -> None:
         offset = max(self.start, self.end - back)
-        first_base = self.log.view.segments[0].base_offset
+        bases = [segment.base_offset for segment in self.log.view.segments]
+        first_base = bases[0]
         self.log.truncate_to(offset, NOW_MS)
         if offset >= self.end:
             return
@@ -122,7 +123,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         gone = [h for h in self.headers() if h.last_offset >= offset]
         self.batches = [b for b in self.batches if parse_header(b).last_offset < offset]
-        end = max(self.headers()[-1].next_offset if self.batches else 0, self.log.view.segments[-1].base_offset)
+        end = max(self.headers()[-1].next_offset if self.batches else 0, *(base for base in bases if base < offset))
         if end < self.start:
             self.batches, self.start = [], min([offset, *(h.base_offset for h in gone[:1])])
             end = self.start
