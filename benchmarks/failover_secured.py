@@ -4,9 +4,8 @@
 
 Two clusters of three brokers run beside each other, one of them made by `up --secure`: clients log in with
 SCRAM-SHA-512, whose keys librdkafka computes anew for each connection (6 ms), with PLAIN, or by a certificate; brokers
-with their certificate. Each round kills a leader
-(kill -9) of the one and then of the other, so that both have the same machine; the pause is as benchmarks/failover.py
-has it. In the end every acknowledged record must be there.
+with their certificate. Each round kills a leader (kill -9) of the one and then of the other, so that both have the same
+machine; the pause is as benchmarks/failover.py has it. In the end every acknowledged record must be there.
 """
 
 from __future__ import annotations

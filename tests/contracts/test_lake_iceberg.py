@@ -1,5 +1,6 @@
 """What is Iceberg's alone: pyiceberg's own retries, and the catalog beside the table."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,10 +15,18 @@ from holdfast.lake.iceberg_metadata import transaction
 from holdfast.lake.iceberg_table import RETRIES
 from holdfast.lake.opening import CATALOG_FILE, make_table, open_table
 from holdfast.lake.position import Position
-from holdfast.lake.table import CommitConflict, land, now_ms
+from holdfast.lake.table import MOST_AGE_MS, CommitConflict, land, now_ms
 from holdfast.lake.upkeep import compact
 from tests.contracts.lake_killed import killed_inside
-from tests.contracts.lake_tables import batch_of, library_table, made, offsets, offsets_by_duckdb, opened
+from tests.contracts.lake_tables import (
+    batch_of,
+    count_by_own_library,
+    library_table,
+    made,
+    offsets,
+    offsets_by_duckdb,
+    opened,
+)
 
 
 def test_spark_D2_pyicebergs_retries_are_taken_off_wherever_somebody_set_them(tmp_path: Path) -> None:
@@ -67,30 +76,46 @@ def test_a_state_that_anothers_upkeep_took_away_is_a_conflict_or_read_anew(tmp_p
     assert offsets_by_duckdb(table) == offsets((0, 0, 30))
 
 
-@pytest.mark.parametrize("what", ["put", "replace"])
-def test_expiry_takes_no_file_of_a_commit_that_is_under_way(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("whose", ["ours", "of another engine"])
+def test_expiry_takes_no_file_of_a_commit_that_is_under_way(tmp_path: Path, whose: str) -> None:
     """Its lists and manifests are there and named by nothing yet: with ``maintain --keep-hours 0`` beside it they were
     removed, the commit went through, and nobody could read the table."""
     table = made(tmp_path, "iceberg")
-    land(
-        table, batch_of(table, table.position(), (0, 0, 10))
-    )  # there is no old state, whose end would be a commit, too
+    land(table, batch_of(table, table.position(), (0, 0, 10)))  # one state: to forget others would be a commit, too
     late = opened(tmp_path, "iceberg")
-    planned = batch_of(late, late.position(), (0, 10, 20))
-    files, removed = tuple(described(late.store, path) for path in planned.files), late.files()
+    planned, rows = batch_of(late, late.position(), (0, 10, 20)), library_table(late).scan().to_arrow()
     expired: list[int] = []
 
     def upkeep_of_another() -> None:
-        if not expired:
-            expired.append(0)
-            opened(tmp_path, "iceberg").expire(older_than_ms=now_ms() + 1_000)
+        expired.append(opened(tmp_path, "iceberg").expire(older_than_ms=now_ms() + 1_000))
 
-    with killed_inside(late, upkeep_of_another), pytest.raises(CommitConflict):
-        late.put(files, planned.after) if what == "put" else late.replace(removed, ())
-    assert expired
-    assert offsets_by_duckdb(table) == offsets((0, 0, 10))
-    assert land(late, planned) == planned.after  # it is not in the way of the batch
-    assert offsets_by_duckdb(opened(tmp_path, "iceberg")) == offsets((0, 0, 20))
+    with killed_inside(late, upkeep_of_another):
+        if whose == "ours":
+            land(late, planned)
+        else:
+            library_table(late).append(rows)
+    assert expired == [0]
+    after = opened(tmp_path, "iceberg")
+    if whose == "ours":
+        assert offsets_by_duckdb(after) == offsets((0, 0, 20))
+    assert after.rows() == count_by_own_library(after) == 20
+
+
+def test_what_nothing_names_goes_when_no_attempt_can_be_so_old(tmp_path: Path) -> None:
+    table = made(tmp_path, "iceberg")
+    for start in (0, 10):
+        land(table, batch_of(table, table.position(), (0, start, start + 10)))
+    folder = tmp_path / "table/metadata"
+    lists = {path.name for path in folder.glob("snap-*.avro")}
+    young, old = folder / "young-m0.avro", folder / "old-m0.avro"
+    for path in (young, old):
+        path.write_bytes(b"of a commit that never came")
+    hour_ago = (now_ms() - MOST_AGE_MS) / 1000 - 1
+    os.utime(old, (hour_ago, hour_ago))
+    assert table.expire(older_than_ms=now_ms() + 1_000) == 1
+    assert (young.exists(), old.exists()) == (True, False)
+    assert len({path.name for path in folder.glob("snap-*.avro")}) == len(lists) - 1, "the list of what was forgotten"
+    assert offsets_by_duckdb(table) == offsets((0, 0, 20))
 
 
 def test_metadata_is_copied_once_per_staged_change(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from holdfast.lake.errors import ConflictError, FileMissingError, TableError
 from holdfast.lake.iceberg_metadata import NamedFiles, transaction
 from holdfast.lake.partitioning import Partitioning, day_text, partitioning_of, text_of, value_of
 from holdfast.lake.position import Position
-from holdfast.lake.store import FolderEntry, Store
+from holdfast.lake.store import Store
 from holdfast.lake.table import MOST_AGE_MS, TRIES, Clock, CommitConflict, now_ms, pause
 from holdfast.model.types import TimestampMs
 
@@ -286,11 +286,13 @@ class IcebergTable:
         self._commit(change)
 
     def expire(self, *, older_than_ms: TimestampMs) -> int:
-        """Forgets old snapshots, then removes the lists and manifests of the metadata folder that nothing names."""
+        """Forgets old snapshots, then removes the files of the metadata folder that only those named."""
         from pyiceberg.exceptions import CommitFailedException
 
         self.refresh()
         before = len(self._table.metadata.snapshots)
+        with self._not_under_us():
+            known = self._metadata_files()
         limit = datetime.fromtimestamp(older_than_ms / 1000, UTC)
         change = self._table.maintenance.expire_snapshots().older_than(limit)
         if change._snapshot_ids_to_expire:
@@ -299,33 +301,33 @@ class IcebergTable:
             except CommitFailedException as error:
                 raise CommitConflict from error
             self.refresh()
-        forgotten = before - len(self._table.metadata.snapshots)
         with self._not_under_us():
-            self._sweep_metadata(older_than_ms)
-        return forgotten
+            self._sweep_metadata(older_than_ms, known)
+        return before - len(self._table.metadata.snapshots)
 
-    def _sweep_metadata(self, older_than_ms: TimestampMs) -> None:
-        """Only files that are older. A commit under way has written its own before it is known: where one may be among
-        them, a commit without files comes first, after which those that began before it are refused."""
-        entries = [entry for entry in self._store.list(METADATA) if entry.changed_ms < older_than_ms]
+    def _sweep_metadata(self, older_than_ms: TimestampMs, known: set[str]) -> None:
+        """Only files that are older. What nothing has named yet may be of a commit under way, of ours or of an engine
+        that tries again with the manifests that it has: it stays as long as an attempt may last."""
+        begun_ms = min(older_than_ms, self._clock() - MOST_AGE_MS)
+        old = [
+            entry.path
+            for entry in self._store.list(METADATA)
+            if entry.changed_ms < (older_than_ms if entry.path in known else begun_ms)
+        ]
         self.refresh()
-        orphans = self._not_named(entries)
-        if any(entry.changed_ms > self._clock() - MOST_AGE_MS for entry in orphans):
-            self.put((), self.position())
-            self.refresh()
-            orphans = self._not_named(orphans)
-        for entry in orphans:
-            self._store.remove(entry.path)
+        named = self._metadata_files()
+        for path in old:
+            if path not in named and path.endswith((".avro", ".metadata.json", ".gz.metadata.json")):
+                self._store.remove(path)
 
-    def _not_named(self, entries: Sequence[FolderEntry]) -> list[FolderEntry]:
-        """Those of the files of the metadata folder that the table of now does not name."""
+    def _metadata_files(self) -> set[str]:
+        """What the table of now names."""
         metadata = self._table.metadata
         named = self._named.metadata_files(metadata.snapshots, self._table.io)
         named.add(self._path(self._table.metadata_location))
         named.update(self._path(each.metadata_file) for each in metadata.metadata_log)
         named.update(self._path(each.statistics_path) for each in metadata.statistics)
-        ours = (".avro", ".metadata.json", ".gz.metadata.json")
-        return [entry for entry in entries if entry.path not in named and entry.path.endswith(ours)]
+        return named
 
     def referenced(self) -> frozenset[str]:
         """Data files of all snapshots that are not expired."""

@@ -73,7 +73,7 @@ def test_fetches_are_told_apart_by_who_asks_and_counted_together() -> None:
 def test_versions_that_nobody_speaks_are_one() -> None:
     times = RequestTimes()
     for version in (300, 301, -7, 32_000):
-        times.version_of(request(ApiKey.API_VERSIONS, version).header).of_clients.left -= 1
+        weights_of(1, times.version_of(request(ApiKey.API_VERSIONS, version).header).of_clients)
     assert times.requests() == {("ApiVersions", -1): 4}
 
 

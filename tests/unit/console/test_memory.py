@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 
 import pytest
 
@@ -62,3 +63,10 @@ def test_a_page_keeps_no_snapshot(path: str, partial: bool) -> None:
         value for each in found if isinstance(each, dict) for value in each.values() if value is host.poller.snapshot
     ]
     assert kept == []
+
+
+def test_no_template_gives_its_context_to_macros() -> None:
+    """Which would hold it, and what is in it, in a cycle: of pages that ask brokers, too, which are not made here."""
+    templates = list((files("holdfast.console") / "templates").iterdir())
+    assert len(templates) > 10
+    assert [each.name for each in templates if "with context" in each.read_text()] == []
