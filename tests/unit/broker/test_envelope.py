@@ -105,7 +105,10 @@ def test_a_request_goes_in_an_envelope_where_rights_count_and_else_as_it_came() 
                 broker=broker, connection=connection, api_key=key, version=version, correlation_id=77, client_id="c",
                 body=body,
             )  # fmt: skip
-            return await forward(ctx, 5.0), controller.requests[-1]
+            answer = await forward(ctx, 5.0)
+            # heartbeats come beside it
+            (came,) = controller.of(key) + controller.of(ApiKey.ENVELOPE)
+            return answer, came
 
     plain, request = asyncio.run(asked(Access(), Session().principal))
     assert int(request.__api_key__) == key and plain is not None
