@@ -103,7 +103,15 @@ def test_a_coordinator_tells_nothing_that_is_not_committed() -> None:
         controller = story.nodes[story._reign()._broker.broker_id - 1]
         [other] = [each for each in story.nodes if each not in (node, controller)]
         story.stop(other, 12.0)
-        await asyncio.sleep(0.5)  # virtual: commits go to the log, and to the controller's broker
+
+        def ahead() -> bool:
+            """A commit is in the log, and at the controller's broker, and not at the one that is stopped."""
+            assert node.broker is not None and controller.broker is not None
+            there = controller.broker.replicas.log_end(OFFSETS)
+            return there is not None and there.end_offset > (node.broker.replicas.high_watermark(OFFSETS) or 0)
+
+        await asyncio.sleep(0.5)  # virtual: what was on its way has come
+        await story.until(ahead)
         story.down(node, 20.0)
         await story.until(lambda: story.coordinator() is controller)
         broker = controller.broker

@@ -51,7 +51,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 @pytest.mark.parametrize(
     ("bug", "first", "seeds"),
     [
-        ("D2", 7, 3),
+        ("D2", 14, 11),
         ("D6", 1, 3),
         ("early-ack", 1, 3),
         ("H-01", 1, 40),

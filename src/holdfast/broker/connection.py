@@ -131,7 +131,7 @@ class Connection:
         self.idle_since = loop.time()
         self.is_lasting = False
         """Not closed for being idle: its end would be taken for the death of this broker."""
-        self.session = Session()
+        self.session = Session(unasked_since_s=self.idle_since)
         """Who speaks, and what handlers remember of this connection."""
         self._lines = lines
         self.strangers = strangers

@@ -24,6 +24,8 @@ class Session:
     """Of one connection. ``principal`` is ANONYMOUS until somebody has proved another one."""
 
     principal: Principal = ANONYMOUS
+    unasked_since_s: float | None = None
+    """When the connection was accepted, by the loop's clock; None from its first question for metadata on."""
     sasl: SaslServer | None = None
     """The logins of a connection to a listener with SASL, from its first request on."""
     judge: Judge | None = None

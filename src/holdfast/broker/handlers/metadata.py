@@ -16,6 +16,7 @@ from uuid import UUID
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.metadata_cache import LiveBroker, MetadataCache, PartitionInfo
+from holdfast.broker.session import Session
 from holdfast.model.errors import (
     HoldfastError,
     InvalidRequestError,
@@ -39,6 +40,7 @@ FIRST_WITH_IDS, FIRST_BY_ID = 10, 12
 FIRST_WITH_LISTENERS = 6
 BROKERS, CONTROLLERS = 1, 2
 SETTLE_S = 0.004
+YOUNG_S = 0.05
 ELECTION_WAIT_S = 0.3
 
 
@@ -71,7 +73,7 @@ def legal_topic_name(name: str) -> bool:
 async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     """Brokers, controller, and the topics asked for (none named: all; from version 1 an empty list: none)."""
     cache = ctx.broker.metadata
-    await _settled(cache)
+    await _settled(cache, ctx.connection.session)
     wanted = request.topics
     topics: list[dict[str, Any]] = []
     view = View.of(ctx, ctx.version)
@@ -127,7 +129,20 @@ def _cluster_operations(ctx: RequestContext, request: Any) -> int:
     return ctx.operations(ResourceKind.CLUSTER) if ctx.may(Operation.DESCRIBE, ResourceKind.CLUSTER) else 0
 
 
-async def _settled(cache: MetadataCache) -> None:
+def settle_s(session: Session, now_s: float) -> float:
+    """How long an answer is kept for the end of a broker that is already on its way to us. ``now_s``: the loop's clock.
+
+    Who has just connected did so after what may have befallen it, so its first answer is kept from then on: by the end
+    of a handshake of TLS nothing is left. It must not be late: librdkafka has a second look 10 ms after its start, on a
+    connection that it ends at the first answer. What it asked there counts as under way for a second, and in that
+    second it does not look for a new leader (docs/decisions/0004-failover-and-metadata.md)."""
+    made_s, session.unasked_since_s = session.unasked_since_s, None
+    if made_s is None or now_s - made_s > YOUNG_S:
+        return SETTLE_S
+    return max(0.0, made_s + SETTLE_S - now_s)
+
+
+async def _settled(cache: MetadataCache, session: Session) -> None:
     """Wait until what is known is worth telling.
 
     Clients ask for metadata in the very millisecond in which a broker dies, when nobody here has heard of it yet; a
@@ -137,8 +152,9 @@ async def _settled(cache: MetadataCache) -> None:
     """
     if len(cache.brokers) == 1:
         return
-    await asyncio.sleep(SETTLE_S)
     loop = asyncio.get_running_loop()
+    if (wait_s := settle_s(session, loop.time())) > 0:
+        await asyncio.sleep(wait_s)
     deadline = loop.time() + ELECTION_WAIT_S
     while (cache.suspects or not cache.brokers) and (left := deadline - loop.time()) > 0:
         updated = asyncio.Event()
