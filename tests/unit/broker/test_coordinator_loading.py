@@ -217,7 +217,7 @@ def test_D1_who_leads_no_more_stops_loading(tmp_path: Path, monkeypatch: pytest.
                 each.start()
             places = coordinator_loading.PROCESSES if processes else 0
             await until(lambda: len(host.started) == places, "the processes run")
-            for each in loads:
+            for each in reversed(loads):  # the one that waits first: else it is given the place of the others
                 each.abandon()
             check(await host.load(1), 30, 3)  # the lane and the places are free
             await until(lambda: all(p.poll() is not None for p in host.started), "the processes are gone")
