@@ -1,13 +1,14 @@
 """How bytes get from a socket and into it: as they are, or through TLS.
 
 A channel knows no frames and no order; what is read and sent, and when, is the connection's. The plain one is the
-socket's own calls. That of TLS works on a raw non-blocking SSLSocket, which costs the least of what the standard
-library has (docs/decisions/0055-tls-of-brokers.md).
+socket's own calls. That of TLS works on two memory buffers, between which and the socket it moves bytes itself: many
+records a system call, where a socket of the standard library takes two for each
+(docs/decisions/0055-tls-of-brokers.md).
 
 What TLS is different in, for whoever sits above:
-* bytes that are decrypted already wait inside while the socket is not readable: ``has_more``;
-* reading may have to wait until something can be sent: ``read_waits_to_send``;
-* an interrupted send is repeated with the same bytes: what ``send`` did not take stays at the head of the queue;
+* bytes that came already wait inside while the socket is not readable: ``has_more``;
+* what was encrypted and did not go counts as not sent, and is not encrypted again: what ``send`` did not take stays at
+  the head of the queue, in the same order;
 * files have no way past the cipher: ``takes_files``.
 """
 
@@ -16,15 +17,25 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol, TypeAlias, cast
 
 Segment: TypeAlias = bytes | bytearray | memoryview
 
 RECORD: Final = 16 * 1024
 """What a record of TLS holds; smaller segments are joined up to it, since each record costs 22 bytes and a call."""
-PIECE: Final = 64 * 1024
-"""A larger segment goes in pieces of this size; the library cuts them into records."""
+RECORDS: Final = 4
+"""As many are sent by a system call."""
+HEAD: Final = 5
+"""Of a record: its kind, version and size."""
+MOST_OF_RECORD: Final = RECORD + 2048
+"""What a record may have, encrypted (RFC 5246, 6.2.3). A larger one is not waited for."""
+MANY: Final = 128 * 1024
+"""Bytes that are taken from the socket at a time; less where there is room for less and a record."""
+ENOUGH: Final = 64 * 1024
+"""Within a large request that comes fast, nobody is woken for less."""
+MOST_UNASKED: Final = 64 * 1024
+"""What a client may be owed that asks for new keys and takes nothing."""
 TURN_BYTES: Final = 1 << 20
 """How much a connection encrypts or decrypts before others have their turn: half a millisecond."""
 HANDSHAKE: Final = b"\x16\x03"
@@ -54,9 +65,6 @@ class Channel(Protocol):
     @property
     def has_more(self) -> bool: ...
 
-    @property
-    def read_waits_to_send(self) -> bool: ...
-
     def receive(self, buffer: memoryview, /) -> int:
         """Bytes received into a buffer that is not empty; 0: the other side has ended. BlockingIOError: none yet."""
         ...
@@ -75,7 +83,6 @@ class PlainChannel:
 
     takes_files = True
     has_more = False
-    read_waits_to_send = False
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -89,79 +96,199 @@ class PlainChannel:
 
 
 class TlsChannel:
-    """On a connection whose handshake is done (handshakes.py)."""
+    """On a connection whose handshake is done (handshakes.py). ``incoming`` may have what came behind it."""
 
-    __slots__ = ("_ended", "read_waits_to_send", "sock")
+    __slots__ = ("_encrypted", "_ended", "_enough", "_in", "_is_more", "_out", "_owed", "_rest", "_tls", "sock")
 
     takes_files = False
 
-    def __init__(self, sock: ssl.SSLSocket) -> None:
+    def __init__(
+        self, sock: socket.socket, tls: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
+    ) -> None:
         self.sock = sock
-        self.read_waits_to_send = False
+        self._tls, self._in, self._out = tls, incoming, outgoing
+        self._rest = incoming.read()
+        """What came and was not given to the library yet: it gets whole records, so that it never asks in vain."""
+        self._is_more = bool(self._rest)
+        """Whether something can be received without the socket."""
+        self._encrypted: list[Segment] = []
+        """What the socket did not take."""
+        self._owed = 0
+        """Of how many bytes that is; ``send`` was not told yet that they have gone."""
+        self._enough = 1
         self._ended: str | None = None
         """Why there will be nothing more; empty: the other side has said goodbye."""
 
     @property
     def has_more(self) -> bool:
         """Whether the socket may stay silent although there is something to receive."""
-        return self._ended is not None or self.sock.pending() > 0
+        return self._ended is not None or self._is_more
+
+    # -- receiving ---------------------------------------------------------------------------------------------
 
     def receive(self, buffer: memoryview, /) -> int:
-        # A call gives one record at most.
-        if self._ended:
-            raise ConnectionError(self._ended)
-        filled, most = 0, min(len(buffer), TURN_BYTES)
-        read = self.sock.recv_into
-        self.read_waits_to_send = False
+        if self._ended is not None:
+            if self._ended:
+                raise ConnectionError(self._ended)
+            return 0
+        most = min(len(buffer), TURN_BYTES)
+        if self._is_more:
+            filled = self._decrypt(self._rest, buffer, most)
+            if filled or self._ended is not None:
+                return filled
+        came = self.sock.recv(min(MANY, most + MOST_OF_RECORD))
+        if not came:
+            self._ended = ""  # without a goodbye: who is gone hears none either
+            return 0
+        filled = self._decrypt(self._rest + came if self._rest else came, buffer, most)
+        if not filled and self._ended is None:
+            raise BlockingIOError
+        left = most - filled
+        self._wake_for(min(ENOUGH, left // 2) if filled >= ENOUGH // 2 and left >= ENOUGH else 1)
+        return filled
+
+    def _decrypt(self, data: bytes, buffer: memoryview, most: int) -> int:
+        """As many records as the buffer has room for; what is left of ``data`` is kept."""
+        # With a buffer it returns how many bytes, which the library's types do not say.
+        read = cast(Callable[[int, memoryview], int], self._tls.read)
+        view, at, filled = memoryview(data), 0, 0
         try:
-            while filled < most:
-                n = read(buffer[filled:])
-                if n == 0:
+            if self._is_more and self._tls.pending():
+                filled = read(most, buffer)
+            while filled < most and at + HEAD <= len(data):
+                size = (data[at + 3] << 8) + data[at + 4]
+                end = at + HEAD + size
+                if size > MOST_OF_RECORD or data[at + 1] != 3:  # no record: the library says what it is
+                    end = len(data)
+                elif end > len(data):
+                    break
+                self._in.write(view[at:end])
+                at = end
+                try:
+                    n = read(most - filled, buffer[filled:])
+                except ssl.SSLWantReadError:  # it was not for us
+                    continue
+                if not n:
                     self._ended = ""
                     break
                 filled += n
-                if n < RECORD and not self.sock.pending():  # a short one is the last one: asking again costs 15 us
-                    break
-        except ssl.SSLWantReadError:
-            if not filled:
-                raise BlockingIOError from None
-        except ssl.SSLWantWriteError:
-            # The client has asked for new keys, and its answer does not fit into the socket.
-            self.read_waits_to_send = True
-            if not filled:
-                raise BlockingIOError from None
         except OSError as e:
             if not filled:
                 raise
             self._ended = str(e) or type(e).__name__  # after what had come before, which is whole
+        self._rest = data[at:]
+        self._is_more = filled == most and (self._tls.pending() > 0 or self._has_record())
+        if self._out.pending:
+            self._answer()
         return filled
 
+    def _has_record(self) -> bool:
+        rest = self._rest
+        return len(rest) >= HEAD and len(rest) >= HEAD + (rest[3] << 8) + rest[4]
+
+    def _answer(self) -> None:
+        """What the library says by itself, as when a client has asked for new keys; else it goes before the next."""
+        if not self._encrypted:
+            self._push(0)
+        if self._out.pending > MOST_UNASKED:
+            raise ConnectionError("it asks for new keys and takes nothing")
+
+    def _wake_for(self, enough: int) -> None:
+        """From how many bytes on the socket is readable. One that ended is."""
+        if enough != self._enough:
+            self._enough = enough
+            with contextlib.suppress(OSError):
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, enough)
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
     def send(self, segments: Sequence[Segment]) -> int:
-        # What did not go stays where it was, so the next first piece begins with the same bytes and is no shorter: the
-        # library, which has begun to send it, asks for just that.
-        sent, at = 0, 0
-        try:
-            while at < len(segments) and sent < TURN_BYTES:
-                piece = segments[at]
-                at += 1
-                if len(piece) < RECORD:
-                    parts, size = [piece], len(piece)
-                    while at < len(segments) and size + len(segments[at]) <= RECORD:
-                        size += len(segments[at])
-                        parts.append(segments[at])
-                        at += 1
-                    sent += self.sock.send(piece if len(parts) == 1 else b"".join(parts))
-                    continue
-                with memoryview(piece) as view:
-                    for begin in range(0, len(view), PIECE):
-                        sent += self.sock.send(view[begin : begin + PIECE])
-        except ssl.SSLWantWriteError:
-            if not sent:
-                raise BlockingIOError from None
+        sent = 0
+        if self._encrypted:
+            sent = self._sent()
+            if self._encrypted:
+                raise BlockingIOError
+        elif (few := len(segments[0]) if len(segments) == 1 else sum(map(len, segments))) <= RECORD:
+            self._tls.write(segments[0] if len(segments) == 1 else b"".join(segments))
+            if not self._push(few):
+                raise BlockingIOError
+            return few
+        for size, records in _pieces(segments, sent):
+            for record in records:
+                self._tls.write(record)  # all of it, as a memory buffer takes everything
+                self._encrypted.append(self._out.read())
+            if not self._push(size):
+                break
+            sent += size
+            if sent >= TURN_BYTES:
+                break
+        if not sent:
+            raise BlockingIOError
         return sent
+
+    def _push(self, size: int) -> bool:
+        """Send what is encrypted, of so many bytes. False: not all of it went."""
+        if self._out.pending:
+            self._encrypted.append(self._out.read())
+        self._owed = size
+        self._sent()
+        return not self._encrypted
+
+    def _sent(self) -> int:
+        """Go on sending. How many bytes have gone with it that were still owed."""
+        left = self._encrypted
+        try:
+            n = self.sock.sendmsg(left) if len(left) > 1 else self.sock.send(left[0])
+        except (BlockingIOError, InterruptedError):
+            return 0
+        while left and n >= len(left[0]):
+            n -= len(left.pop(0))
+        if left:
+            left[0] = memoryview(left[0])[n:]
+            return 0
+        owed, self._owed = self._owed, 0
+        return owed
 
     def close(self) -> None:
         if self._ended is None:
             with contextlib.suppress(OSError, ValueError):  # a goodbye, if there is room for it; nobody waits
-                self.sock.unwrap()
+                self._tls.unwrap()
+            if not self._encrypted and self._out.pending:
+                with contextlib.suppress(OSError):
+                    self._push(0)
         self.sock.close()
+
+
+def _pieces(segments: Sequence[Segment], begin: int) -> Iterator[tuple[int, list[Segment]]]:
+    """What follows the first ``begin`` bytes, as records of TLS, as many at a time as are sent together: their bytes,
+    and they. Segments that are smaller than a record are joined."""
+    size, records = 0, list[Segment]()
+    for record in _records(segments, begin):
+        records.append(record)
+        size += len(record)
+        if len(records) == RECORDS:
+            yield size, records
+            size, records = 0, []
+    if records:
+        yield size, records
+
+
+def _records(segments: Sequence[Segment], begin: int) -> Iterator[Segment]:
+    joined, size = list[Segment](), 0
+    for segment in segments:
+        if begin >= len(segment):
+            begin -= len(segment)
+            continue
+        piece, begin = (memoryview(segment)[begin:] if begin else segment), 0
+        if size and size + len(piece) > RECORD:
+            yield joined[0] if len(joined) == 1 else b"".join(joined)
+            joined, size = [], 0
+        if len(piece) < RECORD:
+            joined.append(piece)
+            size += len(piece)
+            continue
+        with memoryview(piece) as view:
+            for at in range(0, len(view), RECORD):
+                yield view[at : at + RECORD]
+    if joined:
+        yield joined[0] if len(joined) == 1 else b"".join(joined)

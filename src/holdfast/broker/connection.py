@@ -214,9 +214,6 @@ class Connection:
                 n = self._channel.receive(memoryview(self._buffer)[self._end :])
                 self._end += n
         except (BlockingIOError, InterruptedError):
-            if self._channel.read_waits_to_send:
-                self._loop.remove_reader(self._fd)
-                self._sending.tell_when_it_may(self._may_send)
             return
         except OSError as e:
             self._peer_left("receive", e)
@@ -233,12 +230,6 @@ class Connection:
     def _read_on(self) -> None:
         """Take what the channel has already; its socket need not become readable for it."""
         if self._reading and not self.closed:
-            self._on_readable()
-
-    def _may_send(self) -> None:
-        """Receiving has waited for it."""
-        if self._reading and not self.closed:
-            self._loop.add_reader(self._fd, self._on_readable)
             self._on_readable()
 
     def _receive_large(self) -> int:

@@ -27,6 +27,8 @@ QUIET_S: Final = 0.002
 MOST_BEGUN: Final = 2000
 """Handshakes under way; one more ends the oldest, which a client that means it is not."""
 TLS_HANDSHAKE_BYTE: Final = 0x16
+AT_A_TIME: Final = 16 * 1024
+"""What is taken from a stranger before it is looked at."""
 
 
 class HandshakeError(Exception):
@@ -38,11 +40,11 @@ class TlsListener(Protocol):
 
     name: str
 
-    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        """With the certificate of now. OSError, or HandshakeError: there is none."""
+    def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        """With the certificate of now. HandshakeError: there is none."""
         ...
 
-    def principal(self, sock: ssl.SSLSocket) -> Principal:
+    def principal(self, tls: ssl.SSLObject) -> Principal:
         """Whom the client's certificate names. HandshakeError: nobody."""
         ...
 
@@ -110,8 +112,8 @@ class Opening:
     """One connection's. ``opened`` gets the channel and who speaks, or ``failed`` is called; not after ``close``."""
 
     __slots__ = (
-        "_failed", "_fd", "_handshakes", "_listener", "_opened", "_peer", "_reads", "_sock", "_tls", "_writes",
-        "closed", "loop",
+        "_failed", "_fd", "_handshakes", "_in", "_left", "_listener", "_opened", "_out", "_peer", "_principal",
+        "_reads", "_sock", "_tls", "_writes", "closed", "loop",
     )  # fmt: skip
 
     def __init__(
@@ -127,7 +129,13 @@ class Opening:
         self._sock = sock
         self._fd = sock.fileno()
         self._peer = peer
-        self._tls: ssl.SSLSocket | None = None
+        self._tls: ssl.SSLObject | None = None
+        self._in: ssl.MemoryBIO
+        self._out: ssl.MemoryBIO
+        self._left = b""
+        """What the socket did not take yet."""
+        self._principal: Principal | None = None
+        """Known when the handshake is done."""
         self._listener = listener
         self._handshakes = handshakes
         self._opened = opened
@@ -158,35 +166,41 @@ class Opening:
                 self.loop.remove_writer(self._fd)
 
     def _ready(self) -> None:
-        if self._tls is None and not self._begin():
+        if self._left:
+            self._go_on()
+        elif not self._take():
             return
-        if self._handshakes.take_turn(self):
+        elif self._handshakes.take_turn(self):
             self.step()
         else:
             self._wait()
 
-    def _begin(self) -> bool:
+    def _take(self) -> bool:
+        """What has come. False: nothing, or it is over."""
         try:
-            first = self._sock.recv(1, socket.MSG_PEEK)
+            data = self._sock.recv(AT_A_TIME)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
-            first = b""
-        if not first:
+            data = b""
+        if not data:
             self._leave()
             return False
-        if first[0] != TLS_HANDSHAKE_BYTE:
+        if self._tls is None and not self._begin(data[0]):
+            return False
+        self._in.write(data)
+        return True
+
+    def _begin(self, first: int) -> bool:
+        if first != TLS_HANDSHAKE_BYTE:
             self.fail("it speaks no TLS: expected a client with security.protocol SSL or SASL_SSL")
             return False
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
-            self._tls = self._listener.wrap(self._sock)
+            self._tls = self._listener.wrap(self._in, self._out)
         except HandshakeError as e:
             self.fail(str(e))
             return False
-        except OSError:
-            self._leave()
-            return False
-        self._sock = self._tls
         self._handshakes.begin(self)
         return True
 
@@ -196,24 +210,46 @@ class Opening:
         assert tls is not None, "it begins with its first byte"
         try:
             tls.do_handshake()
-            principal = self._listener.principal(tls)
+            self._principal = self._listener.principal(tls)
         except ssl.SSLWantReadError:
-            self._wait(reads=True)
-        except ssl.SSLWantWriteError:
-            self._wait(writes=True)
+            pass
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             self._leave()
+            return
         except ssl.SSLError as e:
+            self._say()  # what it failed by, to the client
             self.fail(f"the TLS handshake failed: {what_failed(e)}")
+            return
         except HandshakeError as e:
             self.fail(str(e))
-        except OSError:
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Say what there is to be said, and then wait for the client, or be done."""
+        if not self._say():
             self._leave()
+        elif self._left:
+            self._wait(writes=True)
+        elif self._principal is None:
+            self._wait(reads=True)
         else:
-            opened = self._opened
-            acknowledge(tls)
+            opened, principal, tls = self._opened, self._principal, self._tls
+            assert tls is not None, "it has a principal"
+            acknowledge(self._sock)
             self._end(keeps_reader=True)
-            opened(TlsChannel(tls), principal)
+            opened(TlsChannel(self._sock, tls, self._in, self._out), principal)
+
+    def _say(self) -> bool:
+        """False: nobody listens."""
+        data = self._left + self._out.read()
+        try:
+            self._left = data[self._sock.send(data) :] if data else b""
+        except (BlockingIOError, InterruptedError):
+            self._left = data
+        except OSError:
+            return False
+        return True
 
     def fail(self, why: str) -> None:
         """End it, and say why."""

@@ -34,7 +34,6 @@ class Sending:
         "_left",
         "_loop",
         "_taken",
-        "_wakes",
         "channel",
         "is_waiting",
         "queue",
@@ -62,25 +61,14 @@ class Sending:
         self._left = left
         self._failed = failed
         self._cold: ColdSlice | None = None
-        self._wakes: Callable[[], None] | None = None
 
     def add(self, chunk: Segment | SendSlice) -> None:
         """Behind the others, and not empty; sent by the next ``flush``."""
         self.queue.append(chunk)
         self.unsent += len(chunk)
 
-    def tell_when_it_may(self, wakes: Callable[[], None]) -> None:
-        """Call it once, when the socket takes something."""
-        self._wakes = wakes
-        if not self.is_waiting:
-            self.is_waiting = True
-            self._loop.add_writer(self._fd, self.flush)
-
     def flush(self) -> None:
         """Send what the socket takes. Where every byte is encrypted, others have their turn in between."""
-        if self._wakes is not None:
-            wakes, self._wakes = self._wakes, None
-            self._loop.call_soon(wakes)
         unsent, least = self.unsent, -1 if self.channel.takes_files else self.unsent - TURN_BYTES
         try:
             while self.queue and self.unsent > least:
@@ -172,7 +160,7 @@ class Sending:
         if self.is_waiting:
             self._loop.remove_writer(self._fd)
         self.queue.clear()
-        self._taken = self._wakes = None
+        self._taken = None
         self._left, self._failed = _left_before, _failed_before  # whoever keeps this keeps no connection
         if self._cold is not None:
             self._cold.cancel()

@@ -7,7 +7,6 @@ were opened with.
 from __future__ import annotations
 
 import os
-import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -96,14 +95,14 @@ class ListeningTls:
         self.protocol = protocol
         self.in_force = in_force
 
-    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        return self.in_force.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        return self.in_force.context.wrap_bio(incoming, outgoing, server_side=True)
 
-    def principal(self, sock: ssl.SSLSocket) -> Principal:
+    def principal(self, tls: ssl.SSLObject) -> Principal:
         """ANONYMOUS without a certificate, and where a login is still to come."""
         if self.protocol is not SecurityProtocol.SSL or self.in_force.tls.asks == "none":
             return ANONYMOUS
-        shown = sock.getpeercert(binary_form=True)
+        shown = tls.getpeercert(binary_form=True)
         if shown is None:
             return ANONYMOUS
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.broker.channel import RECORD, TlsChannel
+from holdfast.broker.channel import ENOUGH, RECORD
 from holdfast.broker.exchange import Exchange, SendSlice
 from holdfast.broker.handshakes import Handshakes
 from holdfast.protocol.apis import ApiKey
@@ -329,34 +329,48 @@ def has_begun(peer: TlsPeer) -> bool:
     return opening is not None and opening.has_begun
 
 
+@pytest.mark.parametrize("garbage", [b"\x17\x03\x03\xff\xff", b"GET / HTTP/1.1\r\n\r\n"])
 @on_a_loop
-async def test_what_cannot_be_received_before_something_is_sent_waits_for_that() -> None:
-    """New keys were asked for, and the answer does not fit: as OpenSSL says it."""
+async def test_what_is_no_record_is_not_waited_for(ends: Ends, garbage: bytes) -> None:
+    async with tls_connected(ends.server, ends.client) as peer:
+        peer.on_request = echo
+        await peer.handshake()
+        await peer.raw(peer.encrypted(frame(ApiKey.METADATA, 1, b"one")) + garbage)
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()
+        assert [each.header.correlation_id for each in peer.requests] == [1]
+        with pytest.raises(ssl.SSLError, match="alert"):
+            await peer.receive(1)
 
-    class Socket(ssl.SSLSocket):
-        def __init__(self) -> None:
-            self.says: list[bytes | Exception] = []
 
-        def pending(self) -> int:
-            return 0
+@on_a_loop
+async def test_within_a_large_request_that_comes_fast_nobody_is_woken_for_a_little(ends: Ends) -> None:
+    def enough(peer: TlsPeer) -> int:
+        return peer.connection._channel.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
-        def recv_into(self, buffer: object, nbytes: int | None = None, flags: int = 0) -> int:
-            said = self.says.pop(0)
-            if isinstance(said, Exception):
-                raise said
-            assert isinstance(buffer, memoryview)
-            buffer[: len(said)] = said
-            return len(said)
+    for body in (os.urandom(2 << 20), os.urandom(3 << 20)):
+        async with tls_connected(ends.server, ends.client) as peer:
+            peer.on_request = echo
+            await peer.handshake()
+            data = peer.encrypted(frame(ApiKey.METADATA, 1, body))
+            await peer.raw(data[:10])
+            assert enough(peer) == 1
+            await peer.raw(data[10 : 1 << 20])
+            await peer.until(lambda peer=peer: enough(peer) == ENOUGH)  # type: ignore[misc]
+            sending = asyncio.create_task(peer.raw(data[1 << 20 :]))
+            assert await peer.receive(8 + len(body)) == answer(1, body)
+            await sending
+            assert enough(peer) == 1, "the next request may be small"
+            await peer.send(frame(ApiKey.METADATA, 2, b"two"))
+            assert await peer.receive(11) == answer(2, b"two")
 
-    sock = Socket()
-    channel, buffer = TlsChannel(sock), memoryview(bytearray(2 * RECORD))
-    sock.says = [ssl.SSLWantWriteError()]
-    with pytest.raises(BlockingIOError):
-        channel.receive(buffer)
-    assert channel.read_waits_to_send
-    sock.says = [b"two"]
-    assert channel.receive(buffer) == 3 and not channel.read_waits_to_send
-    sock.says = [bytes(RECORD), ssl.SSLError("broken")]
-    assert channel.receive(buffer) == RECORD and channel.has_more
-    with pytest.raises(ConnectionError, match="broken"):
-        channel.receive(buffer)
+
+@on_a_loop
+async def test_a_client_that_dies_within_a_large_request_is_found_out(ends: Ends) -> None:
+    async with tls_connected(ends.server, ends.client) as peer:
+        await peer.handshake()
+        await peer.raw(peer.encrypted(frame(ApiKey.METADATA, 1, bytes(2 << 20)))[: (1 << 20) + 100])
+        await peer.until(lambda: (peer.connection.unfinished_bytes or 0) > 900_000)
+        peer.sock.close()
+        async with asyncio.timeout(DEADLINE_S):
+            await peer.closed.wait()

@@ -27,10 +27,10 @@ class OneContext:
     def __init__(self, context: ssl.SSLContext) -> None:
         self.context = context
 
-    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        return self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
+        return self.context.wrap_bio(incoming, outgoing, server_side=True)
 
-    def principal(self, sock: ssl.SSLSocket) -> Principal:
+    def principal(self, tls: ssl.SSLObject) -> Principal:
         return ANONYMOUS
 
 
