@@ -133,28 +133,36 @@ class TlsChannel:
             return 0
         most = min(len(buffer), TURN_BYTES)
         if self._is_more:
-            filled = self._decrypt(self._rest, buffer, most)
+            filled = self._decrypt(self._rest, 0, buffer, 0, most)
             if filled or self._ended is not None:
                 return filled
         came = self.sock.recv(min(MANY, most + MOST_OF_RECORD))
         if not came:
             self._ended = ""  # without a goodbye: who is gone hears none either
             return 0
-        filled = self._decrypt(self._rest + came if self._rest else came, buffer, most)
+        begun, at, filled = self._rest, 0, 0
+        if len(begun) >= HEAD and 0 < (missing := _missing(begun)) < len(came):
+            # The record that has begun is joined, and what follows it is not copied for that.
+            filled, at = self._decrypt(begun + came[:missing], 0, buffer, 0, most), missing
+        elif begun:
+            came = begun + came
+        if self._ended is None:
+            filled = self._decrypt(came, at, buffer, filled, most)
         if not filled and self._ended is None:
             raise BlockingIOError
         left = most - filled
         self._wake_for(min(ENOUGH, left // 2) if filled >= ENOUGH // 2 and left >= ENOUGH else 1)
         return filled
 
-    def _decrypt(self, data: bytes, buffer: memoryview, most: int) -> int:
-        """As many records as the buffer has room for; what is left of ``data`` is kept."""
+    def _decrypt(self, data: bytes, at: int, buffer: memoryview, filled: int, most: int) -> int:
+        """As many records from ``at`` on as the buffer has room for behind what is ``filled``; what is left is kept.
+        How much is filled then."""
         # With a buffer it returns how many bytes, which the library's types do not say.
         read = cast(Callable[[int, memoryview], int], self._tls.read)
-        view, at, filled = memoryview(data), 0, 0
+        view = memoryview(data)
         try:
-            if self._is_more and self._tls.pending():
-                filled = read(most, buffer)
+            if filled < most and self._is_more and self._tls.pending():
+                filled += read(most - filled, buffer[filled:])
             while filled < most and at + HEAD <= len(data):
                 size = (data[at + 3] << 8) + data[at + 4]
                 end = at + HEAD + size
@@ -183,8 +191,7 @@ class TlsChannel:
         return filled
 
     def _has_record(self) -> bool:
-        rest = self._rest
-        return len(rest) >= HEAD and len(rest) >= HEAD + (rest[3] << 8) + rest[4]
+        return len(self._rest) >= HEAD and _missing(self._rest) <= 0
 
     def _answer(self) -> None:
         """What the library says by itself, as when a client has asked for new keys; else it goes before the next."""
@@ -257,6 +264,11 @@ class TlsChannel:
                 with contextlib.suppress(OSError):
                     self._push(0)
         self.sock.close()
+
+
+def _missing(begun: bytes) -> int:
+    """How many bytes a record lacks whose head there is; none or less: it is whole."""
+    return HEAD + (begun[3] << 8) + begun[4] - len(begun)
 
 
 def _pieces(segments: Sequence[Segment], begin: int) -> Iterator[tuple[int, list[Segment]]]:
