@@ -71,6 +71,7 @@ class TopicNotes:
     def _write_to(directory: LogDir, configs: TopicConfigs) -> None:
         if directory.is_online:
             with directory.guard():
+                directory.refuse_beneath()
                 topic_configs.write(directory.files, directory.path, configs)
 
     def _done(self, directory: LogDir, _: None, error: HoldfastError | None) -> None:

@@ -265,6 +265,7 @@ class LogManager:
         if clean and is_whole and directory.path in self._loaded:
             self.checkpoints.write(directory, self.checkpoints.values(directory, high_watermarks))
             with directory.guard():
+                directory.refuse_beneath()
                 directory.files.write_atomic(
                     f"{directory.path}/{checkpoints.CLEAN_SHUTDOWN}",
                     checkpoints.encode_clean_shutdown(self.past.epoch_of(directory, broker_epoch)),
