@@ -56,6 +56,8 @@ UNTRACED = (
 same code thousands of times takes two and a half times as long when it is traced."""
 WAITING = ("system", "zookeeper", "spark", "compat", "rights")
 """Tests that mostly wait for other processes; the others compute."""
+TIMED = (*WAITING, "unit/broker", "unit/client", "unit/console", "contracts/test_metadata", "contracts/test_zookeeper")
+"""Tests that a busy machine can disturb: of real processes, or of real sockets, threads and timers."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
 MOST_OPEN = 600
 """Of a process that runs tests. From 1,024 on select() fails, and with it what calls it: PySpark waited for ever."""
@@ -163,7 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.relative_to(here).as_posix().startswith(UNTRACED):
             item.add_marker("no_cover")
-        if item.path.relative_to(here).as_posix().startswith(WAITING):
+        if item.path.relative_to(here).as_posix().startswith(TIMED):
             item.add_marker(pytest.mark.flaky(reruns=1))  # tests/second_run.py
 
 

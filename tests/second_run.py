@@ -1,9 +1,9 @@
 """A test that waits for real processes may fail once because the machine was busy: it runs a second time, and is told.
 
 Two landings were refused for one test of nine thousand each: a disk under the tests had stalled for seconds. So a test
-of the suites that wait for processes runs once more when it fails. Nothing is hidden: what the first run told is
-printed at the end, and more than ``MOST`` second runs are a failure of the run, as something is wrong then. Tests that
-compute get one run: what they find at random must not be lost.
+of the suites that wait for processes, or for sockets, threads and timers of their own, runs once more when it fails.
+Nothing is hidden: what the first run told is printed at the end, and more than ``MOST`` second runs are a failure of
+the run, as something is wrong then. Tests that compute get one run: what they find at random must not be lost.
 
 The second run has clusters of its own: what the file's fixtures made for the first one ends with it, for the failure
 may have left anything behind there. So no test may build on what an earlier one of its file did, but for those of a

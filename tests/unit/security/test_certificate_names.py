@@ -74,7 +74,8 @@ NAMED = (
     NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME, NameOID.LOCALITY_NAME,
     NameOID.STATE_OR_PROVINCE_NAME, NameOID.STREET_ADDRESS, NameOID.USER_ID,
 )  # fmt: skip
-TEXT = st.text(st.characters(min_codepoint=0x20, exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
+# 64 bytes are what a certificate may have there.
+TEXT = st.text(st.characters(min_codepoint=0x20, exclude_categories=("Cs", "Cc")), min_size=1, max_size=16)
 PARTS = st.lists(
     st.lists(st.tuples(st.sampled_from(NAMED), TEXT), min_size=1, max_size=3, unique_by=lambda pair: pair[0]),
     min_size=1,
