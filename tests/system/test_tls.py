@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import socket
 import ssl
 import statistics
@@ -194,6 +196,45 @@ def handshake(brokers: TlsBrokers, shown: Certificate | None, directory: Path) -
             tls.sendall(bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", "")))
             if not tls.recv(4):
                 raise ConnectionError("closed")
+
+
+@pytest.mark.long("needs the program openssl; clients ask for new keys after hours")
+def test_a_client_may_ask_for_new_keys(one: TlsBrokers) -> None:
+    """Of its own (k), and of both sides (K): requests before and after are answered."""
+    openssl = shutil.which("openssl")
+    assert openssl is not None, "openssl is not installed"
+    for command, answers in ((b"k", 0), (b"K", 3)):
+        client = subprocess.Popen(
+            [openssl, "s_client", "-connect", f"127.0.0.1:{one.ports[1][0]}", "-msg"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        said = bytearray()
+        assert client.stdin is not None and client.stdout is not None
+
+        def until(words: bytes, count: int, said: bytearray = said, client: subprocess.Popen[bytes] = client) -> None:
+            assert client.stdout is not None
+            end_s = time.monotonic() + TIMEOUT_S
+            while said.count(words) < count:
+                ready, _, _ = select.select([client.stdout], [], [], max(0.0, end_s - time.monotonic()))
+                data = os.read(client.stdout.fileno(), 1 << 16) if ready else b""
+                assert data, f"{words!r} came {said.count(words)} times, expected {count}: {bytes(said[-500:])!r}"
+                said += data
+
+        try:
+            for number in (1, 2, 3):
+                client.stdin.write(command + b"\n")
+                client.stdin.flush()
+                until(b">>> TLS 1.3, Handshake [length 0005], KeyUpdate", number)
+                correlation = b"\x00\x00\x07" + bytes([number])
+                client.stdin.write(bytes.fromhex("0000000a00120000") + correlation + b"\xff\xff")
+                client.stdin.flush()
+                until(correlation, 1)
+                until(b"<<< TLS 1.3, Handshake [length 0005], KeyUpdate", min(number, answers))
+        finally:
+            client.kill()
+            client.wait()
+            client.stdout.close()
+            client.stdin.close()
 
 
 def test_who_is_not_known_is_refused(one: TlsBrokers, tmp_path: Path) -> None:
