@@ -16,6 +16,7 @@ What was measured to cost time is set for each worker:
 
 import ctypes
 import gc
+import os
 import socket
 import sys
 from contextlib import suppress
@@ -32,10 +33,13 @@ _M_MMAP_THRESHOLD: Final = -3
 
 def preload() -> None:
     """Imports and warms what a read needs; a failure here is left for the worker to tell."""
+    os.register_at_fork(after_in_child=other_chance)
     try:
         from holdfast.spark.numba_cache import settle_cache
 
         settle_cache()
+        import encodings.idna  # noqa: F401  # the first connection to a host imports it
+
         import pyarrow  # noqa: F401
         import pyspark.sql.pandas.types
         import pyspark.worker  # noqa: F401
@@ -51,6 +55,13 @@ def preload() -> None:
             pass
     except Exception:
         return
+
+
+def other_chance() -> None:
+    """A fork has NumPy's generator as it was: without this ``numpy.random.rand()`` is the same in all workers."""
+    loaded = sys.modules.get("numpy.random")
+    if loaded is not None:
+        loaded.seed()
 
 
 def quiet(worker: Any) -> Any:
@@ -99,7 +110,8 @@ def settled(worker: Any) -> Any:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["pyspark.worker"]:
-        preload()
+        if "holdfast.records.kernels.decode" not in sys.modules:  # it is a fork of a process that has it
+            preload()
         keep_memory()
     freeze()
     daemon.worker = settled(quiet(daemon.worker))

@@ -20,14 +20,15 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 
 
 def without_zips(path: Sequence[str]) -> list[str]:
-    """The path without the zips of a PySpark that can also be imported from one of its directories. Another one's zip,
-    such as that of Spark's own distribution, stays: it may be another version."""
-    directories = {os.path.normpath(each) for each in path if each and not each.endswith(".zip")}
+    """The path without the zips of a PySpark that can also be imported from one of its directories, symbolic links
+    followed, as Spark does. Another one's zip, such as that of Spark's own distribution, stays: it may be another
+    version."""
+    directories = {os.path.realpath(each) for each in path if each and not each.endswith(".zip")}
     return [each for each in path if not _is_there_unpacked(each, directories)]
 
 
 def _is_there_unpacked(entry: str, directories: set[str]) -> bool:
-    found = re.fullmatch(r"(.*)/pyspark/python/lib/(?:pyspark|py4j-(.+)-src)\.zip", os.path.normpath(entry))
+    found = re.fullmatch(r"(.*)/pyspark/python/lib/(?:pyspark|py4j-(.+)-src)\.zip", os.path.realpath(entry))
     if found is None or found[1] not in directories:
         return False
     site, py4j = found.groups()
@@ -36,6 +37,10 @@ def _is_there_unpacked(entry: str, directories: set[str]) -> bool:
 
 
 def leave_zips() -> None:
-    """Once, when Python starts and has imported nothing of PySpark."""
+    """Once, when Python starts and has imported nothing of PySpark; does not return where a fork is what Spark gets."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     sys.path[:] = without_zips(sys.path)
+    if "HOLDFAST_SPARK_FORKS" in os.environ:
+        from holdfast.spark.fork_client import be_a_fork
+
+        be_a_fork()

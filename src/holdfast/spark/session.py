@@ -39,14 +39,18 @@ def spark_session(
     driver_memory: str = "1g",
     settings: Mapping[str, str] | None = None,
     log: Path | None = None,
+    forks: bool = True,
 ) -> "SparkSession":
     """A local session (or the one that is active). Finds Java, and makes workers use this Python.
 
-    What Spark's processes say on standard error goes to ``log``, if one is given, for as long as they live.
+    What Spark's processes say on standard error goes to ``log``, if one is given, for as long as they live. With
+    ``forks`` its Python processes are forks of one that has imported what they need, where that is as good as a start
+    of their own (``holdfast.spark.fork_client``).
     """
     from pyspark.sql import SparkSession
 
     from holdfast.java.runtime import use_java
+    from holdfast.spark.fork_client import start_server
     from holdfast.spark.reader import PARALLELISM
 
     active = SparkSession.getActiveSession()
@@ -71,6 +75,8 @@ def spark_session(
     for key, value in merged.items():
         builder = builder.config(key, value)
     with _stderr_to(log):
+        if forks:
+            start_server()
         return builder.getOrCreate()
 
 
