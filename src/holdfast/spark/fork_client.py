@@ -1,15 +1,19 @@
 """A Python process that Spark starts asks to be a fork of a server, and so imports no PySpark, NumPy and Arrow itself.
 
 Owns the request, what makes a fork as good as a start, and the server's start. Runs while Python starts, so it imports
-little. Whatever is not as expected, the process goes on starting by itself. See ``holdfast.spark.fork_server``.
+little, and writes its request as Python literals. Whatever is not as expected, the process goes on starting by itself.
+See ``holdfast.spark.fork_server``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+
+TYPE_CHECKING = False  # as in pyspark_path
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Final
 
 SERVER: Final = "HOLDFAST_SPARK_FORKS"
 """Environment variable: the path of the socket where the server listens."""
@@ -49,7 +53,6 @@ def be_a_fork() -> None:
         return
     if not arguments[1].startswith(("pyspark.", "holdfast.spark.")):
         return
-    import json
     import socket
 
     request = {
@@ -60,7 +63,7 @@ def be_a_fork() -> None:
         "path": sys.path,
         "environ": dict(os.environ),
     }
-    data = json.dumps(request).encode() + b"\n"
+    data = repr(request).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(WAIT_S)

@@ -6,14 +6,20 @@ Python reads ``holdfast-pyspark.pth`` when it starts, and comes here where such 
 
 Such a process imports some hundred thousand objects first and throws none away, so it looks for garbage less often: a
 seventh of the time until a query's source is ready.
+
+What this module imports is imported by each of them while a query waits: nothing that Python has not loaded anyway.
 """
+
+from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
-from collections.abc import Sequence
-from typing import Final
+
+TYPE_CHECKING = False  # that of typing takes 3 ms to import
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final
 
 OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
 """More than are made than are freed; Python takes 700."""
@@ -28,12 +34,14 @@ def without_zips(path: Sequence[str]) -> list[str]:
 
 
 def _is_there_unpacked(entry: str, directories: set[str]) -> bool:
-    found = re.fullmatch(r"(.*)/pyspark/python/lib/(?:pyspark|py4j-(.+)-src)\.zip", os.path.realpath(entry))
-    if found is None or found[1] not in directories:
+    folder, name = os.path.split(os.path.realpath(entry))
+    site = folder.removesuffix("/pyspark/python/lib")
+    if site == folder or site not in directories:
         return False
-    site, py4j = found.groups()
-    needed = "pyspark/__init__.py" if py4j is None else f"py4j-{py4j}.dist-info"
-    return os.path.exists(os.path.join(site, needed))
+    if name == "pyspark.zip":
+        return os.path.exists(os.path.join(site, "pyspark/__init__.py"))
+    version = name.removeprefix("py4j-").removesuffix("-src.zip")
+    return name == f"py4j-{version}-src.zip" and os.path.exists(os.path.join(site, f"py4j-{version}.dist-info"))
 
 
 def leave_zips() -> None:

@@ -150,7 +150,8 @@ def test_without_a_server_a_process_starts_by_itself(address: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"\n", b"[]\n", b"{}\n", b'{"interpreter": 1}\n', b"\xff\xfe\n", b"x" * 3_000_000]
+    "sent",
+    [b"", b"\n", b"[]\n", b"{}\n", b'{"interpreter": 1}\n', b"\xff\xfe\n", b"(" * 10_000 + b"\n", b"x" * 3_000_000],
 )
 def test_what_is_no_request_is_refused_and_the_next_one_is_served(
     server: subprocess.Popen[bytes], address: Path, tmp_path: Path, sent: bytes
