@@ -38,6 +38,8 @@ BY_ID: Final = 13
 """The first that names topics by their ids (Apache Kafka 3.1): a topic that was made again is another one."""
 API_VERSIONS_KEY: Final = 18
 MAX_RESPONSE_BYTES: Final = 1 << 30
+WAKE_BYTES: Final = 256 << 10
+"""A reader of a large answer is not woken for less: docs/decisions/0042-what-a-task-costs.md."""
 
 _REQUEST_HEAD: Final = struct.Struct(">ihhi")
 _TWO_INTS: Final = struct.Struct(">ii")
@@ -60,6 +62,7 @@ class FetchConnection:
         self._received = 0
         self._under_way: deque[int] = deque()  # versions of what is not answered yet
         self._buffer = bytearray()
+        self._woken_at = 1  # bytes that must have come before the socket counts as readable
         self._quiet_until_s = 0.0
         self._sasl = None if security is None else security.sasl
         self._log_in_at_s = math.inf
@@ -188,13 +191,36 @@ class FetchConnection:
         at = 0
         try:
             while at < size:
-                count = self._socket.recv_into(view[at:])
+                self._wake_at(size - at)
+                try:
+                    count = self._socket.recv_into(view[at:])
+                except TimeoutError:
+                    count = self._late(view[at:])
                 if not count:
                     raise NetworkError(f"broker {self.address} closed the connection")
                 at += count
         except OSError as error:
             raise self._broken(error) from None
         return view
+
+    def _wake_at(self, left: int) -> None:
+        """A read wakes up for WAKE_BYTES, or for what is left. Not with TLS, whose records are smaller."""
+        wanted = WAKE_BYTES if left >= WAKE_BYTES else min(left, self._woken_at)
+        if wanted != self._woken_at and not isinstance(self._socket, ssl.SSLSocket):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            self._woken_at = wanted
+
+    def _late(self, view: memoryview) -> int:
+        """Takes what has come when the time is up, if a read did not wake up for it; TimeoutError for nothing."""
+        timeout_s = self._socket.gettimeout()
+        self._wake_at(1)
+        self._socket.settimeout(0)
+        try:
+            return self._socket.recv_into(view)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            raise TimeoutError("timed out") from None
+        finally:
+            self._socket.settimeout(timeout_s)
 
     def close(self) -> None:
         self._socket.close()

@@ -272,7 +272,7 @@ def parse_read(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     default_start = Named.LATEST if streaming else Named.EARLIEST
     start = _position(options, "starting", default_start, refused=None if streaming else Named.LATEST)
     end = _position(options, "ending", Named.LATEST, refused=Named.EARLIEST)
-    fetch_bytes = options.required_number("kafka.max.partition.fetch.bytes", 8 << 20, least=1)
+    fetch_bytes = options.required_number("kafka.max.partition.fetch.bytes", 4 << 20, least=1)
     total_bytes = options.required_number("kafka.fetch.max.bytes", 50 << 20, least=1)
     strategy = options.choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest"))
     isolation = options.choice("kafka.isolation.level", "read_uncommitted", ("read_uncommitted", "read_committed"))
