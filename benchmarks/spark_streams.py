@@ -344,7 +344,7 @@ def main() -> int:
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--codec", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd"))
-    parser.add_argument("--passes", type=int, default=3, help="of available and write, after the one that warms up")
+    parser.add_argument("--passes", type=int, default=5, help="of available and write, after the one that warms up")
     parser.add_argument("--runs", type=int, default=5, help="of first and realtime")
     parser.add_argument("--rows", type=int, default=60, help="of a turn, where latency is measured")
     parser.add_argument("--turns", type=int, default=2, help="of idle and trickle, after the one that warms up")
