@@ -106,7 +106,10 @@ def _become(connection: socket.socket, request: dict[str, Any], descriptors: lis
         for signal_number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         connection.settimeout(None)
-        connection.sendall(FORKED)
+        try:
+            connection.sendall(FORKED)
+        except OSError:  # who has asked was tired of waiting, and has started by itself
+            os._exit(1)
         _end_with(connection)
         os.chdir(request["directory"])
         os.environ.clear()
@@ -135,6 +138,10 @@ def _end_with(connection: socket.socket) -> None:
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+    poller = select.poll()
+    poller.register(connection, select.POLLHUP)
+    if poller.poll(0):  # it has gone before there was a signal for it
+        os._exit(1)
 
 
 def main() -> int:
