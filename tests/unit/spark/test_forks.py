@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,9 +49,16 @@ def parent_of(pid: int) -> int:
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> Path:
-    (tmp_path / "forks").mkdir()
-    return tmp_path / "forks/socket"
+def folder() -> Iterator[Path]:
+    """For sockets, whose paths have 107 bytes at most: pytest's folders are longer where it runs in parallel."""
+    with tempfile.TemporaryDirectory(prefix="forks-") as found:
+        yield Path(found)
+
+
+@pytest.fixture
+def address(folder: Path) -> Path:
+    (folder / "server").mkdir()
+    return folder / "server/socket"
 
 
 @pytest.fixture
@@ -98,9 +106,9 @@ def forks_of(server: subprocess.Popen[bytes]) -> list[int]:
 
 
 def test_a_daemon_is_a_fork_that_has_imported_what_it_needs(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path
+    server: subprocess.Popen[bytes], address: Path, folder: Path
 ) -> None:
-    daemon = Daemon(address, tmp_path)
+    daemon = Daemon(address, folder)
     (pid,) = forks_of(server)
     assert "llvmlite" in Path(f"/proc/{pid}/maps").read_text()
     assert daemon.end() == (1, b"")
@@ -108,17 +116,17 @@ def test_a_daemon_is_a_fork_that_has_imported_what_it_needs(
 
 
 def test_no_thread_of_the_server_is_missed_in_a_fork(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path
+    server: subprocess.Popen[bytes], address: Path, folder: Path
 ) -> None:
-    Daemon(address, tmp_path).end()  # the server has imported all that it will
+    Daemon(address, folder).end()  # the server has imported all that it will
     others = [task for task in Path(f"/proc/{server.pid}/task").iterdir() if task.name != str(server.pid)]
     assert {(task / "comm").read_text().strip() for task in others} <= {"jemalloc_bg_thd"}  # a fork makes its own
 
 
 def test_a_fork_ends_with_the_process_that_has_asked_for_it(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path
+    server: subprocess.Popen[bytes], address: Path, folder: Path
 ) -> None:
-    daemon = Daemon(address, tmp_path)
+    daemon = Daemon(address, folder)
     (pid,) = forks_of(server)
     daemon.asked.send_signal(signal.SIGKILL)
     until(lambda: not parent_of(pid), "the fork has ended")
@@ -129,24 +137,24 @@ def test_a_fork_ends_with_the_process_that_has_asked_for_it(
     "changed", [{"TZ": "Asia/Tokyo"}, {"PYTHONHASHSEED": "7"}, {THREADS: "2"}, {"PYTHONOPTIMIZE": "1"}]
 )
 def test_what_a_fork_cannot_be_starts_by_itself(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path, changed: dict[str, str]
+    server: subprocess.Popen[bytes], address: Path, folder: Path, changed: dict[str, str]
 ) -> None:
-    daemon = Daemon(address, tmp_path, **changed)
+    daemon = Daemon(address, folder, **changed)
     assert not forks_of(server)
     assert daemon.end() == (1, b"")
 
 
 def test_a_directory_more_on_the_path_makes_another_python(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path
+    server: subprocess.Popen[bytes], address: Path, folder: Path
 ) -> None:
-    path = os.pathsep.join([ZIP, str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    daemon = Daemon(address, tmp_path, PYTHONPATH=path)
+    path = os.pathsep.join([ZIP, str(folder), os.environ.get("PYTHONPATH", "")])
+    daemon = Daemon(address, folder, PYTHONPATH=path)
     assert not forks_of(server)
     assert daemon.end() == (1, b"")
 
 
-def test_without_a_server_a_process_starts_by_itself(address: Path, tmp_path: Path) -> None:
-    assert Daemon(address, tmp_path).end() == (1, b"")
+def test_without_a_server_a_process_starts_by_itself(address: Path, folder: Path) -> None:
+    assert Daemon(address, folder).end() == (1, b"")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +162,7 @@ def test_without_a_server_a_process_starts_by_itself(address: Path, tmp_path: Pa
     [b"", b"\n", b"[]\n", b"{}\n", b'{"interpreter": 1}\n', b"\xff\xfe\n", b"(" * 10_000 + b"\n", b"x" * 3_000_000],
 )
 def test_what_is_no_request_is_refused_and_the_next_one_is_served(
-    server: subprocess.Popen[bytes], address: Path, tmp_path: Path, sent: bytes
+    server: subprocess.Popen[bytes], address: Path, folder: Path, sent: bytes
 ) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE_S)
@@ -165,7 +173,7 @@ def test_what_is_no_request_is_refused_and_the_next_one_is_served(
             assert connection.recv(1) != FORKED
         except (BrokenPipeError, ConnectionResetError):
             pass
-    daemon = Daemon(address, tmp_path)
+    daemon = Daemon(address, folder)
     assert len(forks_of(server)) == 1
     daemon.end()
 
