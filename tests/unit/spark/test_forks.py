@@ -31,6 +31,11 @@ def environment() -> dict[str, str]:
     return own | {THREADS: "1", "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "YES"}
 
 
+def path_with(*first: str) -> str:
+    """No part of it is empty: that would be the directory where Python starts."""
+    return os.pathsep.join([*first, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def until(found: Callable[[], Any], what: str) -> Any:
     limit = time.monotonic() + PATIENCE_S
     while not (result := found()):
@@ -81,7 +86,7 @@ class Daemon:
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
         }
-        path = os.pathsep.join([ZIP, os.environ.get("PYTHONPATH", "")])
+        path = path_with(ZIP)
         self.asked = subprocess.Popen(
             [sys.executable, "-m", "pyspark.daemon", "pyspark.worker"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -147,8 +152,7 @@ def test_what_a_fork_cannot_be_starts_by_itself(
 def test_a_directory_more_on_the_path_makes_another_python(
     server: subprocess.Popen[bytes], address: Path, folder: Path
 ) -> None:
-    path = os.pathsep.join([ZIP, str(folder), os.environ.get("PYTHONPATH", "")])
-    daemon = Daemon(address, folder, PYTHONPATH=path)
+    daemon = Daemon(address, folder, PYTHONPATH=path_with(ZIP, str(folder)))
     assert not forks_of(server)
     assert daemon.end() == (1, b"")
 
