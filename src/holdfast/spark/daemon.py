@@ -33,7 +33,7 @@ _M_MMAP_THRESHOLD: Final = -3
 
 def preload() -> None:
     """Imports and warms what a read needs; a failure here is left for the worker to tell."""
-    os.register_at_fork(after_in_child=other_chance)
+    os.register_at_fork(after_in_child=reseed_numpy)
     try:
         from holdfast.spark.numba_cache import settle_cache
 
@@ -57,7 +57,7 @@ def preload() -> None:
         return
 
 
-def other_chance() -> None:
+def reseed_numpy() -> None:
     """A fork has NumPy's generator as it was: without this ``numpy.random.rand()`` is the same in all workers."""
     loaded = sys.modules.get("numpy.random")
     if loaded is not None:

@@ -212,12 +212,14 @@ class FetchConnection:
 
     def _late(self, view: memoryview) -> int:
         """Takes what has come when the time is up, if a read did not wake up for it; TimeoutError for nothing."""
+        if self._woken_at == 1:
+            raise TimeoutError("timed out")
         timeout_s = self._socket.gettimeout()
         self._wake_at(1)
         self._socket.settimeout(0)
         try:
             return self._socket.recv_into(view)
-        except (BlockingIOError, ssl.SSLWantReadError):
+        except BlockingIOError:
             raise TimeoutError("timed out") from None
         finally:
             self._socket.settimeout(timeout_s)

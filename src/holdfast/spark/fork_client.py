@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Final
 
-SERVER: Final = "HOLDFAST_SPARK_FORKS"
-"""Environment variable: the path of the socket where the server listens."""
+FORK_SERVER: Final = "HOLDFAST_SPARK_FORKS"
+"""Environment variable: the path of the socket where a server of forks listens."""
 THREADS: Final = "OMP_NUM_THREADS"
 """Spark sets it for workers, to the cores of a task; NumPy reads it when it is imported."""
 OF_SPARK: Final = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_", "HOLDFAST_")
@@ -48,7 +48,7 @@ def interpreter(path: Sequence[str], environ: Mapping[str, str]) -> dict[str, An
 
 def be_a_fork() -> None:
     """Does not return where a server has made the process that this one is to be: then this one waits for its end."""
-    address, arguments = os.environ.get(SERVER), sys.orig_argv[1:]
+    address, arguments = os.environ.get(FORK_SERVER), sys.orig_argv[1:]
     if not address or len(arguments) < 2 or arguments[0] != "-m":
         return
     if not arguments[1].startswith(("pyspark.", "holdfast.spark.")):
@@ -77,7 +77,8 @@ def be_a_fork() -> None:
 
 
 def _wait(connection: Any) -> None:
-    """Until the fork has ended; nothing of Spark's stays open here, so Spark sees when the fork closes it."""
+    """Until the fork has ended. Standard input and output are not kept open here: Spark sees when the fork closes
+    them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
@@ -107,7 +108,7 @@ def start_server() -> None:
     _servers[:] = [
         (os.getpid(), subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environ))
     ]
-    os.environ[SERVER] = address
+    os.environ[FORK_SERVER] = address
 
 
 def _running() -> bool:

@@ -16,6 +16,8 @@ import gc
 import os
 import sys
 
+from holdfast.spark.fork_client import be_a_fork
+
 TYPE_CHECKING = False  # that of typing takes 3 ms to import
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +50,4 @@ def leave_zips() -> None:
     """Once, when Python starts and has imported nothing of PySpark; does not return where a fork is what Spark gets."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     sys.path[:] = without_zips(sys.path)
-    if "HOLDFAST_SPARK_FORKS" in os.environ:
-        from holdfast.spark.fork_client import be_a_fork
-
-        be_a_fork()
+    be_a_fork()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,7 +23,7 @@ def frame(number: int, body: bytes) -> bytes:
 
 
 @contextmanager
-def answered(answer: Callable[[socket.socket], None]) -> Iterator[FetchConnection]:
+def answered(answer: Callable[[socket.socket], None], timeout_s: float = TIMEOUT_S) -> Iterator[FetchConnection]:
     """A connection to a broker that tells its versions and then does as ``answer`` says."""
     failed: list[BaseException] = []
 
@@ -39,7 +40,7 @@ def answered(answer: Callable[[socket.socket], None]) -> Iterator[FetchConnectio
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=broker)
         thread.start()
-        connection = FetchConnection("127.0.0.1", listener.getsockname()[1], "test", TIMEOUT_S)
+        connection = FetchConnection("127.0.0.1", listener.getsockname()[1], "test", timeout_s)
         try:
             yield connection
         finally:
@@ -61,6 +62,14 @@ def test_an_answer_comes_whole_whatever_its_size_and_its_pieces(size: int) -> No
     with answered(answer) as connection:
         for _ in range(2):
             assert bytes(connection._frame()) == content[:size]
+
+
+def test_a_small_answer_after_a_large_one_is_not_waited_for_until_the_time_is_up() -> None:
+    large, small = b"x" * (3 * WAKE_BYTES), b"y"
+    with answered(lambda accepted: accepted.sendall(frame(2, large) + frame(3, small)), timeout_s=60) as connection:
+        began_s = time.monotonic()
+        assert (bytes(connection._frame()), bytes(connection._frame())) == (large, small)
+        assert time.monotonic() - began_s < 30
 
 
 def test_what_is_slower_than_the_time_for_a_read_is_waited_for_while_bytes_come() -> None:

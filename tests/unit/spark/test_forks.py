@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from holdfast.spark.fork_client import FORKED, SERVER, THREADS, interpreter
+from holdfast.spark.fork_client import FORK_SERVER, FORKED, THREADS, interpreter
 
 ZIP = str(Path(pyspark.__file__).parent / "python/lib/pyspark.zip")
 PATIENCE_S = 60
@@ -82,7 +82,7 @@ class Daemon:
 
     def __init__(self, address: Path, folder: Path, **environ: str) -> None:
         given = {
-            SERVER: str(address),
+            FORK_SERVER: str(address),
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
         }
