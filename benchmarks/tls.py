@@ -40,7 +40,7 @@ import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.guesses import ask, handshake, token, token_of
-from benchmarks.machine import headline, tree_cpu_s
+from benchmarks.machine import have_memory, headline, tree_cpu_s
 from benchmarks.peers.kafka import Peer, fetch, missing_tool
 from holdfast.protocol.scram import ScramClient
 from holdfast.testing import free_port, wait_for
@@ -211,7 +211,7 @@ def log_in(sock: socket.socket) -> None:
     client.check(token_of(ask(sock, token(client.final(token_of(ask(sock, token(client.first()))))))))
 
 
-def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
+def measured(subject: Subject, args: argparse.Namespace, directory: Path) -> dict[str, Any]:
     """Medians by way: CPU-s/GB written and read, CPU-ms of a connection."""
     admin = AdminClient(subject.client(PLAIN, log_level=0))
 
@@ -228,6 +228,7 @@ def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
             topic = f"{way}-{number}"
             admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
             gigabytes = args.megabytes / 1000
+            have_memory(directory, 2 * args.megabytes)
             costs = {
                 "produce_cpu_s_per_gb": subject.cost(lambda: produce(subject, way, topic, args.megabytes)) / gigabytes,  # noqa: B023
                 "consume_cpu_s_per_gb": subject.cost(lambda: consume(subject, way, topic, args.megabytes)) / gigabytes,  # noqa: B023
@@ -236,6 +237,8 @@ def measured(subject: Subject, args: argparse.Namespace) -> dict[str, Any]:
                 / args.connections,
             }
             admin.delete_topics([topic])[topic].result(30)
+            told = ", ".join(f"{name} {cost:.2f}" for name, cost in costs.items())
+            print(f"{subject.name} {way} {number}: {told}", file=sys.stderr)
             if number:
                 for name, cost in costs.items():
                     found[way].setdefault(name, []).append(cost)
@@ -264,7 +267,7 @@ def main() -> None:
     for name, kind in kinds.items():
         if args.only in (None, name):
             with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as subject:
-                result[subject.name] = measured(subject, args)
+                result[subject.name] = measured(subject, args, Path(directory))
     print(json.dumps(result, indent=2))
 
 

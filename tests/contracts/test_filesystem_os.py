@@ -27,6 +27,39 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert handle.pread(100, 0) == b"0123456789abcdefghij"
 
 
+def test_a_large_write_is_what_a_small_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where blocks are reserved first, where that fails, and on a file system that is not ext4."""
+    data, kinds, asked = os.urandom(module.RESERVED_FROM + 5), [], list[tuple[int, int]]()
+    is_ext4, reserve = module._is_ext4, module._reserve
+
+    def asks(fd: int, offset: int, size: int) -> bool:
+        asked.append((offset, size))
+        return reserve(fd, offset, size) and offset < 3 * size
+
+    monkeypatch.setattr(module, "_is_ext4", lambda fd: kinds.append(is_ext4(fd)) or True)
+    monkeypatch.setattr(module, "_reserve", asks)
+    path = tmp_path / "f"
+    handle = OsFiles().open(str(path), create=True)
+    for at in range(7):
+        assert handle.pwritev((data,), at * len(data)) == len(data)
+        assert handle.size() == path.stat().st_size == (at + 1) * len(data)
+        assert path.stat().st_blocks * 512 < handle.size() + 128 * 1024, "nothing is kept behind the end"
+    assert path.read_bytes() == 7 * data
+    assert asked == [(at * len(data), len(data)) for at in range(4)], "not again once it has failed"
+    assert handle.pwritev((data[:100],), 0) == 100
+    other = OsFiles().open(str(path))
+    other.pwritev((data[: module.RESERVED_FROM - 1],), 0)
+    assert len(asked) == 4 and len(kinds) == 1, "a small write is not worth it"
+    monkeypatch.undo()
+    memory = Path("/dev/shm") / f"holdfast-{os.getpid()}"
+    try:
+        handle = OsFiles().open(str(memory), create=True)
+        assert not is_ext4(handle.fileno()) and handle.pwritev((data,), 0) == len(data)
+        assert memory.read_bytes() == data
+    finally:
+        memory.unlink(missing_ok=True)
+
+
 def test_a_short_write_of_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = OsFiles().open(str(tmp_path / "f"), create=True)
     pwrite = os.pwrite

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.channel import ENOUGH, MANY, RECORD, TlsChannel
+from holdfast.broker import channel
+from holdfast.broker.channel import MANY, MOST_OF_RECORD, RECORD, TlsChannel
 from tests.certificates import Authority
 from tests.unit.broker.tls_peers import client_context, server_context
 
@@ -57,15 +58,16 @@ class Pair:
 
 @given(
     writes=MANY_SIZES, pieces=MANY_SIZES, rooms=MANY_SIZES, seed=st.integers(0, 1 << 30),
-    version=st.sampled_from([ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]),
+    version=st.sampled_from([ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]), a_turn=st.sampled_from([1, 3, 1024]),
 )  # fmt: skip
 def test_what_is_received_is_what_was_written(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext],
-    writes: list[int], pieces: list[int], rooms: list[int], seed: int, version: ssl.TLSVersion,
+    writes: list[int], pieces: list[int], rooms: list[int], seed: int, version: ssl.TLSVersion, a_turn: int,
 ) -> None:  # fmt: skip
-    pair, chance = Pair(contexts, version), random.Random(seed)
+    pair, chance, patched = Pair(contexts, version), random.Random(seed), pytest.MonkeyPatch()
     try:
         sent, wire = b"", b""
+        patched.setattr(channel, "RECORDS_A_TURN", a_turn)
         for size in writes:
             sent += (data := chance.randbytes(size))
             pair.client.write(data)
@@ -83,9 +85,10 @@ def test_what_is_received_is_what_was_written(
                 continue
             assert 0 < n <= len(room)
             found += room[:n]
-            assert len(pair.channel._rest) <= MANY + ENOUGH
+            assert len(pair.channel._rest) <= MANY + MOST_OF_RECORD
         assert bytes(found) == sent and not pair.channel.has_more and not wire
     finally:
+        patched.undo()
         pair.close()
 
 

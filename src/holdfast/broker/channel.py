@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -26,14 +27,20 @@ RECORD: Final = 16 * 1024
 """What a record of TLS holds; smaller segments are joined up to it, since each record costs 22 bytes and a call."""
 RECORDS: Final = 4
 """As many are sent by a system call."""
+RECORDS_A_TURN: Final = 1024
+"""As many are received before others have their turn: a record of a byte costs as much of it as one of a kilobyte."""
 HEAD: Final = 5
 """Of a record: its kind, version and size."""
 MOST_OF_RECORD: Final = RECORD + 2048
 """What a record may have, encrypted (RFC 5246, 6.2.3). A larger one is not waited for."""
-MANY: Final = 128 * 1024
+MANY: Final = 1 << 20
 """Bytes that are taken from the socket at a time; less where there is room for less and a record."""
-ENOUGH: Final = 64 * 1024
-"""Within a large request that comes fast, nobody is woken for less."""
+ENOUGH: Final = 512 * 1024
+"""Within a large request nobody is woken for less, or for less than half of what is to come of it."""
+FEW: Final = 64 * 1024
+"""What is to come then, when every byte wakes again."""
+GIVEN: Final = 32 * 1024
+"""Bytes of records that the library is given at a time; it keeps room for them and one more."""
 MOST_UNASKED: Final = 64 * 1024
 """What a client may be owed that asks for new keys and takes nothing."""
 TURN_BYTES: Final = 1 << 20
@@ -95,6 +102,16 @@ class PlainChannel:
         self.sock.close()
 
 
+class _Shared(threading.local):
+    """Of all channels of a thread: what came lies here until it is decrypted, within one call."""
+
+    def __init__(self) -> None:
+        self.wire = memoryview(bytearray(HEAD + MOST_OF_RECORD + MANY))
+
+
+_shared = _Shared()
+
+
 class TlsChannel:
     """On a connection whose handshake is done (handshakes.py). ``incoming`` may have what came behind it."""
 
@@ -107,7 +124,7 @@ class TlsChannel:
     ) -> None:
         self.sock = sock
         self._tls, self._in, self._out = tls, incoming, outgoing
-        self._rest = incoming.read()
+        self._rest = memoryview(incoming.read())
         """What came and was not given to the library yet: it gets whole records, so that it never asks in vain."""
         self._is_more = bool(self._rest)
         """Whether something can be received without the socket."""
@@ -133,45 +150,40 @@ class TlsChannel:
             return 0
         most = min(len(buffer), TURN_BYTES)
         if self._is_more:
-            filled = self._decrypt(self._rest, 0, buffer, 0, most)
+            filled, at = self._decrypt(self._rest, buffer, most)
+            self._rest = self._rest[at:]
             if filled or self._ended is not None:
                 return filled
-        came = self.sock.recv(min(MANY, most + MOST_OF_RECORD))
-        if not came:
+        wire, begun = _shared.wire, len(self._rest)
+        wire[:begun] = self._rest
+        end = begun + self.sock.recv_into(wire[begun : begun + min(MANY, most + MOST_OF_RECORD)])
+        if end == begun:
             self._ended = ""  # without a goodbye: who is gone hears none either
             return 0
-        begun, at, filled = self._rest, 0, 0
-        if len(begun) >= HEAD and 0 < (missing := _missing(begun)) < len(came):
-            # The record that has begun is joined, and what follows it is not copied for that.
-            filled, at = self._decrypt(begun + came[:missing], 0, buffer, 0, most), missing
-        elif begun:
-            came = begun + came
-        if self._ended is None:
-            filled = self._decrypt(came, at, buffer, filled, most)
+        filled, at = self._decrypt(wire[:end], buffer, most)
+        self._rest = memoryview(bytes(wire[at:end]))
         if not filled and self._ended is None:
             raise BlockingIOError
-        left = most - filled
-        self._wake_for(min(ENOUGH, left // 2) if filled >= ENOUGH // 2 and left >= ENOUGH else 1)
+        left = len(buffer) - filled
+        self._wake_for(min(ENOUGH, left // 2) if left > FEW else 1)
         return filled
 
-    def _decrypt(self, data: bytes, at: int, buffer: memoryview, filled: int, most: int) -> int:
-        """As many records from ``at`` on as the buffer has room for behind what is ``filled``; what is left is kept.
-        How much is filled then."""
+    def _decrypt(self, data: memoryview, buffer: memoryview, most: int) -> tuple[int, int]:
+        """As many records as a turn and the buffer have room for: bytes of the buffer, and of ``data``."""
         # With a buffer it returns how many bytes, which the library's types do not say.
         read = cast(Callable[[int, memoryview], int], self._tls.read)
-        view = memoryview(data)
+        given, at, filled = self._in, 0, 0
         try:
-            if filled < most and self._is_more and self._tls.pending():
-                filled += read(most - filled, buffer[filled:])
-            while filled < most and at + HEAD <= len(data):
-                size = (data[at + 3] << 8) + data[at + 4]
-                end = at + HEAD + size
-                if size > MOST_OF_RECORD or data[at + 1] != 3:  # no record: the library says what it is
-                    end = len(data)
-                elif end > len(data):
+            if self._is_more and self._tls.pending():
+                filled = read(most, buffer)
+            for _ in range(RECORDS_A_TURN):
+                if filled == most:
                     break
-                self._in.write(view[at:end])
-                at = end
+                if not given.pending:
+                    if (end := _whole_records(data, at)) == at:
+                        break
+                    given.write(data[at:end])
+                    at = end
                 try:
                     n = read(most - filled, buffer[filled:])
                 except ssl.SSLWantReadError:  # it was not for us
@@ -184,14 +196,12 @@ class TlsChannel:
             if not filled:
                 raise
             self._ended = str(e) or type(e).__name__  # after what had come before, which is whole
-        self._rest = data[at:]
-        self._is_more = filled == most and (self._tls.pending() > 0 or self._has_record())
+        self._is_more = (
+            given.pending > 0 or _whole_records(data, at) > at or (filled == most and self._tls.pending() > 0)
+        )
         if self._out.pending:
             self._answer()
-        return filled
-
-    def _has_record(self) -> bool:
-        return len(self._rest) >= HEAD and _missing(self._rest) <= 0
+        return filled, at
 
     def _answer(self) -> None:
         """What the library says by itself, as when a client has asked for new keys; else it goes before the next."""
@@ -266,9 +276,18 @@ class TlsChannel:
         self.sock.close()
 
 
-def _missing(begun: bytes) -> int:
-    """How many bytes a record lacks whose head there is; none or less: it is whole."""
-    return HEAD + (begun[3] << 8) + begun[4] - len(begun)
+def _whole_records(data: bytes | memoryview, at: int) -> int:
+    """Where records end that begin at ``at`` and are given to the library together. ``at`` itself: the first one is not
+    whole yet."""
+    most = min(len(data), at + GIVEN)
+    while at + HEAD <= most:
+        size = (data[at + 3] << 8) + data[at + 4]
+        if size > MOST_OF_RECORD or data[at + 1] != 3:
+            return len(data)  # no record: the library says what it is
+        if at + HEAD + size > len(data):
+            break
+        at += HEAD + size
+    return at
 
 
 def _pieces(segments: Sequence[Segment], begin: int) -> Iterator[tuple[int, list[Segment]]]:

@@ -168,8 +168,7 @@ class Connection:
         if self.listener.security_protocol is SecurityProtocol.SSL:
             self.known()
         self._loop.add_reader(self._fd, self._on_readable)
-        if channel.has_more:
-            self._loop.call_soon(self._read_on)
+        self._on_readable()  # clients ask at once: it is cheaper than to be woken for it
 
     @property
     def is_open(self) -> bool:
@@ -214,22 +213,23 @@ class Connection:
                 n = self._channel.receive(memoryview(self._buffer)[self._end :])
                 self._end += n
         except (BlockingIOError, InterruptedError):
-            return
+            n = -1
         except OSError as e:
             self._peer_left("receive", e)
             return
         if n == 0:
             self.close(None)
             return
-        self._parse()
-        if self.strangers is not None:
-            self.strangers.weigh(self)
+        if n > 0:
+            self._parse()
+            if self.strangers is not None:
+                self.strangers.weigh(self)
         if self._channel.has_more and self._reading and not self.closed:
-            self._loop.call_soon(self._read_on)
+            self._loop.call_soon(self.read_on)
 
-    def _read_on(self) -> None:
-        """Take what the channel has already; its socket need not become readable for it."""
-        if self._reading and not self.closed:
+    def read_on(self) -> None:
+        """Take what has come; the socket need not be readable for it, nor wake anybody for so little."""
+        if self._reading and self._opening is None and not self.closed:
             self._on_readable()
 
     def _receive_large(self) -> int:
@@ -397,7 +397,7 @@ class Connection:
         self._reading = True
         self._loop.add_reader(self._fd, self._on_readable)
         if self._channel.has_more:
-            self._loop.call_soon(self._read_on)
+            self._loop.call_soon(self.read_on)
 
     # -- sending -----------------------------------------------------------------------------------------------
 

@@ -96,11 +96,16 @@ class Handshakes:
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._left, self._is_due = self._per_turn, False
-        while self._waiting and self._left:
-            opening = self._waiting.popleft()
-            if not opening.closed:
-                self._used(loop, loop.time())
-                opening.step()
+        try:
+            while self._waiting and self._left:
+                opening = self._waiting.popleft()
+                if not opening.closed:
+                    self._used(loop, loop.time())
+                    opening.step()
+        finally:  # whatever became of one of them, others wait
+            if self._waiting and not self._is_due:
+                self._is_due = True
+                loop.call_soon(self._turn, loop)
 
     def tell(self, listener: str, peer: str, why: str) -> None:
         """A line of the log, and not one for each of a thousand."""
@@ -232,11 +237,11 @@ class Opening:
         elif self._left:
             self._wait(writes=True)
         elif self._principal is None:
+            acknowledge(self._sock)
             self._wait(reads=True)
         else:
             opened, principal, tls = self._opened, self._principal, self._tls
             assert tls is not None, "it has a principal"
-            acknowledge(self._sock)
             self._end(keeps_reader=True)
             opened(TlsChannel(self._sock, tls, self._in, self._out), principal)
 

@@ -29,6 +29,8 @@ class Receiving(Protocol):
     @property
     def unfinished_bytes(self) -> int | None: ...
 
+    def read_on(self) -> None: ...
+
     def close(self, reason: str | None) -> None: ...
 
 
@@ -56,7 +58,11 @@ class UnfinishedRequests:
             self._since_s[connection] = now_s, connection.idle_since
             return
         late_s = now_s - since_s - self.patience_s
-        if late_s >= 0 and received <= late_s * LEAST_BYTES_S + 1:
+        least = late_s * LEAST_BYTES_S + 1
+        if late_s >= 0 and received <= least:
+            connection.read_on()  # what waits in the socket for more to come
+            received = connection.unfinished_bytes
+        if late_s >= 0 and received is not None and received <= least and not connection.closed:
             self._closed.warning(
                 "connection of %s:%s closed: %d bytes of a request came in %.0f s", *connection.peer, received,
                 now_s - since_s,

@@ -344,7 +344,7 @@ async def test_what_is_no_record_is_not_waited_for(ends: Ends, garbage: bytes) -
 
 
 @on_a_loop
-async def test_within_a_large_request_that_comes_fast_nobody_is_woken_for_a_little(ends: Ends) -> None:
+async def test_within_a_large_request_nobody_is_woken_for_a_little(ends: Ends) -> None:
     def enough(peer: TlsPeer) -> int:
         return peer.connection._channel.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
@@ -355,9 +355,9 @@ async def test_within_a_large_request_that_comes_fast_nobody_is_woken_for_a_litt
             data = peer.encrypted(frame(ApiKey.METADATA, 1, body))
             await peer.raw(data[:10])
             assert enough(peer) == 1
-            await peer.raw(data[10 : 1 << 20])
-            await peer.until(lambda peer=peer: enough(peer) == ENOUGH)  # type: ignore[misc]
-            sending = asyncio.create_task(peer.raw(data[1 << 20 :]))
+            await peer.raw(data[10:1_200_000])
+            await peer.until(lambda peer=peer: enough(peer) >= ENOUGH // 2)  # type: ignore[misc]
+            sending = asyncio.create_task(peer.raw(data[1_200_000:]))
             assert await peer.receive(8 + len(body)) == answer(1, body)
             await sending
             assert enough(peer) == 1, "the next request may be small"

@@ -260,6 +260,20 @@ async def test_one_that_goes_on_slowly_is_let(door: Door) -> None:
 
 
 @at_the_door()
+async def test_what_waits_in_the_socket_counts(door: Door) -> None:
+    """Within a large request TLS is not woken for a little (channel.py)."""
+    slow = await door.connect(door.plain, announced(1 << 20, bytes(100)))
+    slow._channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 512 << 10)
+    door.clients[0].setblocking(False)
+    for _ in range(20):
+        await asyncio.get_running_loop().sock_sendall(door.clients[0], bytes(5 * 2 * LEAST_BYTES_S))
+        await door.later(5)
+        assert not slow.closed
+    await door.later(150)
+    assert slow.closed
+
+
+@at_the_door()
 async def test_a_rate_that_falls_is_seen(door: Door) -> None:
     slow = await door.connect(door.plain, announced(1 << 20, bytes(60 * LEAST_BYTES_S)))
     await door.later(89)
