@@ -231,11 +231,11 @@ def guessed(mechanism: str, count: int, rate: int) -> bool:
         grown = machine.resident_mib([pid])[0] - rss
         good = refused == count and share <= CPU_MOST and grown <= MEMORY_MOST_MIB and during_ms <= P99_MOST * before_ms
         print(
-            f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; "
-            f"{share:.1%} of a core (at most {CPU_MOST:.0%}); {grown:+.1f} MiB (at most {MEMORY_MOST_MIB:g}); p99 of another client {before_ms:.2f} ms before, "
-            f"{during_ms:.2f} during: {during_ms / before_ms:.2f} times (at most {P99_MOST:g}), at a broker beside "
-            f"{before_beside_ms:.2f} and {during_beside_ms:.2f} ms: {during_beside_ms / before_beside_ms:.2f} times"
-            f"{'' if good else '  MISSED'}"
+            f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; {share:.1%} of a core (at most "
+            f"{CPU_MOST:.0%}); {grown:+.1f} MiB (at most {MEMORY_MOST_MIB:g}); p99 of another client {before_ms:.2f} ms"
+            f" before, {during_ms:.2f} during: {during_ms / before_ms:.2f} times (at most {P99_MOST:g}), at a broker "
+            f"beside {before_beside_ms:.2f} and {during_beside_ms:.2f} ms: {during_beside_ms / before_beside_ms:.2f} "
+            f"times{'' if good else '  MISSED'}"
         )
         return good
 

@@ -110,6 +110,7 @@ class _Shared(threading.local):
 
 
 _shared = _Shared()
+NOTHING: Final = memoryview(b"")
 
 
 class TlsChannel:
@@ -155,13 +156,14 @@ class TlsChannel:
             if filled or self._ended is not None:
                 return filled
         wire, begun = _shared.wire, len(self._rest)
-        wire[:begun] = self._rest
+        if begun:
+            wire[:begun] = self._rest
         end = begun + self.sock.recv_into(wire[begun : begun + min(MANY, most + MOST_OF_RECORD)])
         if end == begun:
             self._ended = ""  # without a goodbye: who is gone hears none either
             return 0
         filled, at = self._decrypt(wire[:end], buffer, most)
-        self._rest = memoryview(bytes(wire[at:end]))
+        self._rest = memoryview(bytes(wire[at:end])) if at < end else NOTHING
         if not filled and self._ended is None:
             raise BlockingIOError
         left = len(buffer) - filled
@@ -227,9 +229,16 @@ class TlsChannel:
                 raise BlockingIOError
         elif (few := len(segments[0]) if len(segments) == 1 else sum(map(len, segments))) <= RECORD:
             self._tls.write(segments[0] if len(segments) == 1 else b"".join(segments))
-            if not self._push(few):
-                raise BlockingIOError
-            return few
+            data = self._out.read()
+            try:
+                n = self.sock.send(data)
+            except (BlockingIOError, InterruptedError):
+                n = 0
+            if n == len(data):
+                return few
+            self._encrypted.append(data[n:])
+            self._owed = few
+            raise BlockingIOError
         for size, records in _pieces(segments, sent):
             for record in records:
                 self._tls.write(record)  # all of it, as a memory buffer takes everything

@@ -159,7 +159,9 @@ class Connection:
         if tls is None:
             loop.add_reader(self._fd, self._on_readable)
         else:
-            self._opening = Opening(sock, f"{peer[0]}:{peer[1]}", *tls, loop, self._opened, lambda: self.close(None))
+            self._opening = Opening(
+                sock, f"{peer[0]}:{peer[1]}", *tls, loop, self._opened, lambda: self.close(None), self._on_readable
+            )
 
     def _opened(self, channel: Channel, principal: Principal) -> None:
         self._opening = None
@@ -167,7 +169,6 @@ class Connection:
         self.session.principal = principal
         if self.listener.security_protocol is SecurityProtocol.SSL:
             self.known()
-        self._loop.add_reader(self._fd, self._on_readable)
         self._on_readable()  # clients ask at once: it is cheaper than to be woken for it
 
     @property
@@ -204,6 +205,9 @@ class Connection:
     # -- receiving ---------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
+        if self._opening is not None:
+            self._opening.ready()
+            return
         try:
             if self._large is not None:
                 n = self._receive_large()

@@ -114,11 +114,13 @@ class Handshakes:
 
 
 class Opening:
-    """One connection's. ``opened`` gets the channel and who speaks, or ``failed`` is called; not after ``close``."""
+    """One connection's. ``opened`` gets the channel and who speaks, or ``failed`` is called; not after ``close``.
+    ``wake`` is the connection's when there is something to receive, and calls ``ready`` before ``opened``; it stays
+    with the loop behind it."""
 
     __slots__ = (
         "_failed", "_fd", "_handshakes", "_in", "_left", "_listener", "_opened", "_out", "_peer", "_principal",
-        "_reads", "_sock", "_tls", "_writes", "closed", "loop",
+        "_reads", "_sock", "_tls", "_wake", "_writes", "closed", "loop",
     )  # fmt: skip
 
     def __init__(
@@ -130,6 +132,7 @@ class Opening:
         loop: asyncio.AbstractEventLoop,
         opened: Callable[[TlsChannel, Principal], None],
         failed: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._sock = sock
         self._fd = sock.fileno()
@@ -145,6 +148,7 @@ class Opening:
         self._handshakes = handshakes
         self._opened = opened
         self._failed = failed
+        self._wake = wake
         self.loop = loop
         self.closed = False
         self._reads = self._writes = False
@@ -160,17 +164,18 @@ class Opening:
         if reads != self._reads:
             self._reads = reads
             if reads:
-                self.loop.add_reader(self._fd, self._ready)
+                self.loop.add_reader(self._fd, self._wake)
             else:
                 self.loop.remove_reader(self._fd)
         if writes != self._writes:
             self._writes = writes
             if writes:
-                self.loop.add_writer(self._fd, self._ready)
+                self.loop.add_writer(self._fd, self.ready)
             else:
                 self.loop.remove_writer(self._fd)
 
-    def _ready(self) -> None:
+    def ready(self) -> None:
+        """There is something to receive, or room to send."""
         if self._left:
             self._go_on()
         elif not self._take():
@@ -242,7 +247,7 @@ class Opening:
         else:
             opened, principal, tls = self._opened, self._principal, self._tls
             assert tls is not None, "it has a principal"
-            self._end(keeps_reader=True)
+            self._end(has_reader=True)
             opened(TlsChannel(self._sock, tls, self._in, self._out), principal)
 
     def _say(self) -> bool:
@@ -266,12 +271,12 @@ class Opening:
         self.close()
         failed()
 
-    def _end(self, *, keeps_reader: bool = False) -> None:
-        """``keeps_reader``: who goes on with the socket puts its own there, which is cheaper than two changes."""
+    def _end(self, *, has_reader: bool = False) -> None:
         self.closed = True
-        self._wait(reads=keeps_reader and self._reads)
+        self._wait(reads=has_reader)
         self._handshakes.end(self)
         self._opened, self._failed = _nobody, _nothing  # whoever keeps this keeps no connection
+        self._wake = _nothing
 
     def close(self) -> None:
         """Give it up."""

@@ -133,7 +133,6 @@ class Server:
             return
         self.accepted[listener.name] += 1
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         loop, tls = asyncio.get_running_loop(), self._tls.get(listener.name)
         is_strange = listener.security_protocol is not SecurityProtocol.PLAINTEXT
         connection = Connection(
