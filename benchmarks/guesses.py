@@ -34,7 +34,7 @@ from holdfast.protocol.sasl_codec import AUTHENTICATE, HANDSHAKE, encode_authent
 from holdfast.testing.ports import free_port
 
 REFUSED = 58
-GUESSES, RATE, PAIRS = 10_000, 1000, 2000
+GUESSES, RATE, ROUNDS, PAIRS = 10_000, 1000, 5, 2000
 CPU_MOST, MEMORY_MOST_MIB, P99_MOST, PAIRS_MOST = 0.30, 20.0, 2.0, 0.05
 USER, PASSWORD = "alice", "a password that is not guessed"
 VERSIONS = encode_request_raw(18, 0, 1, "c", b"")
@@ -143,7 +143,7 @@ def guesser(
 ) -> None:
     """Another process: how many guesses were let in and how many refused, and how many seconds it took. It takes as
     little of the processors as it can from those that are measured: strangers have their own."""
-    os.nice(10)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     requests = [handshake(mechanism), first_of(mechanism, USER, "wrong"), *([b""] if mechanism != "PLAIN" else [])]
     epoll, guesses = select.epoll(), dict[int, Guess]()
     codes, begun, began_s = list[int](), 0, time.monotonic()
@@ -204,8 +204,8 @@ def p99_ms(sock: socket.socket, seconds: float, until: multiprocessing.Process |
     return sorted(took)[int(len(took) * 0.99)]
 
 
-def guessed(mechanism: str, count: int, rate: int) -> bool:
-    """One row; whether it is within its limits."""
+def guessed(mechanism: str, count: int, rate: int, rounds: int) -> bool:
+    """One row; whether it is within its limits. A p99 is of few requests, so the ratio is the median of the rounds."""
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as beside,
@@ -219,23 +219,31 @@ def guessed(mechanism: str, count: int, rate: int) -> bool:
             return list(threads.map(lambda client: p99_ms(client, seconds, until), clients))
 
         p99s(2)  # warm
-        before_ms, before_beside_ms = p99s(10)
-        told: multiprocessing.SimpleQueue[tuple[int, int, float]] = multiprocessing.SimpleQueue()
-        process = multiprocessing.Process(target=guesser, args=(port, mechanism, count, rate, told))
-        rss, cpu_s, began_s = machine.resident_mib([pid])[0], machine.cpu_seconds([pid]), time.monotonic()
-        process.start()
-        during_ms, during_beside_ms = p99s(600, process)
-        process.join()
-        let_in, refused, _ = told.get()
-        share = (machine.cpu_seconds([pid]) - cpu_s) / (time.monotonic() - began_s)
+        rss, found = machine.resident_mib([pid])[0], []
+        for _ in range(rounds):
+            before_ms = p99s(10)
+            told: multiprocessing.SimpleQueue[tuple[int, int, float]] = multiprocessing.SimpleQueue()
+            process = multiprocessing.Process(target=guesser, args=(port, mechanism, count, rate, told))
+            cpu_s, began_s = machine.cpu_seconds([pid]), time.monotonic()
+            process.start()
+            during_ms = p99s(600, process)
+            process.join()
+            let_in, refused, _ = told.get()
+            share = (machine.cpu_seconds([pid]) - cpu_s) / (time.monotonic() - began_s)
+            found.append((let_in, refused, share, *(after / before_ms[n] for n, after in enumerate(during_ms))))
+            print(
+                f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; {share:.1%} of a core; p99 of another "
+                f"client {before_ms[0]:.2f} ms before, {during_ms[0]:.2f} during, at a broker beside "
+                f"{before_ms[1]:.2f} and {during_ms[1]:.2f}"
+            )
         grown = machine.resident_mib([pid])[0] - rss
-        good = refused == count and share <= CPU_MOST and grown <= MEMORY_MOST_MIB and during_ms <= P99_MOST * before_ms
+        share, ratio, ratio_beside = (statistics.median(each[n] for each in found) for n in (2, 3, 4))
+        good = all(each[:2] == (0, count) for each in found)
+        good = good and share <= CPU_MOST and grown <= MEMORY_MOST_MIB and ratio <= P99_MOST
         print(
-            f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; {share:.1%} of a core (at most "
-            f"{CPU_MOST:.0%}); {grown:+.1f} MiB (at most {MEMORY_MOST_MIB:g}); p99 of another client {before_ms:.2f} ms"
-            f" before, {during_ms:.2f} during: {during_ms / before_ms:.2f} times (at most {P99_MOST:g}), at a broker "
-            f"beside {before_beside_ms:.2f} and {during_beside_ms:.2f} ms: {during_beside_ms / before_beside_ms:.2f} "
-            f"times{'' if good else '  MISSED'}"
+            f"{mechanism:14} {share:.1%} of a core (at most {CPU_MOST:.0%}); {grown:+.1f} MiB (at most "
+            f"{MEMORY_MOST_MIB:g}); p99 of another client {ratio:.2f} times (at most {P99_MOST:g}), at a broker beside "
+            f"{ratio_beside:.2f}{'' if good else '  MISSED'}"
         )
         return good
 
@@ -268,10 +276,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.guesses", description=__doc__.split("\n")[0])
     parser.add_argument("--guesses", type=int, default=GUESSES)
     parser.add_argument("--rate", type=int, default=RATE)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     options = parser.parse_args()
     print(machine.headline())
-    rows = [guessed(each, options.guesses, options.rate) for each in ("PLAIN", "SCRAM-SHA-512")]
+    rows = [guessed(each, options.guesses, options.rate, options.rounds) for each in ("PLAIN", "SCRAM-SHA-512")]
     rows += [paired(each, options.pairs) for each in ("PLAIN", "SCRAM-SHA-512")]
     return 0 if all(rows) else 1
 
