@@ -232,8 +232,8 @@ def guessed(mechanism: str, count: int, rate: int, rounds: int) -> bool:
             share = (machine.cpu_seconds([pid]) - cpu_s) / (time.monotonic() - began_s)
             found.append((let_in, refused, share, *(after / before_ms[n] for n, after in enumerate(during_ms))))
             print(
-                f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; {share:.1%} of a core; p99 of another "
-                f"client {before_ms[0]:.2f} ms before, {during_ms[0]:.2f} during, at a broker beside "
+                f"{mechanism:14} {count} guesses: {let_in} let in, {refused} refused; {share:.1%} of a core; p99 of "
+                f"another client {before_ms[0]:.2f} ms before, {during_ms[0]:.2f} during, at a broker beside "
                 f"{before_ms[1]:.2f} and {during_ms[1]:.2f}"
             )
         grown = machine.resident_mib([pid])[0] - rss
