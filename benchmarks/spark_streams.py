@@ -5,6 +5,7 @@
     python -m benchmarks.spark_streams trickle       the same with 10 rows a second
     python -m benchmarks.spark_streams write         5 M rows of a cached DataFrame into a topic
     python -m benchmarks.spark_streams first         the first query of a session, in JVMs of their own
+    python -m benchmarks.spark_streams forks         the first query and a small availableNow, with and without forks
     python -m benchmarks.spark_streams realtime      the connector's real-time mode on our broker and on Kafka's
 
 All on one broker of Holdfast's (``realtime``: and on one of Apache Kafka's), ``local[2]``. Readers take turns, and what
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +36,18 @@ from benchmarks.spark_read import CORES, TUNED, Readers, as_installed, connector
 from benchmarks.system import HOLDFAST, KAFKA, ROOT
 
 READERS = ("holdfast", "connector", "connector tuned")
+FORKS, NO_FORKS = "with forks", "without forks"
 TUNED_WRITES = {"kafka.linger.ms": "20", "kafka.batch.size": "131072", "kafka.compression.type": "lz4"}
 WARM_UP = 10
 """Rows at the start of a latency case that do not count: the first triggers compile."""
 Numbers = dict[str, float]
 
 
-def session(**settings: str) -> Any:
+def session(*, forks: bool = True, **settings: str) -> Any:
     from holdfast.spark.session import spark_session
 
-    return spark_session(
-        "spark_streams", cores=CORES, driver_memory="2g", settings={"spark.jars": connector_jars(), **settings}
-    )
+    settings = {"spark.jars": connector_jars(), **settings}
+    return spark_session("spark_streams", cores=CORES, driver_memory="2g", settings=settings, forks=forks)
 
 
 def source(name: str) -> str:
@@ -160,9 +161,31 @@ def write(bootstrap: str, args: argparse.Namespace, _: Path) -> Numbers:
 def first(bootstrap: str, args: argparse.Namespace, _: Path) -> Numbers:
     """Each in a JVM of its own, whose start is left out; who goes first changes from run to run."""
     load(bootstrap, "first", args)
-    took: dict[str, list[float]] = {name: [] for name in READERS}
+    took = in_sessions(READERS, bootstrap, args)
+    numbers = {f"{name} s (median)": statistics.median(each) for name, (each, *_) in took.items()}
+    for name in READERS[1:]:
+        numbers[f"holdfast to {name}"] = statistics.median(took["holdfast"][0]) / statistics.median(took[name][0])
+    return numbers
+
+
+def forks(bootstrap: str, args: argparse.Namespace, _: Path) -> Numbers:
+    """What forks save a session: its first query, and streams of a hundred records after it."""
+    load(bootstrap, "first", args)
+    load(bootstrap, "few", argparse.Namespace(**{**vars(args), "records": 100}))
+    took = in_sessions((FORKS, NO_FORKS), bootstrap, args)
+    return {
+        f"{name}, {what} s (median)": statistics.median(each)
+        for name, found in took.items()
+        for what, each in zip(("first query", "availableNow of 100 records"), found, strict=True)
+    }
+
+
+def in_sessions(names: Sequence[str], bootstrap: str, args: argparse.Namespace) -> dict[str, tuple[list[float], ...]]:
+    """For each name what its sessions took, each in a process of its own: the first query; with or without forks a
+    stream, too."""
+    took: dict[str, tuple[list[float], ...]] = {name: ([], []) for name in names}
     for number in range(args.runs):
-        for name in READERS if number % 2 == 0 else READERS[::-1]:
+        for name in names if number % 2 == 0 else names[::-1]:
             command = [sys.executable, "-m", "benchmarks.spark_streams", "first", "--child", name]
             done = subprocess.run(
                 [*command, "--bootstrap", bootstrap, "--records", str(args.records)],
@@ -170,23 +193,36 @@ def first(bootstrap: str, args: argparse.Namespace, _: Path) -> Numbers:
             )  # fmt: skip
             if done.returncode:
                 raise RuntimeError(f"{name}: {done.stderr[-800:]}")
-            took[name].append(float(done.stdout.strip().splitlines()[-1]))
-            say(f"run {number + 1} {name}: first query {took[name][-1]:.2f} s")
-    numbers = {f"{name} s (median)": statistics.median(each) for name, each in took.items()}
-    for name in READERS[1:]:
-        numbers[f"holdfast to {name}"] = statistics.median(took["holdfast"]) / statistics.median(took[name])
-    return numbers
+            for seconds, told in zip(done.stdout.strip().splitlines()[-1].split(), took[name], strict=False):
+                told.append(float(seconds))
+            say(f"run {number + 1} {name}: first query {took[name][0][-1]:.2f} s")
+    return took
 
 
 def first_child(bootstrap: str, name: str, records: int) -> None:
-    spark = session()
+    spark = session(forks=name != NO_FORKS)
     readers = Readers(spark, bootstrap, "first", with_connector=True)
     began = time.perf_counter()
-    found = readers.frame(name).selectExpr("count(value)", "sum(length(value))").collect()[0]
-    seconds = time.perf_counter() - began
+    frame = readers.frame("holdfast" if name in (FORKS, NO_FORKS) else name)
+    found = frame.selectExpr("count(value)", "sum(length(value))").collect()[0]
+    seconds = [time.perf_counter() - began]
     assert found[0] == records, found
+    if name in (FORKS, NO_FORKS):
+        with tempfile.TemporaryDirectory() as folder:
+            seconds.append(statistics.median(small_stream(spark, bootstrap, f"{folder}/{n}") for n in range(5)))
     spark.stop()
-    print(seconds)
+    print(*seconds)
+
+
+def small_stream(spark: Any, bootstrap: str, checkpoint: str) -> float:
+    rows = spark.readStream.format("holdfast").option("kafka.bootstrap.servers", bootstrap)
+    rows = rows.options(subscribe="few", startingOffsets="earliest").load()
+    began = time.perf_counter()
+    query = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+    seconds = time.perf_counter() - began
+    assert sum(each["numInputRows"] for each in query.recentProgress) == 100
+    return seconds
 
 
 # -- latency -----------------------------------------------------------------------------------------------------------
@@ -333,19 +369,20 @@ def realtime(bootstrap: str, args: argparse.Namespace, root: Path) -> Numbers:
 
 
 CASES: dict[str, Callable[[str, argparse.Namespace, Path], Numbers]] = {
-    "available": available, "idle": idle, "trickle": trickle, "write": write, "first": first, "realtime": realtime,
+    "available": available, "idle": idle, "trickle": trickle, "write": write, "first": first, "forks": forks,
+    "realtime": realtime,
 }  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=tuple(CASES))
-    parser.add_argument("--records", type=int, default=5_000_000, help="of available, write and first")
+    parser.add_argument("--records", type=int, default=5_000_000, help="of available, write, first and forks")
     parser.add_argument("--value-bytes", type=int, default=100)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--codec", default="none", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     parser.add_argument("--passes", type=int, default=5, help="of available and write, after the one that warms up")
-    parser.add_argument("--runs", type=int, default=5, help="of first and realtime")
+    parser.add_argument("--runs", type=int, default=5, help="of first, forks and realtime")
     parser.add_argument("--rows", type=int, default=60, help="of a turn, where latency is measured")
     parser.add_argument("--turns", type=int, default=2, help="of idle and trickle, after the one that warms up")
     parser.add_argument("--json", action="store_true", help="the numbers as one line of JSON")
