@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.broker.channel import HANDSHAKE, Channel, PlainChannel
+from holdfast.broker.channel import HANDSHAKE, TURN_BYTES, Channel, PlainChannel
 from holdfast.broker.exchange import BufferPool, Exchange, SendSlice
 from holdfast.broker.handshakes import Handshakes, Opening, TlsListener
 from holdfast.broker.request_times import Owed, RequestTimes
@@ -74,37 +74,11 @@ class Connection:
     """See the module's docstring. Created by the server for each accepted socket."""
 
     __slots__ = (
-        "_buffer",
-        "_channel",
-        "_end",
-        "_fd",
-        "_large",
-        "_large_filled",
-        "_large_size",
-        "_lines",
-        "_loop",
-        "_max_frame",
-        "_muted",
-        "_opening",
-        "_owed",
-        "_proved",
-        "_reading",
-        "_running",
-        "_running_bytes",
-        "_sending",
-        "_start",
-        "_times",
-        "closed",
-        "dispatch",
-        "idle_since",
-        "is_lasting",
-        "listener",
-        "on_close",
-        "peer",
-        "pool",
-        "session",
-        "strangers",
-    )
+        "_buffer", "_channel", "_end", "_fd", "_goes_on", "_large", "_large_filled", "_large_size", "_lines", "_loop",
+        "_max_frame", "_muted", "_opening", "_owed", "_proved", "_reading", "_running", "_running_bytes", "_sending",
+        "_start", "_times", "closed", "dispatch", "idle_since", "is_lasting", "listener", "on_close", "peer", "pool",
+        "session", "strangers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -149,6 +123,7 @@ class Connection:
         self._times = times
         self._owed = None if times is None else Owed(times)
         self._reading = True
+        self._goes_on = False
         self._muted: asyncio.TimerHandle | None = None
         """Until then no request is started: the client is over its quota."""
         self._fd = sock.fileno()
@@ -228,8 +203,17 @@ class Connection:
             self._parse()
             if self.strangers is not None:
                 self.strangers.weigh(self)
-        if self._channel.has_more and self._reading and not self.closed:
-            self._loop.call_soon(self.read_on)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """In the next turn, once, with what the channel has although the socket may be silent."""
+        if self._channel.has_more and self._reading and not self.closed and not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._gone_on)
+
+    def _gone_on(self) -> None:
+        self._goes_on = False
+        self.read_on()
 
     def read_on(self) -> None:
         """Take what has come; the socket need not be readable for it, nor wake anybody for so little."""
@@ -326,8 +310,9 @@ class Connection:
         self._large[:have] = self._buffer[self._start + 4 : self._end]
         self._large_filled = have
         self._start = self._end = 0
+        stop = min(size, have + TURN_BYTES)  # and then others have their turn
         try:
-            while self._large_filled < size and self._receive_large():
+            while self._large_filled < stop and self._receive_large() and not self._channel.has_more:
                 pass
         except (BlockingIOError, InterruptedError):
             pass
@@ -400,8 +385,7 @@ class Connection:
     def _resume_reading(self) -> None:
         self._reading = True
         self._loop.add_reader(self._fd, self._on_readable)
-        if self._channel.has_more:
-            self._loop.call_soon(self.read_on)
+        self._go_on()
 
     # -- sending -----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.broker import channel as channel_module
 from holdfast.broker.channel import ENOUGH, RECORD
 from holdfast.broker.exchange import Exchange, SendSlice
 from holdfast.broker.handshakes import Handshakes
@@ -363,6 +364,28 @@ async def test_within_a_large_request_nobody_is_woken_for_a_little(ends: Ends) -
             assert enough(peer) == 1, "the next request may be small"
             await peer.send(frame(ApiKey.METADATA, 2, b"two"))
             assert await peer.receive(11) == answer(2, b"two")
+
+
+@on_a_loop
+async def test_others_have_their_turn_within_a_request_of_small_records(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "RECORDS_A_TURN", 8)
+    async with tls_connected(ends.server, ends.client) as peer:
+        peer.on_request = echo
+        await peer.handshake()
+        body, before = os.urandom(100_000), 0
+        request = frame(ApiKey.METADATA, 1, body)
+        data = b"".join(peer.encrypted(request[at : at + 100]) for at in range(0, len(request), 100))
+        sending, most = asyncio.create_task(peer.raw(data)), 0
+        async with asyncio.timeout(DEADLINE_S):
+            while not peer.requests:
+                await asyncio.sleep(0)
+                now = peer.connection.unfinished_bytes or 0
+                most, before = max(most, now - before), now
+        assert 800 <= most <= 3 * 800
+        assert await peer.receive(8 + len(body)) == answer(1, body)
+        await sending
 
 
 @on_a_loop
