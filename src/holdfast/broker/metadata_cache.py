@@ -7,10 +7,11 @@ Never asks anybody. Requests of an older controller are refused by the caller (h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from holdfast.broker.kept_answers import KeptAnswers
 from holdfast.model.types import BrokerId, TopicPartition
 from holdfast.protocol.interbroker import DEFAULT_BROKER, DELETED_LEADER, TYPE_FULL, endpoints_of
 
@@ -68,6 +69,8 @@ class MetadataCache:
         broker is gone and that another leads, loses the new leader until it asks again a second later."""
         self.updates = 0
         """Number of updates applied; waiters compare it."""
+        self.answers = KeptAnswers()
+        """To Metadata, encoded; see ``state``."""
         self._waiters: list[Callable[[], None]] = []
 
     def listed(self, *, with_departed: bool = False) -> list[LiveBroker]:
@@ -76,6 +79,11 @@ class MetadataCache:
         nobody left to ask: librdkafka (2.16) ends every connection that it has, and may never read again."""
         found = [*self.brokers.values(), *(self.departed.values() if with_departed else ())]
         return found or ([] if self.me is None else [self.me])
+
+    @property
+    def state(self) -> Hashable:
+        """Differs where something of what is told of topics and brokers does."""
+        return self.updates, frozenset(self.suspects), tuple(self.departed)
 
     def leads(self, broker: BrokerId | None) -> bool:
         """True for a broker that clients should be sent to."""

@@ -30,6 +30,7 @@ from holdfast.model.errors import (
 )
 from holdfast.model.internal_topics import INTERNAL_TOPICS
 from holdfast.model.types import BrokerId
+from holdfast.protocol.framing import encode_body, encode_response_raw
 from holdfast.security.operations import refusal
 from holdfast.security.resources import Operation, ResourceKind
 
@@ -42,6 +43,8 @@ BROKERS, CONTROLLERS = 1, 2
 SETTLE_S = 0.004
 YOUNG_S = 0.05
 ELECTION_WAIT_S = 0.3
+KEPT_FROM = 200
+"""Partitions of an answer from which on it is kept for the next one who asks the same."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +81,10 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
     topics: list[dict[str, Any]] = []
     view = View.of(ctx, ctx.version)
     if wanted is None or (ctx.version == 0 and not wanted):
-        topics = [
-            _topic(view, name)
-            for name in sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics, is_filter=True))
-        ]
+        every = sorted(ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, cache.topics, is_filter=True))
+        if _is_kept(ctx, request, every):
+            return _kept(ctx, view, every)
+        topics = [_topic(view, name) for name in every]
     else:
         missing = []
         named = dict.fromkeys((getattr(t, "name", None), getattr(t, "topic_id", None)) for t in wanted)
@@ -90,6 +93,9 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
             return respond(ctx, controller_id=-1, topics=[_failed(name or "", error, i) for name, i in named])
         names = {name for asked in named if (name := _named(cache, *asked)) is not None}
         may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, names)
+        plain = [name for name, _ in named if name and name in may_describe and name in cache.topics]
+        if len(plain) == len(named) and _is_kept(ctx, request, plain):
+            return _kept(ctx, view, plain)
         for name, topic_id in named:
             entry, unknown = _wanted_topic(view, may_describe, name, topic_id)
             topics.append(entry)
@@ -105,14 +111,40 @@ async def handle_metadata(ctx: RequestContext, request: Any) -> Any:
         for topic in topics:
             if topic.get("error_code") is None:
                 topic["topic_authorized_operations"] = ctx.operations(ResourceKind.TOPIC, topic["name"])
+    return _answer(ctx, topics, _cluster_operations(ctx, request))
+
+
+def _answer(ctx: RequestContext, topics: list[dict[str, Any]], cluster_operations: int) -> Any:
+    cache = ctx.broker.metadata
     return respond(
         ctx,
         brokers=_brokers(ctx.connection.listener.name, cache.listed(with_departed=True)),
         cluster_id=cache.cluster_id or ctx.broker.cluster_id,
         controller_id=-1 if cache.controller_id is None else cache.controller_id,
         topics=topics,
-        cluster_authorized_operations=_cluster_operations(ctx, request),
+        cluster_authorized_operations=cluster_operations,
     )
+
+
+def _is_kept(ctx: RequestContext, request: Any, names: Sequence[str]) -> bool:
+    """Whether the answer of these topics is long, and the same for all who may describe them: neither rights nor a
+    quota's delay are told in it."""
+    if getattr(request, "include_topic_authorized_operations", False) or ctx.broker.quota_view.limits_clients:
+        return False
+    if getattr(request, "include_cluster_authorized_operations", False):
+        return False
+    topics = ctx.broker.metadata.topics
+    return sum(len(topics[name]) for name in names) >= KEPT_FROM
+
+
+def _kept(ctx: RequestContext, view: View, names: Sequence[str]) -> bytes:
+    """The answer of these topics, encoded."""
+    cache, key = view.cache, (ctx.version, ctx.connection.listener.name, tuple(names))
+    body = cache.answers.get(cache.state, key)
+    if body is None:
+        body = encode_body(_answer(ctx, [_topic(view, name) for name in names], NO_AUTHORIZED_OPERATIONS))
+        cache.answers.keep(key, body)
+    return encode_response_raw(ctx.api_key, ctx.version, ctx.correlation_id, body)
 
 
 def _create(ctx: RequestContext, missing: Sequence[str]) -> frozenset[str]:
