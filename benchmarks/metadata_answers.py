@@ -1,0 +1,77 @@
+"""What it costs a broker to tell the metadata of a topic with many partitions; ours and Apache Kafka's.
+
+    python -m benchmarks.metadata_answers                     # both, 5,000 partitions, 200 questions
+    python -m benchmarks.metadata_answers --only ours --partitions 300
+
+Each client asks when it starts, and all of them when a leader has changed. One broker of each kind; one client asks by
+the topic's name, one question after the other, when nothing else has been going on for a while. Told: CPU milliseconds
+of the broker for each question, without what it takes when idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.machine import headline
+from benchmarks.peers.kafka import missing_tool
+from benchmarks.tls import PLAIN, START_S, Subject, kafka, ours
+from holdfast.testing import wait_for
+
+QUIET_S = 10
+TOPIC = "wide"
+
+
+def asked(subject: Subject, partitions: int, questions: int) -> float:
+    """CPU milliseconds of a question."""
+    admin = AdminClient(subject.client(PLAIN, log_level=0))
+
+    def is_there() -> bool:
+        try:
+            topics = admin.list_topics(timeout=30).topics
+        except confluent_kafka.KafkaException:
+            return False
+        if TOPIC not in topics:
+            admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(120)
+            return False
+        return len(topics[TOPIC].partitions) == partitions
+
+    def ask() -> None:
+        for _ in range(questions):
+            assert len(admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions) == partitions
+
+    wait_for(is_there, f"{subject.name} to have the topic", timeout_s=START_S + 60)
+    ask()  # warm
+    time.sleep(QUIET_S)
+    idle = subject.cost(lambda: time.sleep(QUIET_S)) / QUIET_S
+    began_s = time.monotonic()
+    cost = subject.cost(ask)
+    return (cost - idle * (time.monotonic() - began_s)) * 1000 / questions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("ours", "kafka"))
+    parser.add_argument("--partitions", type=int, default=5000)
+    parser.add_argument("--questions", type=int, default=200)
+    args = parser.parse_args()
+    kinds = {"ours": ours, "kafka": kafka}
+    if args.only is None and (tool := missing_tool()) is not None:
+        print(f"no peer: {tool} is not here", file=sys.stderr)
+        del kinds["kafka"]
+    print(headline())
+    for name, kind in kinds.items():
+        if args.only in (None, name):
+            with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as subject:
+                cost_ms = asked(subject, args.partitions, args.questions)
+            print(f"{subject.name}: {cost_ms:.2f} ms of CPU for the metadata of {args.partitions} partitions")
+
+
+if __name__ == "__main__":
+    main()
