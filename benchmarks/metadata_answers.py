@@ -11,17 +11,13 @@ of the broker for each question, and what part of a core it takes when idle, whi
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.machine import headline
-from benchmarks.peers.kafka import missing_tool
-from benchmarks.tls import PLAIN, START_S, Subject, kafka, ours
+from benchmarks.tls import PLAIN, START_S, Subject, subjects
 from holdfast.testing import wait_for
 
 QUIET_S = 10
@@ -60,18 +56,10 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=5000)
     parser.add_argument("--questions", type=int, default=200)
     args = parser.parse_args()
-    kinds = {"ours": ours, "kafka": kafka}
-    if args.only is None and (tool := missing_tool()) is not None:
-        print(f"no peer: {tool} is not here", file=sys.stderr)
-        del kinds["kafka"]
     print(headline())
-    for name, kind in kinds.items():
-        if args.only in (None, name):
-            with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as subject:
-                cost_ms, idle = asked(subject, args.partitions, args.questions)
-            print(
-                f"{subject.name}: {cost_ms:.2f} ms of CPU for {args.partitions} partitions, idle {idle:.1%} of a core"
-            )
+    for subject, _ in subjects(args.only):
+        cost_ms, idle = asked(subject, args.partitions, args.questions)
+        print(f"{subject.name}: {cost_ms:.2f} ms of CPU for {args.partitions} partitions, idle {idle:.1%} of a core")
 
 
 if __name__ == "__main__":

@@ -252,6 +252,18 @@ def measured(subject: Subject, args: argparse.Namespace, directory: Path) -> dic
     }
 
 
+def subjects(only: str | None) -> Iterator[tuple[Subject, Path]]:
+    """Ours and Kafka, or the one that is named; one after the other runs, each with its directory."""
+    kinds = {"ours": ours, "kafka": kafka}
+    if only is None and (tool := missing_tool()) is not None:
+        print(f"no peer: {tool} is not here", file=sys.stderr)
+        del kinds["kafka"]
+    for name, kind in kinds.items():
+        if only in (None, name):
+            with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as subject:
+                yield subject, Path(directory)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("ours", "kafka"))
@@ -259,15 +271,9 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    kinds = {"ours": ours, "kafka": kafka}
-    if args.only is None and (tool := missing_tool()) is not None:
-        print(f"no peer: {tool} is not here", file=sys.stderr)
-        del kinds["kafka"]
     result: dict[str, Any] = {"machine": headline(), "megabytes": args.megabytes, "rounds": args.rounds}
-    for name, kind in kinds.items():
-        if args.only in (None, name):
-            with tempfile.TemporaryDirectory() as directory, kind(Path(directory)) as subject:
-                result[subject.name] = measured(subject, args, Path(directory))
+    for subject, directory in subjects(args.only):
+        result[subject.name] = measured(subject, args, directory)
     print(json.dumps(result, indent=2))
 
 

@@ -110,7 +110,7 @@ class _Shared(threading.local):
 
 
 _shared = _Shared()
-NOTHING: Final = memoryview(b"")
+_NOTHING: Final = memoryview(b"")
 
 
 class TlsChannel:
@@ -163,7 +163,7 @@ class TlsChannel:
             self._ended = ""  # without a goodbye: who is gone hears none either
             return 0
         filled, at = self._decrypt(wire[:end], buffer, most)
-        self._rest = memoryview(bytes(wire[at:end])) if at < end else NOTHING
+        self._rest = memoryview(bytes(wire[at:end])) if at < end else _NOTHING
         if not filled and self._ended is None:
             raise BlockingIOError
         left = len(buffer) - filled

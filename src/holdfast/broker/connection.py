@@ -124,6 +124,7 @@ class Connection:
         self._owed = None if times is None else Owed(times)
         self._reading = True
         self._goes_on = False
+        """Whether the loop will have it take what the channel has; it is asked once a turn."""
         self._muted: asyncio.TimerHandle | None = None
         """Until then no request is started: the client is over its quota."""
         self._fd = sock.fileno()

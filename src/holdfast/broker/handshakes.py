@@ -272,6 +272,7 @@ class Opening:
         failed()
 
     def _end(self, *, has_reader: bool = False) -> None:
+        """It is over. ``has_reader``: the loop goes on waking the connection when there is something to receive."""
         self.closed = True
         self._wait(reads=has_reader)
         self._handshakes.end(self)

@@ -59,9 +59,9 @@ SCRAM: Final = Transitions(
 
 def credential_of_nobody(secret: bytes, mechanism: ScramMechanism, user: str) -> ScramCredential:
     """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's."""
-    seed = b"\0".join((b"salt", mechanism.sasl_name.encode(), user.encode()))
-    known = hmac.digest(secret, seed, "sha512")
-    salt, key = known[:SALT_BYTES], known[: mechanism.hash_bytes]  # whatever is proved by the key, it is refused
+    seed = b"\0".join((mechanism.sasl_name.encode(), user.encode()))
+    key = hmac.digest(secret, b"key\0" + seed, mechanism.hash_name)
+    salt = hmac.digest(secret, b"salt\0" + seed, "sha512")[:SALT_BYTES]
     return ScramCredential(salt=salt, stored_key=key, server_key=key, iterations=LEAST_ITERATIONS)
 
 

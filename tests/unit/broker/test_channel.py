@@ -273,6 +273,34 @@ async def test_a_turn_of_the_loop_does_a_few_steps_of_all_handshakes(ends: Ends)
 
 
 @on_a_loop
+async def test_handshakes_go_on_whatever_becomes_of_one(ends: Ends) -> None:
+    """Their requests come with the ends of the handshakes, and what starts them raises: a bug of ours."""
+
+    def broken(exchange: Exchange) -> None:
+        raise RuntimeError("a bug")
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    handshakes = Handshakes(per_turn=2)
+    async with contextlib.AsyncExitStack() as stack:
+        peers = [
+            await stack.enter_async_context(tls_connected(ends.server, ends.client, handshakes=handshakes))
+            for _ in range(8)
+        ]
+        for peer in peers:
+            peer.on_request = broken
+            with contextlib.suppress(ssl.SSLWantReadError):
+                peer.tls.do_handshake()
+            await peer.raw(peer._out.read())
+            await peer.more()
+            peer.tls.do_handshake()
+        ends_and_requests = [peer.encrypted(frame(ApiKey.METADATA, 1)) for peer in peers]
+        await asyncio.gather(*(peer.raw(data) for peer, data in zip(peers, ends_and_requests, strict=True)))
+        for peer in peers:
+            await peer.until(lambda peer=peer: bool(peer.requests) or peer.connection.closed)  # type: ignore[misc]
+        assert len(handshakes) == 0
+
+
+@on_a_loop
 async def test_of_too_many_handshakes_the_oldest_goes(ends: Ends, caplog: pytest.LogCaptureFixture) -> None:
     handshakes = Handshakes(most_begun=3)
     async with contextlib.AsyncExitStack() as stack:

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from holdfast.broker.access import Access
 from holdfast.broker.entity import build
 from holdfast.broker.handlers import metadata
 from holdfast.broker.handlers.base import RequestContext
@@ -17,9 +19,12 @@ from holdfast.broker.metadata_cache import MetadataCache
 from holdfast.broker.session import Session
 from holdfast.protocol.apis import SPOKEN, ApiKey, request_type
 from holdfast.protocol.framing import decode_response, parse_response_header
+from holdfast.security.principal import Principal
+from holdfast.security.resources import Operation, ResourceKind
 from tests.unit.broker.test_metadata_cache import SECOND, partition, topic, update
 
 MANY = metadata.KEPT_FROM
+THIRD = UUID(int=3)
 NEWEST = max(SPOKEN[ApiKey.METADATA])
 
 
@@ -32,14 +37,28 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> MetadataCache:
     return cache
 
 
+class MayDescribe:
+    """An authorizer: everybody may describe these topics, and do nothing else."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+
+    def may(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str) -> bool:
+        return (operation, kind) == (Operation.DESCRIBE, ResourceKind.TOPIC) and name in self._names
+
+    def may_any(self, principal: Principal, host: str, operation: Operation, kind: ResourceKind) -> bool:
+        return (operation, kind) == (Operation.DESCRIBE, ResourceKind.TOPIC) and bool(self._names)
+
+
 def ask(
-    cache: MetadataCache, version: int, *names: str, listener: str = "PLAINTEXT", limited: bool = False, **more: Any
-) -> Any:
-    """The answer as it is; without names: of all topics."""
+    cache: MetadataCache, version: int, *names: str, listener: str = "PLAINTEXT", limited: bool = False,
+    may: frozenset[str] | None = None, **more: Any,
+) -> Any:  # fmt: skip
+    """The answer as it is; without names: of all topics. ``may``: these may be described, and no others."""
     wanted = [{"name": name} for name in names] if names or version == 0 else None
     request = build(request_type(ApiKey.METADATA, version), {"topics": wanted} | more)
     broker = SimpleNamespace(
-        metadata=cache, cluster_id="c", access=SimpleNamespace(authorizer=None),
+        metadata=cache, cluster_id="c", access=Access(None if may is None else MayDescribe(may)),
         quota_view=SimpleNamespace(limits_clients=limited),
         config=SimpleNamespace(bool=lambda key: False),
     )  # fmt: skip
@@ -91,6 +110,17 @@ def test_what_changes_is_told_at_once(cache: MetadataCache, what: str) -> None:
     cache.suspects.clear()
     cache.departed.clear()
     assert (said(cache, NEWEST) != after) == (what in ("a broker that died", "a suspicion"))
+
+
+def test_everybody_is_told_what_they_may_describe(cache: MetadataCache) -> None:
+    update(cache, topic("also", *(partition(index, 1) for index in range(MANY)), topic_id=THIRD))
+    every = {"also", "few", "many"}
+    for may in (every, {"many"}, {"also", "few"}, every, {"many", "few"}, {"many"}):
+        assert {each.name for each in said(cache, NEWEST, may=frozenset(may)).topics} == may
+    for may in ({"many"}, every, {"also"}):
+        answer = ask(cache, NEWEST, "many", may=frozenset(may))
+        told = decoded(answer, NEWEST) if isinstance(answer, bytes) else answer
+        assert [bool(each.partitions) for each in told.topics] == ["many" in may]
 
 
 def test_by_another_listener_it_is_another_answer(cache: MetadataCache) -> None:

@@ -125,6 +125,14 @@ def test_the_keys() -> None:
 
 
 @at_the_door()
+async def test_answers_do_not_wait_for_more_of_them(door: Door) -> None:
+    """Nagle's algorithm is off for what is accepted; a login has several small answers."""
+    for port in (door.sasl, door.plain):
+        connection = await door.connect(port)
+        assert connection._channel.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+@at_the_door()
 async def test_who_has_not_logged_in_after_ten_seconds_is_closed(door: Door) -> None:
     silent = await door.connect(door.sasl)
     slow = await door.connect(door.sasl, b"\0")
