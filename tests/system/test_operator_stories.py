@@ -41,26 +41,29 @@ def produce(cluster: Cluster, topic: str, lines: Iterable[object]) -> None:
 
 def records(cluster: Cluster, topic: str, expected: int) -> list[str]:
     """All of the topic up to its end offsets, sorted; ``expected`` of them are waited for."""
-    found: list[str] = []
+    found: dict[tuple[int, int], str] = {}
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "enable.auto.commit": False, "log_level": 0}
     )
     try:
         numbers = consumer.list_topics(topic, 60).topics[topic].partitions
         places = [confluent_kafka.TopicPartition(topic, number, 0) for number in numbers]
-        ends = sum(end - begin for begin, end in (consumer.get_watermark_offsets(place, 60) for place in places))
+        ends = {place.partition: consumer.get_watermark_offsets(place, 60) for place in places}
+        count = sum(end - begin for begin, end in ends.values())
         consumer.assign(places)
 
         def all_read() -> bool:
             for message in consumer.consume(1000, 0.2):
                 assert message.error() is None, message.error()
-                found.append((message.value() or b"").decode())
-            return len(found) >= max(ends, expected)
+                place, value = (message.partition(), message.offset()), (message.value() or b"").decode()
+                assert place not in found, f"{place} of {ends} came twice: {found[place]}, {value}; {len(found)} before"
+                found[place] = value
+            return len(found) >= max(count, expected)
 
         wait_for(all_read, f"{expected} records of {topic}, to its end offsets {ends}")
     finally:
         consumer.close()
-    return sorted(found)
+    return sorted(found.values())
 
 
 def numbers(count: int) -> list[str]:

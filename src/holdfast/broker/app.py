@@ -286,6 +286,7 @@ class Broker:
             ip_rate=self.quota_view.ip_rate,
             strangers=StrangerLimits.of(config),
             patience_s=config.int(REQUEST_TIMEOUT) / 1000,
+            turn_order=self.platform.turn_order,
             listen=self.platform.listen,
             times=None if self.meters is None else self.meters.requests,
         )

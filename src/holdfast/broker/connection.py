@@ -148,6 +148,11 @@ class Connection:
         self._on_readable()  # clients ask at once: it is cheaper than to be woken for it
 
     @property
+    def descriptor(self) -> int:
+        """Of its socket."""
+        return self._fd
+
+    @property
     def is_open(self) -> bool:
         """True when requests can be sent by it: at once, or after the handshake of TLS."""
         return self._opening is None and not self.closed

@@ -51,7 +51,7 @@ UNSUPPORTED_MECHANISM: Final = 33
 AUTHENTICATION_FAILED: Final = 58
 LATE_S: Final = 0.004
 """How much later than asked a failed login may be answered, so that one timer does for many."""
-LATE_A_TURN: Final = 2
+LATE_A_TURN: Final = 1
 """Answers and ends of failed logins in one turn of the loop: others have theirs between them."""
 LINES_S: Final = 1.0
 

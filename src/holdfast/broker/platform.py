@@ -22,6 +22,7 @@ from uuid import UUID, uuid4
 from holdfast.broker.closer import Closer
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.listening import listen
+from holdfast.broker.turn_order import TurnOrder
 from holdfast.coordination.lanes import Lanes, ThreadLanes
 from holdfast.coordination.stores import EnsembleClients, ensemble_clients
 from holdfast.storage.files import FileSystem, OsFiles
@@ -85,6 +86,8 @@ class Platform:
     """A log's recovery point moves within its active segment after so many."""
     works_on: Callable[[str, Iterable[object]], None] = lambda path, threads: None
     """Told which threads touch a log directory."""
+    turn_order: TurnOrder = dataclasses.field(default_factory=TurnOrder)
+    """Who is served first by the loop that the broker runs on."""
 
     @classmethod
     def real(cls, closer: Closer | None = None) -> Platform:

@@ -7,6 +7,7 @@ and what is said on standard error when it cannot start. The node is app.py.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import logging
 import os
@@ -20,6 +21,7 @@ from holdfast.broker.identity import identify
 from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing, without_log_file
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
+from holdfast.broker.turn_order import KnownFirst, TurnOrder
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.model.config_notes import ineffective, open_to_strangers
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -47,8 +49,10 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def _main(config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None) -> int:
-    platform = Platform.real(closer)
+async def _main(
+    config: BrokerConfig, ready_fd: int | None, closer: Closer | None, own_file: str | None, turn_order: TurnOrder
+) -> int:
+    platform = dataclasses.replace(Platform.real(closer), turn_order=turn_order)
     if closer is not None:
         closer.watch(asyncio.get_running_loop())
     identified = await _identified(config, platform)
@@ -127,7 +131,9 @@ def run_broker(
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()
-        return asyncio.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None))
+        turn_order = TurnOrder()
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(KnownFirst(turn_order))) as runner:
+            return runner.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None, turn_order))
     except OSError as e:
         _say(lines, f"{e.filename or config_path}: {e.strerror or e}")
     except UnicodeDecodeError as e:

@@ -20,6 +20,7 @@ from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.handshakes import Handshakes, TlsListener
 from holdfast.broker.listening import listen
 from holdfast.broker.strangers import StrangerLimits, Strangers
+from holdfast.broker.turn_order import TurnOrder
 from holdfast.broker.unfinished import UnfinishedRequests
 from holdfast.model.config_connection_keys import plain_address
 from holdfast.model.listeners import SecurityProtocol
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ACCEPT_BATCH = 16
+ACCEPT_BATCH = 4
 """Connections accepted in one turn of the loop, so that many new ones do not hold up those that are there."""
 SWEEP_S = 0.25
 LOOK_BATCH = 1000
@@ -50,7 +51,7 @@ class Server:
     ``dispatch`` gets every request as an Exchange; ``on_close`` hears of every connection that ends;
     ``times`` is told how long each request took. ``ip_rate`` says how many connections a second an address may make by
     the cluster's quotas; None: any. ``strangers``: limits of those that have not said who they are; ``patience_s``: for
-    a request whose rest does not come.
+    a request whose rest does not come. ``turn_order`` hears who comes last.
     """
 
     def __init__(
@@ -66,12 +67,14 @@ class Server:
         ip_rate: Callable[[str], float | None] = no_rate_of,
         strangers: StrangerLimits | None = None,
         patience_s: float = 30.0,
+        turn_order: TurnOrder | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._on_close = on_close
         self._max_frame_bytes = max_frame_bytes
         self._counts = ConnectionCounts(limits, ip_rate)
-        self.strangers = Strangers(strangers or StrangerLimits())
+        self._turn_order = turn_order or TurnOrder()
+        self.strangers = Strangers(strangers or StrangerLimits(), self._turn_order)
         self._unfinished = UnfinishedRequests(patience_s)
         self._max_idle_s = max_idle_ms / 1000
         self._listen = listen
@@ -101,6 +104,7 @@ class Server:
         if tls is not None:
             self._tls[listener.name] = tls
         self._listeners.append(_Listener(sock, listener, self._arrived, self._admit))
+        self._turn_order.listening.add(sock.fileno())
         self._counts.add_listener(listener.name, for_brokers=listener.for_brokers)
         self.accepted[listener.name] = 0
         return int(sock.getsockname()[1])
@@ -228,6 +232,7 @@ class Server:
     def stop_accepting(self) -> None:
         """Close the listening sockets: new connections are refused from here on."""
         for listener in self._listeners:
+            self._turn_order.listening.discard(listener.sock.fileno())
             listener.close()
         self._listeners.clear()
 

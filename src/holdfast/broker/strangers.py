@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.broker.bounded_lines import BoundedLines
+from holdfast.broker.turn_order import TurnOrder
 from holdfast.model.config import BrokerConfig
 from holdfast.model.config_connection_keys import LOGIN_BYTES, LOGIN_MOST, LOGIN_TIMEOUT
 from holdfast.model.config_sasl_keys import MAX_RECEIVE
@@ -54,6 +55,9 @@ class Stranger(Protocol):
     peer: tuple[str, int]
 
     @property
+    def descriptor(self) -> int: ...
+
+    @property
     def held_bytes(self) -> int: ...
 
     def close(self, reason: str | None) -> None: ...
@@ -62,8 +66,10 @@ class Stranger(Protocol):
 class Strangers:
     """All of a broker's. Whoever is told ``known`` or ``gone`` of one that is none does no harm."""
 
-    def __init__(self, limits: StrangerLimits) -> None:
+    def __init__(self, limits: StrangerLimits, turn_order: TurnOrder) -> None:
+        """``turn_order``: has their descriptors from now on."""
         self.limits = limits
+        self._turn_order = turn_order
         self._since_s: dict[Stranger, float] = {}
         self._asked: dict[Stranger, int] = {}
         """Requests, of those that have sent some."""
@@ -84,6 +90,7 @@ class Strangers:
     def came(self, connection: Stranger, now_s: float) -> None:
         """A connection was accepted. Where there are too many the oldest goes: one that means it is done by then."""
         self._since_s[connection] = now_s
+        self._turn_order.strangers.add(connection.descriptor)
         if len(self._since_s) > self.limits.connections:
             oldest = next(iter(self._since_s))
             self._close(oldest, f"{self.limits.connections} connections have not logged in, and it came first")
@@ -115,7 +122,8 @@ class Strangers:
 
     def known(self, connection: Stranger) -> None:
         """It has said who it is, or it is gone."""
-        self._since_s.pop(connection, None)
+        if self._since_s.pop(connection, None) is not None:
+            self._turn_order.strangers.discard(connection.descriptor)
         self._asked.pop(connection, None)
         self._bytes -= self._held.pop(connection, 0)
 
