@@ -21,7 +21,7 @@ from holdfast.broker.identity import identify
 from holdfast.broker.log_lines import LogLines, configure_logging, name_broker, start_writing, without_log_file
 from holdfast.broker.platform import Platform
 from holdfast.broker.properties_file import oddities
-from holdfast.broker.turn_order import KnownFirst, TurnOrder
+from holdfast.broker.turn_order import TurnOrder, ordered_loop
 from holdfast.model.config import BrokerConfig, read_properties
 from holdfast.model.config_notes import ineffective, open_to_strangers
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -131,8 +131,8 @@ def run_broker(
         _raise_file_limit()
         closer = closer or Closer.start()  # which needs a process without other threads
         start_writing()
-        turn_order = TurnOrder()
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(KnownFirst(turn_order))) as runner:
+        loop, turn_order = ordered_loop()
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
             return runner.run(_main(config, ready_fd, closer, config_path if keep_log_dirs else None, turn_order))
     except OSError as e:
         _say(lines, f"{e.filename or config_path}: {e.strerror or e}")

@@ -104,7 +104,7 @@ class Server:
         if tls is not None:
             self._tls[listener.name] = tls
         self._listeners.append(_Listener(sock, listener, self._arrived, self._admit))
-        self._turn_order.listening.add(sock.fileno())
+        self._turn_order.listens(sock.fileno())
         self._counts.add_listener(listener.name, for_brokers=listener.for_brokers)
         self.accepted[listener.name] = 0
         return int(sock.getsockname()[1])
@@ -139,6 +139,8 @@ class Server:
         sock.setblocking(False)
         loop, tls = asyncio.get_running_loop(), self._tls.get(listener.name)
         is_strange = listener.security_protocol is not SecurityProtocol.PLAINTEXT
+        if is_strange:
+            self._turn_order.is_strange(sock.fileno())
         connection = Connection(
             sock, (host, peer[1]), loop, self._pool, self._dispatch, self._closed,
             self._max_frame_bytes, listener, self._times, None if tls is None else (tls, self.handshakes),
@@ -232,7 +234,7 @@ class Server:
     def stop_accepting(self) -> None:
         """Close the listening sockets: new connections are refused from here on."""
         for listener in self._listeners:
-            self._turn_order.listening.discard(listener.sock.fileno())
+            self._turn_order.closes(listener.sock.fileno())
             listener.close()
         self._listeners.clear()
 

@@ -67,7 +67,7 @@ class Strangers:
     """All of a broker's. Whoever is told ``known`` or ``gone`` of one that is none does no harm."""
 
     def __init__(self, limits: StrangerLimits, turn_order: TurnOrder) -> None:
-        """``turn_order``: has their descriptors from now on."""
+        """``turn_order`` hears who is known."""
         self.limits = limits
         self._turn_order = turn_order
         self._since_s: dict[Stranger, float] = {}
@@ -90,7 +90,6 @@ class Strangers:
     def came(self, connection: Stranger, now_s: float) -> None:
         """A connection was accepted. Where there are too many the oldest goes: one that means it is done by then."""
         self._since_s[connection] = now_s
-        self._turn_order.strangers.add(connection.descriptor)
         if len(self._since_s) > self.limits.connections:
             oldest = next(iter(self._since_s))
             self._close(oldest, f"{self.limits.connections} connections have not logged in, and it came first")
@@ -123,7 +122,7 @@ class Strangers:
     def known(self, connection: Stranger) -> None:
         """It has said who it is, or it is gone."""
         if self._since_s.pop(connection, None) is not None:
-            self._turn_order.strangers.discard(connection.descriptor)
+            self._turn_order.is_known(connection.descriptor)
         self._asked.pop(connection, None)
         self._bytes -= self._held.pop(connection, 0)
 

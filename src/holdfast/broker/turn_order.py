@@ -1,16 +1,23 @@
-"""Who is served first in a turn of the loop: known clients, then strangers, one or as many as there were known ones.
+"""Who is served first in a turn of the loop: known clients, then new connections, then strangers, one or as many as
+there were known ones.
 
 A step of a stranger takes 0.05 to 0.1 ms. Where a thousand come in a second, several are ready at any time, and a known
 client would wait for each of them. Once it is answered it would wait for the processor as well, if it shares one with
 the broker: the kernel wakes it there and lets the broker go on (docs/decisions/0062-limits-against-strangers.md).
+
+Strangers have an epoll of their own within the loop's, of which a turn takes few: however many are ready, it costs no
+more, and the kernel tells of each of them once before it tells of any again.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
+import select
 import selectors
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
 Ready: TypeAlias = tuple[selectors.SelectorKey, int]
 
@@ -19,53 +26,138 @@ STRANGERS_A_TURN: Final = 1
 
 
 class TurnOrder:
-    """Descriptors that come last; whoever opens and closes them tells it here."""
+    """Hears of descriptors before the loop does. This one is for loops that tell of all as they come."""
 
-    def __init__(self) -> None:
-        self.strangers: set[int] = set()
-        """Connections that have not said who they are."""
-        self.listening: set[int] = set()
-        """What new connections come by."""
+    def listens(self, fd: int) -> None:
+        """New connections come by it."""
+
+    def is_strange(self, fd: int) -> None:
+        """It is a connection that has not said who it is."""
+
+    def is_known(self, fd: int) -> None:
+        """It has, or it is gone."""
+
+    def closes(self, fd: int) -> None:
+        """No new connections come by it any more."""
 
 
 def _give_way() -> None:
     """Whoever else is ready on this processor goes first. It costs 0.3 us where nobody is."""
-    if hasattr(os, "sched_yield"):
-        os.sched_yield()
+    os.sched_yield()
 
 
-class KnownFirst(selectors.DefaultSelector):
-    """Of one loop. What a call does not tell of stays ready, and a later one tells: of each stranger once before it
-    tells of any of them again."""
+class KnownFirst(TurnOrder, selectors.BaseSelector):
+    """The selector of one loop, on Linux."""
 
-    def __init__(self, order: TurnOrder, give_way: Callable[[], None] = _give_way) -> None:
-        super().__init__()
-        self._order = order
+    def __init__(self, give_way: Callable[[], None] = _give_way) -> None:
         self._give_way = give_way
-        self._had_turn: set[int] = set()
-        """Since all that come last and were ready had one."""
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._epoll, self._last = select.epoll(), select.epoll()
+        self._last_fd = self._last.fileno()
+        self._epoll.register(self._last_fd, select.EPOLLIN)
+        self._strangers: set[int] = set()
+        self._listening: set[int] = set()
         self._knew = False
         """Whether the turn before was of a known one, which may have been answered."""
 
-    def select(self, timeout: float | None = None) -> list[Ready]:
-        if self._knew and self._order.strangers:
-            self._give_way()
-        ready = super().select(timeout)
-        strangers, listening = self._order.strangers, self._order.listening
-        first, last = list[Ready](), list[Ready]()
-        for each in ready:
-            fd = each[0].fd
-            (last if fd in strangers or fd in listening else first).append(each)
-        self._knew = bool(first)
-        if not last or len(ready) == 1:
-            return ready
-        return first + self._in_turn(last, max(STRANGERS_A_TURN, len(first)))
+    # -- who is who --------------------------------------------------------------------------------------------
 
-    def _in_turn(self, ready: list[Ready], most: int) -> list[Ready]:
-        waiting = [each for each in ready if each[0].fd not in self._had_turn]
-        if not waiting:
-            self._had_turn.clear()
-            waiting = ready
-        taken = waiting[:most]
-        self._had_turn.update(each[0].fd for each in taken)
-        return taken
+    def listens(self, fd: int) -> None:
+        self._listening.add(fd)
+
+    def closes(self, fd: int) -> None:
+        self._listening.discard(fd)
+
+    def is_strange(self, fd: int) -> None:
+        assert fd not in self._keys, "the loop has not heard of it yet"
+        self._strangers.add(fd)
+
+    def is_known(self, fd: int) -> None:
+        if fd in self._strangers:
+            self._strangers.discard(fd)
+            if (key := self._keys.get(fd)) is not None:
+                self._last.unregister(fd)
+                self._epoll.register(fd, _asked(key.events))
+
+    def _of(self, fd: int) -> select.epoll:
+        return self._last if fd in self._strangers else self._epoll
+
+    # -- what a loop asks --------------------------------------------------------------------------------------
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        fd = _descriptor(fileobj)
+        if fd in self._keys:
+            raise KeyError(f"{fileobj!r} is registered already")
+        self._of(fd).register(fd, _asked(events))
+        key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        fd = _descriptor(fileobj)
+        key = self._keys.pop(fd)
+        self._of(fd).unregister(fd)
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        fd = _descriptor(fileobj)
+        if self._keys[fd].events != events:
+            self._of(fd).modify(fd, _asked(events))
+        key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
+        return key
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[_descriptor(fileobj)]
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+    def select(self, timeout: float | None = None) -> list[Ready]:
+        if self._knew and self._strangers:
+            self._give_way()
+        # As in the standard library: milliseconds, rounded up, so that a timer is not looked for too early.
+        wait_s = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)
+        ready, new, has_last = list[Ready](), list[Ready](), False
+        try:
+            told = self._epoll.poll(wait_s, len(self._keys) + 1)
+        except InterruptedError:
+            return ready
+        for fd, events in told:
+            if fd == self._last_fd:
+                has_last = True
+            else:
+                self._add(new if fd in self._listening else ready, fd, events)
+        self._knew, known = bool(ready), len(ready)
+        ready += new
+        if has_last:
+            for fd, events in self._last.poll(0, max(STRANGERS_A_TURN, known)):
+                self._add(ready, fd, events)
+        return ready
+
+    def _add(self, ready: list[Ready], fd: int, events: int) -> None:
+        key = self._keys.get(fd)
+        if key is not None:  # an error or an end is told as what was asked for, as in the standard library
+            reads, writes = events & ~select.EPOLLOUT, events & ~select.EPOLLIN
+            found = (selectors.EVENT_READ if reads else 0) | (selectors.EVENT_WRITE if writes else 0)
+            ready.append((key, found & key.events))
+
+    def close(self) -> None:
+        self._last.close()
+        self._epoll.close()
+        self._keys.clear()
+
+
+def _asked(events: int) -> int:
+    reads, writes = events & selectors.EVENT_READ, events & selectors.EVENT_WRITE
+    return (select.EPOLLIN if reads else 0) | (select.EPOLLOUT if writes else 0)
+
+
+def _descriptor(fileobj: Any) -> int:
+    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
+
+
+def ordered_loop() -> tuple[asyncio.AbstractEventLoop, TurnOrder]:
+    """A loop, and what it goes by; where there is no epoll, all come as they do."""
+    if not hasattr(select, "epoll"):
+        return asyncio.SelectorEventLoop(), TurnOrder()
+    order = KnownFirst()
+    return asyncio.SelectorEventLoop(order), order

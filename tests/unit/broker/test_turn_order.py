@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import selectors
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ import pytest
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
 from holdfast.broker.strangers import StrangerLimits
-from holdfast.broker.turn_order import KnownFirst, TurnOrder
+from holdfast.broker.turn_order import KnownFirst
 from holdfast.security.connection_limits import ConnectionLimits
 from tests.unit.broker.conftest import EVERYTHING
 from tests.unit.broker.test_strangers import LOGIN, request, until
@@ -24,19 +25,20 @@ class Ends:
     """Sockets that are ready, and stay so until they are read."""
 
     def __init__(self, known: int, strangers: int, listening: int = 0) -> None:
-        self.order = TurnOrder()
         self.given = 0
         """How often another process had the processor."""
-        self.selector = KnownFirst(self.order, self._gave)
+        self.selector = KnownFirst(self._gave)
         self._pairs = [socket.socketpair() for _ in range(known + strangers + listening)]
-        self.fds = []
-        for here, there in reversed(self._pairs):  # so that it is no order of numbers
+        self.fds = [here.fileno() for here, _ in reversed(self._pairs)]  # so that it is no order of numbers
+        self.known, self.strangers = self.fds[:known], self.fds[known : known + strangers]
+        self.listening = self.fds[known + strangers :]
+        for fd in self.strangers:
+            self.selector.is_strange(fd)
+        for fd in self.listening:
+            self.selector.listens(fd)
+        for here, there in self._pairs:
             there.send(b"x")
-            self.selector.register(here, selectors.EVENT_READ)
-            self.fds.append(here.fileno())
-        self.known, last = self.fds[:known], self.fds[known:]
-        self.order.strangers.update(last[:strangers])
-        self.order.listening.update(last[strangers:])
+            self.selector.register(here.fileno(), selectors.EVENT_READ)
 
     def _gave(self) -> None:
         self.given += 1
@@ -65,17 +67,49 @@ def ends(known: int, strangers: int, listening: int = 0) -> Iterator[Ends]:
         made.close()
 
 
-@pytest.mark.parametrize(("known", "strangers", "listening"), [(0, 7, 2), (1, 7, 2), (3, 7, 2), (3, 2, 0), (20, 7, 2)])
-def test_known_ones_are_all_told_first_and_then_as_many_strangers(known: int, strangers: int, listening: int) -> None:
+@pytest.mark.parametrize(("known", "strangers", "listening"), [(0, 7, 2), (1, 7, 2), (3, 7, 0), (3, 2, 1), (20, 7, 2)])
+def test_known_ones_are_told_first_and_as_many_strangers_last(known: int, strangers: int, listening: int) -> None:
     with ends(known, strangers, listening) as made:
-        last, told = strangers + listening, Counter[int]()
+        told = Counter[int]()
         for turn in range(1, 100):
             found = made.told()
             assert set(found[:known]) == set(made.known)
-            assert 1 <= len(found) - known <= max(1, known)
-            told.update(found[known:])
-            assert max(told.values()) - min(told[fd] for fd in made.fds[known:]) <= 1, f"turn {turn}: in turn"
-        assert len(told) == last, "who listens is one of them"
+            assert set(found[known : known + listening]) == set(made.listening)
+            others = found[known + listening :]
+            assert len(others) == min(strangers, max(1, known)) and set(others) <= set(made.strangers)
+            told.update(others)
+            assert max(told.values()) - min(told[fd] for fd in made.strangers) <= 1, f"turn {turn}: each in turn"
+
+
+def test_of_many_strangers_a_turn_takes_as_long_as_of_a_few() -> None:
+    """The loop hears of few, and so does Python."""
+    with ends(1, 400) as made:
+        assert len(made.selector.select(0)) == 2
+        assert len(made.selector._last.poll(0)) == 400
+
+
+def test_who_has_logged_in_is_a_known_one() -> None:
+    with ends(1, 3) as made:
+        fd = made.strangers[1]
+        made.selector.modify(fd, selectors.EVENT_READ | selectors.EVENT_WRITE, "data")
+        made.selector.is_known(fd)
+        for _ in range(10):
+            found = made.selector.select(0)
+            assert {key.fd for key, _ in found[:2]} == {fd, made.known[0]}
+            assert {key.fd: (key.data, events) for key, events in found}[fd] == ("data", 3)
+        made.selector.modify(fd, selectors.EVENT_READ)
+        made.selector.unregister(fd)
+        made.selector.is_known(fd)
+        assert fd not in made.told()
+
+
+def test_a_number_that_is_used_again_is_who_has_it_now() -> None:
+    with ends(1, 2) as made:
+        fd = made.strangers[0]
+        made.selector.unregister(fd)
+        made.selector.is_known(fd)  # it is gone
+        made.selector.register(fd, selectors.EVENT_READ)
+        assert all(fd in made.told()[:2] for _ in range(4))
 
 
 def test_who_comes_last_and_is_alone_is_told() -> None:
@@ -90,6 +124,7 @@ def test_what_a_call_does_not_tell_of_is_told_by_the_next_ones() -> None:
             told += found
             for fd in found:
                 made.read(fd)
+        assert len(told) == 8
         assert sorted(told) == sorted(made.fds) and set(told[:2]) == set(made.known)
 
 
@@ -110,8 +145,36 @@ def test_without_strangers_the_broker_keeps_the_processor() -> None:
         assert made.given == 0
 
 
+@pytest.mark.parametrize("kind", [KnownFirst, selectors.DefaultSelector])
+def test_it_is_a_selector_as_any_other(kind: type[selectors.BaseSelector]) -> None:
+    here, there = socket.socketpair()
+    with contextlib.closing(here), contextlib.closing(there), kind() as selector:
+        key = selector.register(here, selectors.EVENT_READ, "data")
+        assert key == (here, here.fileno(), selectors.EVENT_READ, "data")
+        with pytest.raises(KeyError):
+            selector.register(here, selectors.EVENT_READ)
+        with pytest.raises(KeyError):
+            selector.get_key(there)
+        with pytest.raises(KeyError):
+            selector.unregister(there)
+        with pytest.raises(KeyError):
+            selector.modify(there, selectors.EVENT_READ)
+        began_s = time.monotonic()
+        assert selector.select(0.01) == selector.select(0) == selector.select(-1) == []
+        assert time.monotonic() - began_s >= 0.01
+        changed = selector.modify(here, selectors.EVENT_READ | selectors.EVENT_WRITE, "other")
+        assert selector.select() == [(changed, selectors.EVENT_WRITE)]
+        there.send(b"x")
+        assert selector.select() == [(changed, selectors.EVENT_READ | selectors.EVENT_WRITE)]
+        there.close()
+        reading = selector.modify(here, selectors.EVENT_READ)
+        assert selector.select(None) == [(reading, selectors.EVENT_READ)], "an end is something to read"
+        assert selector.get_key(here) == reading and len(selector.get_map()) == 1
+        assert selector.unregister(here) == reading and selector.select(0) == []
+
+
 def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
-    order = TurnOrder()
+    order = KnownFirst()
 
     async def serve() -> None:
         requests = list[Exchange]()
@@ -120,13 +183,13 @@ def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
             max_idle_ms=10**9, strangers=StrangerLimits(), turn_order=order,
         )  # fmt: skip
         sasl, plain = (server.bind("127.0.0.1", 0, use) for use in (LOGIN, EVERYTHING))
-        assert len(order.listening) == 2
+        assert len(order._listening) == 2
         server.start()
         with contextlib.ExitStack() as stack:
             clients = [stack.enter_context(socket.create_connection(("127.0.0.1", sasl))) for _ in range(12)]
             known = stack.enter_context(socket.create_connection(("127.0.0.1", plain)))
             await until(lambda: len(server.connections) == 13)
-            assert len(order.strangers) == 12
+            assert len(order._strangers) == 12
             for client in (*clients, known):
                 client.sendall(request())
             await until(lambda: requests)
@@ -134,11 +197,11 @@ def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
             await until(lambda: len(requests) == 13)
             logged_in = next(each.connection for each in requests if each.connection.listener is LOGIN)
             logged_in.known()
-            assert len(order.strangers) == 11
+            assert len(order._strangers) == 11
             logged_in.close(None)
-            assert len(order.strangers) == 11
+            assert len(order._strangers) == 11
         server.close()
-        assert not order.strangers and not order.listening
+        assert not order._strangers and not order._listening
 
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(KnownFirst(order))) as runner:
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
         runner.run(serve())
