@@ -12,6 +12,7 @@ more, and the kernel tells of each of them once before it tells of any again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import select
@@ -76,8 +77,9 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         if fd in self._strangers:
             self._strangers.discard(fd)
             if (key := self._keys.get(fd)) is not None:
-                self._last.unregister(fd)
-                self._epoll.register(fd, _asked(key.events))
+                with contextlib.suppress(OSError):
+                    self._last.unregister(fd)
+                    self._epoll.register(fd, _asked(key.events))
 
     def _of(self, fd: int) -> select.epoll:
         return self._last if fd in self._strangers else self._epoll
@@ -95,7 +97,8 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         fd = _descriptor(fileobj)
         key = self._keys.pop(fd)
-        self._of(fd).unregister(fd)
+        with contextlib.suppress(OSError):  # it was closed before, as in the standard library
+            self._of(fd).unregister(fd)
         return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:

@@ -48,6 +48,15 @@ def echo(exchange: Exchange) -> None:
     exchange.finish([answer(exchange.header.correlation_id, bytes(exchange.body))])
 
 
+async def all_but_its_end(peer: TlsPeer) -> None:
+    """A handshake up to the client's last message, which goes with what it says next."""
+    with contextlib.suppress(ssl.SSLWantReadError):
+        peer.tls.do_handshake()
+    await peer.raw(peer._out.read())
+    await peer.more()
+    peer.tls.do_handshake()
+
+
 @on_a_loop
 async def test_a_handshake_and_requests_may_come_byte_by_byte(ends: Ends) -> None:
     async with tls_connected(ends.server, ends.client, piece=1) as peer:
@@ -74,11 +83,7 @@ async def test_the_older_version_is_spoken_too(ends: Ends) -> None:
 async def test_a_request_that_comes_with_the_end_of_the_handshake_waits_for_nothing(ends: Ends) -> None:
     async with tls_connected(ends.server, ends.client) as peer:
         peer.on_request = echo
-        with contextlib.suppress(ssl.SSLWantReadError):
-            peer.tls.do_handshake()
-        await peer.raw(peer._out.read())
-        await peer.more()
-        peer.tls.do_handshake()
+        await all_but_its_end(peer)
         await peer.raw(peer.encrypted(frame(ApiKey.METADATA, 1, b"one")))
         assert await peer.receive(11) == answer(1, b"one")
 
@@ -288,11 +293,7 @@ async def test_handshakes_go_on_whatever_becomes_of_one(ends: Ends) -> None:
         ]
         for peer in peers:
             peer.on_request = broken
-            with contextlib.suppress(ssl.SSLWantReadError):
-                peer.tls.do_handshake()
-            await peer.raw(peer._out.read())
-            await peer.more()
-            peer.tls.do_handshake()
+            await all_but_its_end(peer)
         ends_and_requests = [peer.encrypted(frame(ApiKey.METADATA, 1)) for peer in peers]
         await asyncio.gather(*(peer.raw(data) for peer, data in zip(peers, ends_and_requests, strict=True)))
         for peer in peers:

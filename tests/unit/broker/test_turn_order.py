@@ -173,6 +173,16 @@ def test_it_is_a_selector_as_any_other(kind: type[selectors.BaseSelector]) -> No
         assert selector.unregister(here) == reading and selector.select(0) == []
 
 
+@pytest.mark.parametrize("kind", [KnownFirst, selectors.DefaultSelector])
+def test_what_was_closed_before_is_forgotten(kind: type[selectors.BaseSelector]) -> None:
+    here, there = socket.socketpair()
+    with contextlib.closing(there), kind() as selector:
+        fd = here.fileno()
+        key = selector.register(fd, selectors.EVENT_READ)
+        here.close()
+        assert selector.unregister(fd) == key and not selector.get_map()
+
+
 def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
     order = KnownFirst()
 
