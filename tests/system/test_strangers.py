@@ -4,6 +4,7 @@ one address. Beside each, a client that means it is served."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -195,6 +196,33 @@ def test_five_thousand_connections_that_send_a_byte_a_second(
     door: Door, kind: str, listener: str, deadline_s: float, most_bytes: int
 ) -> None:
     slow(door, kind, listener, deadline_s, most_bytes, 5000)
+
+
+def epolls(process: int) -> list[int]:
+    """Of how many descriptors each epoll of a process is told."""
+    found = []
+    for path in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            if os.readlink(path) == "anon_inode:[eventpoll]":
+                found.append((path.parents[1] / "fdinfo" / path.name).read_text().count("tfd:"))
+        except FileNotFoundError:
+            continue  # closed meanwhile
+    return found
+
+
+def test_strangers_have_an_epoll_of_their_own_until_they_are_known(door: Door) -> None:
+    """Known clients are served before them (docs/decisions/0062)."""
+    pid = door.process.pid
+    wait_for(lambda: 0 in epolls(pid), "the strangers of the tests before to be gone", timeout_s=TIMEOUT_S)
+    with contextlib.ExitStack() as stack:
+        for listener in ("LOGIN",) * 7 + ("TLS",) * 5:
+            stack.enter_context(socket.create_connection(("127.0.0.1", door.ports[listener])))
+        wait_for(lambda: 12 in epolls(pid), "the strangers", timeout_s=TIMEOUT_S)
+        known = AdminClient(door.client("LOGIN"))
+        assert known.list_topics(timeout=TIMEOUT_S).brokers
+        assert 12 in epolls(pid) and 0 not in epolls(pid), "who has logged in is none of them"
+        del known
+    wait_for(lambda: 0 in epolls(pid), "them to be gone", timeout_s=TIMEOUT_S)
 
 
 # -- how many there may be ---------------------------------------------------------------------------------
