@@ -217,6 +217,27 @@ def test_A3_what_others_have_is_made_anew_and_an_empty_copy_never_wins(tmp_path:
         assert records(cluster, "both", 500) == numbers(500)
 
 
+def test_kill_all_leaves_nobody_the_time_to_end_well(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that heard of the end of ``up`` shut down and left its ISRs, which a power cut does not have it do."""
+    sent: list[tuple[int, int]] = []
+    real = os.kill
+
+    def told(pid: int, number: int) -> None:
+        if number:
+            sent.append((pid, number))
+        real(pid, number)
+
+    with Cluster(brokers=2, data_dir=tmp_path / "data", settings=STEADY_DISKS) as cluster:
+        up, brokers = cluster.pid, set(cluster.pids().values())
+        monkeypatch.setattr(os, "kill", told)
+        cluster.kill_all()
+        monkeypatch.undo()
+        assert sent[0] == (up, signal.SIGSTOP) and sent[-1] == (up, signal.SIGKILL)
+        assert set(sent[1:-1]) == {(pid, signal.SIGKILL) for pid in brokers}
+        cluster.start()
+        assert set(cluster.live()) == {1, 2}
+
+
 def die(cluster: Cluster, number: int, away: pathlib.Path) -> pathlib.Path:
     """A log directory of broker 1 dies while the broker runs: its files are elsewhere, a file is in its place."""
     place = cluster.log_dir(1, number)

@@ -232,12 +232,14 @@ class Cluster:
         """``kill -9`` of every broker and of ``up`` itself: a power cut without the disks."""
         pids = [*self.pids().values()] if (self.data_dir / "pids.json").exists() else []
         helpers = {pid: children(pid) for pid in pids}
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._process is not None:  # it does nothing for those that die, and they do not hear that it has ended
+            self._process.send_signal(signal.SIGSTOP)
         for pid in pids:
             if lives(pid):
                 os.kill(pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
         wait_for(lambda: all(has_gone(p, h) for p, h in helpers.items()), "the end of all brokers", timeout_s=10)
 
     def revive(self, *, timeout_s: float = 30.0) -> None:
