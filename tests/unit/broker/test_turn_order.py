@@ -15,7 +15,7 @@ import pytest
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
 from holdfast.broker.strangers import StrangerLimits
-from holdfast.broker.turn_order import KnownFirst
+from holdfast.broker.turn_order import FEW, KnownFirst
 from holdfast.security.connection_limits import ConnectionLimits
 from tests.unit.broker.conftest import EVERYTHING
 from tests.unit.broker.test_strangers import LOGIN, request, until
@@ -67,7 +67,7 @@ def ends(known: int, strangers: int, listening: int = 0) -> Iterator[Ends]:
         made.close()
 
 
-@pytest.mark.parametrize(("known", "strangers", "listening"), [(0, 7, 2), (1, 7, 2), (3, 7, 0), (3, 2, 1), (20, 7, 2)])
+@pytest.mark.parametrize(("known", "strangers", "listening"), [(0, 27, 2), (1, 27, 2), (3, 27, 0), (20, 27, 2)])
 def test_known_ones_are_told_first_and_as_many_strangers_last(known: int, strangers: int, listening: int) -> None:
     with ends(known, strangers, listening) as made:
         told = Counter[int]()
@@ -81,6 +81,16 @@ def test_known_ones_are_told_first_and_as_many_strangers_last(known: int, strang
             assert max(told.values()) - min(told[fd] for fd in made.strangers) <= 1, f"turn {turn}: each in turn"
 
 
+def test_a_few_strangers_are_all_told_and_last() -> None:
+    with ends(3, FEW, 1) as made:
+        found = made.told()
+        assert (set(found[:3]), found[3:4]) == (set(made.known), made.listening)
+        assert sorted(found[4:]) == sorted(made.strangers)
+        for _ in range(3):
+            made.told()
+        assert made.given == 0, "they are clients that come back"
+
+
 def test_of_many_strangers_a_turn_takes_as_long_as_of_a_few() -> None:
     """The loop hears of few, and so does Python."""
     with ends(1, 400) as made:
@@ -89,7 +99,7 @@ def test_of_many_strangers_a_turn_takes_as_long_as_of_a_few() -> None:
 
 
 def test_who_has_logged_in_is_a_known_one() -> None:
-    with ends(1, 3) as made:
+    with ends(1, 23) as made:
         fd = made.strangers[1]
         made.selector.modify(fd, selectors.EVENT_READ | selectors.EVENT_WRITE, "data")
         made.selector.is_known(fd)
@@ -118,18 +128,18 @@ def test_who_comes_last_and_is_alone_is_told() -> None:
 
 
 def test_what_a_call_does_not_tell_of_is_told_by_the_next_ones() -> None:
-    with ends(2, 6) as made:
+    with ends(2, 26) as made:
         told = list[int]()
         while found := made.told():
             told += found
             for fd in found:
                 made.read(fd)
-        assert len(told) == 8
+        assert len(told) == 28
         assert sorted(told) == sorted(made.fds) and set(told[:2]) == set(made.known)
 
 
 def test_who_was_answered_has_the_processor_before_strangers_have_the_broker() -> None:
-    with ends(1, 3) as made:
+    with ends(1, 23) as made:
         made.told()
         assert made.given == 0, "nobody was answered before"
         for fd in made.fds:
