@@ -63,6 +63,8 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         self._listening: set[int] = set()
         self._knew = False
         """Whether the turn before was of a known one, which may have been answered."""
+        self._worked = False
+        """Whether a stranger had a turn since the processor was given away: silent ones cost nobody a sleep."""
 
     # -- who is who --------------------------------------------------------------------------------------------
 
@@ -119,7 +121,8 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[Ready]:
         are_many = len(self._strangers) > FEW
-        if self._knew and are_many:
+        if self._knew and are_many and self._worked:
+            self._worked = False
             self._give_way()
         # As in the standard library: milliseconds, rounded up, so that a timer is not looked for too early.
         wait_s = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)
@@ -138,6 +141,7 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         if has_last:
             for fd, events in self._last.poll(0, max(STRANGERS_A_TURN, known) if are_many else FEW):
                 self._add(ready, fd, events)
+            self._worked = True
         return ready
 
     def _add(self, ready: list[Ready], fd: int, events: int) -> None:

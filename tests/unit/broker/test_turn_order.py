@@ -148,6 +148,15 @@ def test_who_was_answered_has_the_processor_before_strangers_have_the_broker() -
         assert made.told() == [] and made.given == 1, "once"
 
 
+def test_silent_strangers_cost_nobody_the_processor() -> None:
+    with ends(1, 23) as made:
+        for fd in made.strangers:
+            made.read(fd)
+        for _ in range(5):
+            assert made.told() == made.known
+        assert made.given == 0
+
+
 def test_without_strangers_the_broker_keeps_the_processor() -> None:
     with ends(2, 0, 1) as made:
         for _ in range(3):
