@@ -20,6 +20,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
+from tests.chaos.client_locks import started_by, waiting_for_ever
 from tests.chaos.producers import QUIET
 from tests.chaos.recorder import Place, Recorder, record_of
 
@@ -105,15 +106,28 @@ class Follower(Reader):
     ) -> None:
         super().__init__(recorder, number, f"reader {number}, from the beginning")
         self._places = [TopicPartition(topic, partition, 0) for topic, partition in places]
-        self._consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+        full = _settings(bootstrap, "unused", settings)
+        self._consumer, self._own_threads = started_by(lambda: confluent_kafka.Consumer(full))
+        self._again = lambda: Follower(recorder, number, places, bootstrap=bootstrap, settings=settings)
 
     def run(self) -> None:
         for place in self._places:
             self._recorder.starts_at(self.number, (place.topic, place.partition), 0)
         self._consumer.assign(self._places)
         while not self._over.is_set():
-            self._take(self._consumer.consume(500, 0.2))
+            messages = self._consumer.consume(500, 0.2)
+            if not self._over.is_set():  # another may read in its name now
+                self._take(messages)
         self._consumer.close()
+
+    def waits_for_itself(self) -> bool:
+        """Whether its client waits for a lock of its own for ever, and reads nothing any more."""
+        return bool(waiting_for_ever(among=self._own_threads))
+
+    def another(self) -> Follower:
+        """Not started yet; it reads everything again in this one's name, as its user would start it again."""
+        self.stop()
+        return self._again()
 
 
 class Jumper(Asker):
