@@ -139,6 +139,11 @@ class Connection:
                 sock, f"{peer[0]}:{peer[1]}", *tls, loop, self._opened, lambda: self.close(None), self._on_readable
             )
 
+    def begin(self) -> None:
+        """Take what has come with the connection: clients speak first, and it is cheaper than to be woken for it."""
+        if not self.closed:
+            self._on_readable()
+
     def _opened(self, channel: Channel, principal: Principal) -> None:
         self._opening = None
         self._channel = self._sending.channel = channel

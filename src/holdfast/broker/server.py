@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ACCEPT_BATCH = 4
-"""Connections accepted in one turn of the loop, so that many new ones do not hold up those that are there."""
 SWEEP_S = 0.25
 LOOK_BATCH = 1000
 """Connections looked at in one turn of the loop."""
@@ -151,6 +149,8 @@ class Server:
         if is_strange:
             self.strangers.came(connection, loop.time())
         self._make_room()
+        if not self._turn_order.is_crowded:
+            connection.begin()
 
     def _hold(self, sock: socket.socket, host: str, delay_ms: int) -> None:
         """Keep it for so long and close it then, so that who comes again at once comes less often."""
@@ -274,21 +274,21 @@ class _Listener:
         asyncio.get_running_loop().add_reader(self.sock.fileno(), self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT_BATCH):
-            try:
-                sock, peer = self.sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as e:  # out of file descriptors: the pending connection waits, we live on
-                log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
-                self._pause(ACCEPT_RETRY_S)
-                return
-            wait_s = self._arrived(self.use)
-            if wait_s:
-                self._waiting = sock, peer
-                self._pause(wait_s)
-                return
-            self._admit(sock, peer, self.use)
+        # One a turn of the loop: many new ones do not hold up those that are there, and none is asked for in vain.
+        try:
+            sock, peer = self.sock.accept()
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as e:  # out of file descriptors: the pending connection waits, we live on
+            log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
+            self._pause(ACCEPT_RETRY_S)
+            return
+        wait_s = self._arrived(self.use)
+        if wait_s:
+            self._waiting = sock, peer
+            self._pause(wait_s)
+            return
+        self._admit(sock, peer, self.use)
 
     def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

@@ -6,7 +6,11 @@ client would wait for each of them. Once it is answered it would wait for the pr
 the broker: the kernel wakes it there and lets the broker go on (docs/decisions/0062-limits-against-strangers.md).
 
 Strangers have an epoll of their own within the loop's, of which a turn takes few: however many are ready, it costs no
-more, and the kernel tells of each of them once before it tells of any again.
+more, and the kernel tells of each of them once before it tells of any again. When several had their turns one right
+after the other, and none is ready any more, all of many rest for a moment, and nobody is woken for one of them: a step
+right after others takes half as long as one by itself.
+
+    strangers are served --none is ready--> they rest --REST_S later, or they are few--> strangers are served
 """
 
 from __future__ import annotations
@@ -26,10 +30,19 @@ FEW: Final = 16
 """So many strangers are clients that come back, as after a failover: they have all the turns that they want."""
 STRANGERS_A_TURN: Final = 1
 """At least, of more; else as many as known ones, so that whoever comes to a busy broker is let in."""
+REST_S: Final = 0.003
+"""Of many strangers, and of whoever comes meanwhile. A login of theirs has four or five steps."""
+SEVERAL: Final = 3
+"""Steps without a moment in between. Who comes while all others are silent does them one by one, and never rests."""
 
 
 class TurnOrder:
     """Hears of descriptors before the loop does. This one is for loops that tell of all as they come."""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are so many strangers that each waits for its turn."""
+        return False
 
     def listens(self, fd: int) -> None:
         """New connections come by it."""
@@ -53,8 +66,8 @@ def _give_way() -> None:
 class KnownFirst(TurnOrder, selectors.BaseSelector):
     """The selector of one loop, on Linux."""
 
-    def __init__(self, give_way: Callable[[], None] = _give_way) -> None:
-        self._give_way = give_way
+    def __init__(self, give_way: Callable[[], None] = _give_way, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._give_way, self._now_s = give_way, now_s
         self._keys: dict[int, selectors.SelectorKey] = {}
         self._epoll, self._last = select.epoll(), select.epoll()
         self._last_fd = self._last.fileno()
@@ -65,6 +78,14 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         """Whether the turn before was of a known one, which may have been answered."""
         self._worked = False
         """Whether a stranger had a turn since the processor was given away: silent ones cost nobody a sleep."""
+        self._rests_until_s: float | None = None
+        """They rest."""
+        self._steps = 0
+        """Of strangers, and new connections, since none was ready."""
+
+    @property
+    def is_crowded(self) -> bool:
+        return len(self._strangers) > FEW
 
     # -- who is who --------------------------------------------------------------------------------------------
 
@@ -120,7 +141,7 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         return self._keys
 
     def select(self, timeout: float | None = None) -> list[Ready]:
-        are_many = len(self._strangers) > FEW
+        are_many = self.is_crowded
         if self._knew and are_many and self._worked:
             self._worked = False
             self._give_way()
@@ -128,7 +149,7 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         wait_s = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)
         ready, new, has_last = list[Ready](), list[Ready](), False
         try:
-            told = self._epoll.poll(wait_s, len(self._keys) + 1)
+            told = self._told(wait_s, are_many)
         except InterruptedError:
             return ready
         for fd, events in told:
@@ -142,7 +163,40 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
             for fd, events in self._last.poll(0, max(STRANGERS_A_TURN, known) if are_many else FEW):
                 self._add(ready, fd, events)
             self._worked = True
+        self._steps = self._steps + len(ready) - known if are_many else 0
         return ready
+
+    def _told(self, wait_s: float, are_many: bool) -> list[tuple[int, int]]:
+        """What the epoll tells; below 0 s: as soon as there is something."""
+        most = len(self._keys) + 1
+        if self._rests_until_s is None and self._steps:
+            told = self._epoll.poll(0, most)
+            if any(fd == self._last_fd or fd in self._listening for fd, _ in told):
+                return told
+            if self._steps >= SEVERAL:
+                self._rests_until_s = self._now_s() + REST_S
+                self._listen_to_them(0)
+            self._steps = 0
+            if told or not wait_s:
+                return told
+        if self._rests_until_s is not None:
+            left_s = self._rests_until_s - self._now_s()
+            if are_many and left_s > 0:
+                if 0 <= wait_s <= left_s:
+                    return self._epoll.poll(wait_s, most)
+                told = self._epoll.poll(left_s, most)
+                if told:
+                    return told
+                wait_s = wait_s if wait_s < 0 else wait_s - left_s
+            self._rests_until_s = None
+            self._listen_to_them(select.EPOLLIN)
+        return self._epoll.poll(wait_s, most)
+
+    def _listen_to_them(self, events: int) -> None:
+        """Strangers and new connections, or, with 0, none of them."""
+        self._epoll.modify(self._last_fd, events)
+        for fd in self._listening & self._keys.keys():
+            self._epoll.modify(fd, events)
 
     def _add(self, ready: list[Ready], fd: int, events: int) -> None:
         key = self._keys.get(fd)

@@ -4,7 +4,7 @@ because a login is to cost little.
 Reading raises InvalidRequestError for bytes that are none.
 """
 
-from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct, error
 from typing import Final, NamedTuple
 
@@ -82,7 +82,9 @@ def read_handshake(body: memoryview) -> str:
     return name or ""
 
 
-def write_handshake_answer(code: int, mechanisms: Sequence[str]) -> bytes:
+@lru_cache(64)
+def write_handshake_answer(code: int, mechanisms: tuple[str, ...]) -> bytes:
+    """Versions 0 and 1. Of the few that a broker gives, each is made once."""
     names = b"".join(SHORT.pack(len(name)) + name.encode() for name in mechanisms)
     return SHORT.pack(code) + INT.pack(len(mechanisms)) + names
 

@@ -23,6 +23,11 @@ class ScramMechanism(IntEnum):
         """As hashlib and hmac name it."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
+    @property
+    def key_bytes(self) -> int:
+        """Of a stored key."""
+        return 32 if self is ScramMechanism.SCRAM_SHA_256 else 64
+
 
 MECHANISMS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 """By their names in SASL."""

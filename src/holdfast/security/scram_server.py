@@ -58,10 +58,12 @@ SCRAM: Final = Transitions(
 
 
 def credential_of_nobody(secret: bytes, mechanism: ScramMechanism, user: str) -> ScramCredential:
-    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's."""
-    seed = b"\0".join((mechanism.sasl_name.encode(), user.encode()))
-    key = hmac.digest(secret, b"key\0" + seed, mechanism.hash_name)
-    salt = hmac.digest(secret, b"salt\0" + seed, "sha512")[:SALT_BYTES]
+    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's, up to 64 bytes.
+
+    BLAKE2 with a key, as it is made for every login: OpenSSL's HMAC takes more than three times as long."""
+    seed = b"%d\0%s" % (mechanism, user.encode())
+    salt = hashlib.blake2b(seed, key=secret, digest_size=SALT_BYTES, person=b"salt").digest()
+    key = hashlib.blake2b(seed, key=secret, digest_size=mechanism.key_bytes, person=b"key").digest()
     return ScramCredential(salt=salt, stored_key=key, server_key=key, iterations=LEAST_ITERATIONS)
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
 from holdfast.broker.strangers import StrangerLimits
-from holdfast.broker.turn_order import FEW, KnownFirst
+from holdfast.broker.turn_order import FEW, REST_S, SEVERAL, KnownFirst
 from holdfast.security.connection_limits import ConnectionLimits
 from tests.unit.broker.conftest import EVERYTHING
 from tests.unit.broker.test_strangers import LOGIN, request, until
@@ -27,7 +27,9 @@ class Ends:
     def __init__(self, known: int, strangers: int, listening: int = 0) -> None:
         self.given = 0
         """How often another process had the processor."""
-        self.selector = KnownFirst(self._gave)
+        self.now_s, self.looked = 0.0, 0
+        """The time, and how often somebody looked at it."""
+        self.selector = KnownFirst(self._gave, self._now)
         self._pairs = [socket.socketpair() for _ in range(known + strangers + listening)]
         self.fds = [here.fileno() for here, _ in reversed(self._pairs)]  # so that it is no order of numbers
         self.known, self.strangers = self.fds[:known], self.fds[known : known + strangers]
@@ -42,6 +44,15 @@ class Ends:
 
     def _gave(self) -> None:
         self.given += 1
+
+    def _now(self) -> float:
+        self.looked += 1
+        return self.now_s
+
+    def speaks(self, fd: int) -> None:
+        for here, there in self._pairs:
+            if here.fileno() == fd:
+                there.send(b"x")
 
     def told(self) -> list[int]:
         return [key.fd for key, _ in self.selector.select(0)]
@@ -164,6 +175,105 @@ def test_without_strangers_the_broker_keeps_the_processor() -> None:
         assert made.given == 0
 
 
+@contextlib.contextmanager
+def at_rest(known: int, strangers: int, listening: int = 0) -> Iterator[Ends]:
+    """All have had their turns, and nobody has anything to say."""
+    with ends(known, strangers, listening) as made:
+        while found := made.told():
+            for fd in found:
+                made.read(fd)
+        yield made
+
+
+def test_when_many_strangers_have_had_their_turns_they_rest() -> None:
+    with at_rest(1, FEW + 1, 1) as made:
+        for fd in (made.strangers[3], made.listening[0]):
+            made.speaks(fd)
+        assert [made.told() for _ in range(3)] == [[]] * 3
+        made.speaks(made.known[0])
+        assert made.told() == made.known, "nobody else does"
+        made.read(made.known[0])
+        made.now_s = REST_S * 0.99
+        assert made.told() == []
+        made.now_s = REST_S * 1.01
+        assert made.told() == [made.listening[0], made.strangers[3]], "both, and nothing is lost"
+
+
+def test_the_rest_of_strangers_ends_a_wait_and_is_part_of_it() -> None:
+    with at_rest(1, FEW + 1) as made:
+        made.selector._now_s = time.monotonic  # as it is in a broker
+        made.selector._rests_until_s = time.monotonic() + REST_S
+        made.speaks(made.strangers[0])
+        assert [key.fd for key, _ in made.selector.select(None)] == [made.strangers[0]]
+        made.read(made.strangers[0])
+        made.selector._steps = SEVERAL
+        assert made.told() == [] and made.selector._rests_until_s is not None
+        began_s = time.monotonic()
+        assert made.selector.select(4 * REST_S) == []
+        assert time.monotonic() - began_s >= 4 * REST_S
+
+
+@pytest.mark.parametrize("together", range(1, SEVERAL + 1))
+def test_who_comes_while_the_others_are_silent_does_not_rest(together: int) -> None:
+    with at_rest(1, 100) as made:
+        made.now_s = 2 * REST_S
+        for _ in range(5):
+            for fd in made.strangers[:together]:
+                made.speaks(fd)
+            for _ in range(together):
+                (fd,) = made.told()
+                made.read(fd)
+            assert made.told() == []
+            assert (made.selector._rests_until_s is not None) == (together >= SEVERAL)
+            made.now_s += 2 * REST_S
+
+
+def test_who_is_not_through_does_not_rest() -> None:
+    with ends(0, FEW + 5) as made:
+        for _ in range(3 * FEW):
+            assert len(made.told()) == 1
+        assert made.selector._rests_until_s is None
+
+
+def test_few_strangers_do_not_rest() -> None:
+    with at_rest(1, FEW) as made:
+        for _ in range(3):
+            for fd in made.strangers:
+                made.speaks(fd)
+            assert sorted(made.told()) == sorted(made.strangers)
+            for fd in made.strangers:
+                made.read(fd)
+        assert made.looked == 0
+    with at_rest(1, FEW + 1) as made:
+        made.speaks(made.strangers[0])
+        assert made.told() == []
+        made.selector.unregister(made.strangers[1])
+        made.selector.is_known(made.strangers[1])  # it is gone, and they are few
+        assert made.told() == [made.strangers[0]]
+
+
+def test_silent_strangers_wake_nobody() -> None:
+    with at_rest(1, FEW + 1) as made:
+        made.now_s = 2 * REST_S
+        made.told()  # the rest is over
+        looked = made.looked
+        for _ in range(3):
+            made.speaks(made.known[0])
+            assert made.told() == made.known
+            made.read(made.known[0])
+        assert made.looked == looked, "there is no other one"
+
+
+def test_a_listening_socket_that_is_closed_while_they_rest_is_forgotten() -> None:
+    with at_rest(1, FEW + 1, 2) as made:
+        closed, other = made.listening
+        made.selector.closes(closed)
+        made.selector.unregister(closed)
+        made.speaks(other)
+        made.now_s = 2 * REST_S
+        assert made.told() == [other]
+
+
 @pytest.mark.parametrize("kind", [KnownFirst, selectors.DefaultSelector])
 def test_it_is_a_selector_as_any_other(kind: type[selectors.BaseSelector]) -> None:
     here, there = socket.socketpair()
@@ -231,6 +341,45 @@ def test_a_server_tells_who_is_strange_until_it_is_known_or_gone() -> None:
             assert len(order._strangers) == 11
         server.close()
         assert not order._strangers and not order._listening
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
+        runner.run(serve())
+
+
+class Turns(KnownFirst):
+    """Which turn of the loop it is, and in which somebody came."""
+
+    turn = came = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        self.turn += 1
+        if any(key.fd in self._listening for key, _ in found):
+            self.came = self.turn
+        return found
+
+
+@pytest.mark.parametrize("others", [0, FEW + 1])
+def test_what_comes_with_a_connection_is_read_at_once_unless_many_wait(others: int) -> None:
+    order = Turns()
+
+    async def serve() -> None:
+        read = list[bool]()
+        server = Server(
+            dispatch=lambda _: read.append(order.turn == order.came), on_close=lambda _: None,
+            max_frame_bytes=1 << 20, limits=ConnectionLimits(), max_idle_ms=10**9, strangers=StrangerLimits(),
+            turn_order=order,
+        )  # fmt: skip
+        port = server.bind("127.0.0.1", 0, LOGIN)
+        with contextlib.ExitStack() as stack:
+            for _ in range(others):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(request())
+            server.start()
+            await until(lambda: len(read) == 1)
+            assert read == [not others]
+        server.close()
 
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
         runner.run(serve())

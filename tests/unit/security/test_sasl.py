@@ -132,6 +132,15 @@ def test_the_salt_of_nobody_is_the_same_everywhere_and_of_each_name_another() ->
     assert first.salt != credential_of_nobody(b"t" * 32, ScramMechanism.SCRAM_SHA_512, "bob").salt
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_the_keys_of_nobody_are_as_long_as_those_of_a_user_and_are_not_told(mechanism: ScramMechanism) -> None:
+    nobody = credential_of_nobody(SECRET, mechanism, "bob")
+    salted = hashlib.pbkdf2_hmac(mechanism.hash_name, b"secret", nobody.salt, 4096)
+    user = ScramCredential.of_salted(mechanism, nobody.salt, salted, 4096)
+    assert [len(nobody.stored_key)] * 2 == [len(user.stored_key), len(user.server_key)], "a proof takes as long"
+    assert nobody.salt not in nobody.stored_key
+
+
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
