@@ -9,6 +9,7 @@ nothing any more. A thread that has work to wait for waits with a time limit the
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Container
 from typing import Final, TypeVar
@@ -18,6 +19,7 @@ MAIN: Final = "rdk:main"
 _FUTEX: Final = {"202", "98"}
 """The number of the system call on x86-64 and on arm64."""
 _T = TypeVar("_T")
+_making: Final = threading.Lock()
 
 
 def waiting_for_ever(
@@ -36,10 +38,11 @@ def waiting_for_ever(
 
 
 def started_by(make: Callable[[], _T], name: str = MAIN) -> tuple[_T, frozenset[int]]:
-    """What ``make`` makes, and the threads with that name that came meanwhile: its own, if nothing else makes such."""
-    before = _named(name)
-    made = make()
-    return made, frozenset(_named(name) - before)
+    """What ``make`` makes, one at a time, and the threads with that name that came meanwhile: its own."""
+    with _making:
+        before = _named(name)
+        made = make()
+        return made, frozenset(_named(name) - before)
 
 
 def _named(name: str) -> set[int]:

@@ -83,7 +83,7 @@ class Asker(Reader):
     ) -> None:
         super().__init__(recorder, number, name)
         self._settings = _settings(bootstrap, "unused", settings)
-        self._consumer = confluent_kafka.Consumer(self._settings)
+        self._consumer, _ = _made(self._settings)
 
     def _end_of(self, place: Place, timeout_s: float) -> int | None:
         """None, after a moment, if there is no answer."""
@@ -93,7 +93,7 @@ class Asker(Reader):
             self._recorder.trouble(f"{self.name}: {error.args[0].name()}")
             if error.args[0].code() == KafkaError._UNKNOWN_PARTITION:
                 self._consumer.close()
-                self._consumer = confluent_kafka.Consumer(self._settings)
+                self._consumer, _ = _made(self._settings)
             self._over.wait(0.2)
             return None
 
@@ -106,8 +106,7 @@ class Follower(Reader):
     ) -> None:
         super().__init__(recorder, number, f"reader {number}, from the beginning")
         self._places = [TopicPartition(topic, partition, 0) for topic, partition in places]
-        full = _settings(bootstrap, "unused", settings)
-        self._consumer, self._own_threads = started_by(lambda: confluent_kafka.Consumer(full))
+        self._consumer, self._own_threads = _made(_settings(bootstrap, "unused", settings))
         self._again = lambda: Follower(recorder, number, places, bootstrap=bootstrap, settings=settings)
 
     def run(self) -> None:
@@ -191,7 +190,7 @@ class Member(Reader):
 
     def run(self) -> None:
         while not self._over.is_set():
-            consumer = confluent_kafka.Consumer(self._settings)
+            consumer, _ = _made(self._settings)
             consumer.subscribe(self._topics, on_assign=self._assigned)
             until = None if self._stays_s is None else time.monotonic() + self._stays_s
             while not self._over.is_set() and (until is None or time.monotonic() < until):
@@ -255,6 +254,11 @@ class EndWatcher(Asker):
         self._consumer.close()
 
 
+def _made(settings: Mapping[str, Any]) -> tuple[Any, frozenset[int]]:
+    """A consumer, and its own threads."""
+    return started_by(lambda: confluent_kafka.Consumer(dict(settings)))
+
+
 def _settings(bootstrap: str, group: str, more: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "bootstrap.servers": bootstrap,
@@ -268,7 +272,7 @@ def _settings(bootstrap: str, group: str, more: Mapping[str, Any]) -> dict[str, 
 
 def ends_of(bootstrap: str, places: Sequence[Place], settings: Mapping[str, Any]) -> Callable[[], dict[Place, int]]:
     """Asks for all ends, with a consumer of its own."""
-    consumer = confluent_kafka.Consumer(_settings(bootstrap, "unused", settings))
+    consumer, _ = _made(_settings(bootstrap, "unused", settings))
 
     def ask() -> dict[Place, int]:
         return {place: end_of(consumer, place, 10) for place in places}

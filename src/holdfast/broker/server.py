@@ -101,7 +101,7 @@ class Server:
         sock = self._listen(host, port)
         if tls is not None:
             self._tls[listener.name] = tls
-        self._listeners.append(_Listener(sock, listener, self._arrived, self._admit))
+        self._listeners.append(_Listener(sock, listener, self._arrived, self._admit, self._turn_order))
         self._turn_order.listens(sock.fileno())
         self._counts.add_listener(listener.name, for_brokers=listener.for_brokers)
         self.accepted[listener.name] = 0
@@ -259,9 +259,11 @@ class _Listener:
         use: ListenerUse,
         arrived: Callable[[ListenerUse], float],
         admit: Callable[[socket.socket, tuple[Any, ...], ListenerUse], None],
+        turn_order: TurnOrder,
     ) -> None:
         self.sock = sock
         self.use = use
+        self._turn_order = turn_order
         self._arrived = arrived
         self._admit = admit
         self._closed = False
@@ -274,21 +276,21 @@ class _Listener:
         asyncio.get_running_loop().add_reader(self.sock.fileno(), self._accept)
 
     def _accept(self) -> None:
-        # One a turn of the loop: many new ones do not hold up those that are there, and none is asked for in vain.
-        try:
-            sock, peer = self.sock.accept()
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as e:  # out of file descriptors: the pending connection waits, we live on
-            log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
-            self._pause(ACCEPT_RETRY_S)
-            return
-        wait_s = self._arrived(self.use)
-        if wait_s:
-            self._waiting = sock, peer
-            self._pause(wait_s)
-            return
-        self._admit(sock, peer, self.use)
+        for _ in range(self._turn_order.accepts):
+            try:
+                sock, peer = self.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as e:  # out of file descriptors: the pending connection waits, we live on
+                log.warning("accept failed on listener %s, again in %g s: %s", self.use.name, ACCEPT_RETRY_S, e)
+                self._pause(ACCEPT_RETRY_S)
+                return
+            wait_s = self._arrived(self.use)
+            if wait_s:
+                self._waiting = sock, peer
+                self._pause(wait_s)
+                return
+            self._admit(sock, peer, self.use)
 
     def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -299,10 +301,13 @@ class _Listener:
         """Accept again after a pause."""
         if self._closed:
             return
-        if self._waiting is not None:
-            (sock, peer), self._waiting = self._waiting, None
-            self._admit(sock, peer, self.use)
-        self.start()
+        try:
+            if self._waiting is not None:
+                (sock, peer), self._waiting = self._waiting, None
+                self._admit(sock, peer, self.use)
+        finally:  # whatever became of what it asks, others come
+            if not self._closed:
+                self.start()
 
     def close(self) -> None:
         self._closed = True

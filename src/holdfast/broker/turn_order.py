@@ -30,10 +30,13 @@ FEW: Final = 16
 """So many strangers are clients that come back, as after a failover: they have all the turns that they want."""
 STRANGERS_A_TURN: Final = 1
 """At least, of more; else as many as known ones, so that whoever comes to a busy broker is let in."""
+NEW_A_TURN: Final = 4
+"""New connections of one listening socket, at most: as many as known ones that had their turn, and one if there are
+none, so that those who are there are not held up by many, and a broker with long turns lets many in."""
 REST_S: Final = 0.003
 """Of many strangers, and of whoever comes meanwhile. A login of theirs has four or five steps."""
 SEVERAL: Final = 3
-"""Steps without a moment in between. Who comes while all others are silent does them one by one, and never rests."""
+"""Steps without a moment in between. Who comes while all others are silent does them one by one, and seldom rests."""
 
 
 class TurnOrder:
@@ -43,6 +46,11 @@ class TurnOrder:
     def is_crowded(self) -> bool:
         """Whether there are so many strangers that each waits for its turn."""
         return False
+
+    @property
+    def accepts(self) -> int:
+        """How many new connections a listening socket may take in this turn."""
+        return NEW_A_TURN
 
     def listens(self, fd: int) -> None:
         """New connections come by it."""
@@ -74,8 +82,8 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         self._epoll.register(self._last_fd, select.EPOLLIN)
         self._strangers: set[int] = set()
         self._listening: set[int] = set()
-        self._knew = False
-        """Whether the turn before was of a known one, which may have been answered."""
+        self._known_told = 0
+        """So many known ones had their turn in the last one, and may have been answered."""
         self._worked = False
         """Whether a stranger had a turn since the processor was given away: silent ones cost nobody a sleep."""
         self._rests_until_s: float | None = None
@@ -86,6 +94,10 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
     @property
     def is_crowded(self) -> bool:
         return len(self._strangers) > FEW
+
+    @property
+    def accepts(self) -> int:
+        return max(1, min(NEW_A_TURN, self._known_told))
 
     # -- who is who --------------------------------------------------------------------------------------------
 
@@ -116,7 +128,8 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
         fd = _descriptor(fileobj)
         if fd in self._keys:
             raise KeyError(f"{fileobj!r} is registered already")
-        self._of(fd).register(fd, _asked(events))
+        rests = self._rests_until_s is not None and fd in self._listening
+        self._of(fd).register(fd, 0 if rests else _asked(events))
         key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
         return key
 
@@ -142,7 +155,7 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[Ready]:
         are_many = self.is_crowded
-        if self._knew and are_many and self._worked:
+        if self._known_told and are_many and self._worked:
             self._worked = False
             self._give_way()
         # As in the standard library: milliseconds, rounded up, so that a timer is not looked for too early.
@@ -157,7 +170,7 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
                 has_last = True
             else:
                 self._add(new if fd in self._listening else ready, fd, events)
-        self._knew, known = bool(ready), len(ready)
+        self._known_told = known = len(ready)
         ready += new
         if has_last:
             for fd, events in self._last.poll(0, max(STRANGERS_A_TURN, known) if are_many else FEW):
@@ -173,21 +186,23 @@ class KnownFirst(TurnOrder, selectors.BaseSelector):
             told = self._epoll.poll(0, most)
             if any(fd == self._last_fd or fd in self._listening for fd, _ in told):
                 return told
-            if self._steps >= SEVERAL:
+            if self._steps >= SEVERAL and are_many:
                 self._rests_until_s = self._now_s() + REST_S
                 self._listen_to_them(0)
             self._steps = 0
             if told or not wait_s:
                 return told
         if self._rests_until_s is not None:
-            left_s = self._rests_until_s - self._now_s()
+            now_s = self._now_s()
+            left_s = self._rests_until_s - now_s
             if are_many and left_s > 0:
                 if 0 <= wait_s <= left_s:
                     return self._epoll.poll(wait_s, most)
                 told = self._epoll.poll(left_s, most)
                 if told:
                     return told
-                wait_s = wait_s if wait_s < 0 else wait_s - left_s
+                if wait_s > 0:  # below 0 it would be for ever
+                    wait_s = max(0.0, wait_s - (self._now_s() - now_s))
             self._rests_until_s = None
             self._listen_to_them(select.EPOLLIN)
         return self._epoll.poll(wait_s, most)

@@ -58,10 +58,11 @@ SCRAM: Final = Transitions(
 
 
 def credential_of_nobody(secret: bytes, mechanism: ScramMechanism, user: str) -> ScramCredential:
-    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's, up to 64 bytes.
+    """What a user who is not known is asked to prove, and cannot. ``secret``: the cluster's, of which 64 bytes count.
 
     BLAKE2 with a key, as it is made for every login: OpenSSL's HMAC takes more than three times as long."""
     seed = b"%d\0%s" % (mechanism, user.encode())
+    secret = secret[: hashlib.blake2b.MAX_KEY_SIZE]
     salt = hashlib.blake2b(seed, key=secret, digest_size=SALT_BYTES, person=b"salt").digest()
     key = hashlib.blake2b(seed, key=secret, digest_size=mechanism.key_bytes, person=b"key").digest()
     return ScramCredential(salt=salt, stored_key=key, server_key=key, iterations=LEAST_ITERATIONS)

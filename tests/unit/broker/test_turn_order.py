@@ -15,7 +15,7 @@ import pytest
 from holdfast.broker.exchange import Exchange
 from holdfast.broker.server import Server
 from holdfast.broker.strangers import StrangerLimits
-from holdfast.broker.turn_order import FEW, REST_S, SEVERAL, KnownFirst
+from holdfast.broker.turn_order import FEW, NEW_A_TURN, REST_S, SEVERAL, KnownFirst, TurnOrder
 from holdfast.security.connection_limits import ConnectionLimits
 from tests.unit.broker.conftest import EVERYTHING
 from tests.unit.broker.test_strangers import LOGIN, request, until
@@ -228,6 +228,26 @@ def test_who_comes_while_the_others_are_silent_does_not_rest(together: int) -> N
             made.now_s += 2 * REST_S
 
 
+def test_a_listening_socket_that_comes_while_they_rest_waits_for_its_end() -> None:
+    with at_rest(1, FEW + 1, 1) as made:
+        (fd,) = made.listening
+        made.selector.unregister(fd)  # as after too many connections
+        made.selector.register(fd, selectors.EVENT_READ)
+        made.speaks(fd)
+        assert made.told() == []
+        made.now_s = 2 * REST_S
+        assert made.told() == [fd] == made.told()
+
+
+@pytest.mark.parametrize("known", [0, 1, 2, 20])
+def test_a_turn_takes_as_many_new_connections_as_known_ones_had_theirs(known: int) -> None:
+    with ends(known, 3, 1) as made:
+        assert made.selector.accepts == 1, "nobody had one yet"
+        made.told()
+        assert made.selector.accepts == max(1, min(known, NEW_A_TURN))
+    assert TurnOrder().accepts == NEW_A_TURN
+
+
 def test_who_is_not_through_does_not_rest() -> None:
     with ends(0, FEW + 5) as made:
         for _ in range(3 * FEW):
@@ -381,5 +401,37 @@ def test_what_comes_with_a_connection_is_read_at_once_unless_many_wait(others: i
             assert read == [not others]
         server.close()
 
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
+        runner.run(serve())
+
+
+def test_a_listener_goes_on_after_a_connection_whose_request_made_us_fail() -> None:
+    """One that had to wait as too many came, which is admitted by a timer."""
+
+    def fails(exchange: Exchange) -> None:
+        raise RuntimeError("a bug of ours")
+
+    async def serve() -> None:
+        told = list[dict[str, object]]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        server = Server(
+            dispatch=fails, on_close=lambda _: None, max_frame_bytes=1 << 20,
+            limits=ConnectionLimits(rate=1), max_idle_ms=10**9, strangers=StrangerLimits(),
+            turn_order=order,
+        )  # fmt: skip
+        port = server.bind("127.0.0.1", 0, LOGIN)
+        with contextlib.ExitStack() as stack:
+            for _ in range(12):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(request())
+            server.start()
+            (listener,) = server._listeners
+            await until(lambda: listener.timer is not None)
+            assert len(told) == 10, "the burst of a start; one waits"
+            with pytest.raises(RuntimeError):
+                listener.again()
+            assert listener.sock.fileno() in order.get_map(), "there is one more"
+        server.close()
+
+    order = KnownFirst()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
         runner.run(serve())
