@@ -87,7 +87,7 @@ def test_damaged_messages_are_bad_where_the_library_says_so(kernels: Any, data: 
     else:
         if len(
             decoded.bad
-        ):  # what the library takes and we do not; of the number it drops what is beyond, Go's refuses it
+        ):  # what the library takes and we do not: of a long number it drops the rest, as Go's does not
             assert list(decoded.bad) == [hit]
             assert "its time is out of range" in (why := decoded.why(0)) or "its number has more than 64 bits" in why
         else:
