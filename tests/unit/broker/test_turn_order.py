@@ -435,3 +435,45 @@ def test_a_listener_goes_on_after_a_connection_whose_request_made_us_fail() -> N
     order = KnownFirst()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(order)) as runner:
         runner.run(serve())
+
+
+class Counted(selectors.DefaultSelector):
+    """In how many turns of the loop each descriptor was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = Counter[int]()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(timeout)
+        self.told.update(key.fd for key, _ in found)
+        return found
+
+
+class Busy(TurnOrder):
+    """As it is when so many known ones had their turn."""
+
+    accepts = 2
+
+
+@pytest.mark.parametrize(("order", "turns"), [(TurnOrder(), 2), (Busy(), 4), (KnownFirst(), 8)])
+def test_a_server_takes_as_many_new_connections_a_turn_as_it_is_told(order: TurnOrder, turns: int) -> None:
+    counted = Counted()
+
+    async def serve() -> None:
+        server = Server(
+            dispatch=lambda _: None, on_close=lambda _: None, max_frame_bytes=1 << 20, limits=ConnectionLimits(),
+            max_idle_ms=10**9, strangers=StrangerLimits(), turn_order=order,
+        )  # fmt: skip
+        port = server.bind("127.0.0.1", 0, LOGIN)
+        (listener,) = server._listeners
+        with contextlib.ExitStack() as stack:
+            for _ in range(8):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            server.start()
+            await until(lambda: len(server.connections) == 8)
+            assert counted.told[listener.sock.fileno()] == turns
+        server.close()
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(counted)) as runner:
+        runner.run(serve())

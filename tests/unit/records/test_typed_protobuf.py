@@ -85,9 +85,7 @@ def test_damaged_messages_are_bad_where_the_library_says_so(kernels: Any, data: 
     except (DecodeError, OverflowError):  # the second is a Timestamp that Python has no date for
         assert list(decoded.bad) == [hit]
     else:
-        if len(
-            decoded.bad
-        ):  # what the library takes and we do not: of a long number it drops the rest, as Go's does not
+        if len(decoded.bad):  # what the library takes and we do not: of a long number it drops the rest
             assert list(decoded.bad) == [hit]
             assert "its time is out of range" in (why := decoded.why(0)) or "its number has more than 64 bits" in why
         else:
