@@ -44,6 +44,12 @@ def until(found: Callable[[], Any], what: str) -> Any:
     return result
 
 
+def listens(address: Path) -> bool:
+    """The path is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(address)) == 0
+
+
 def parent_of(pid: int) -> int:
     """0 for a process that there is not, or that has ended."""
     try:
@@ -70,7 +76,7 @@ def address(folder: Path) -> Path:
 def server(address: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "holdfast.spark.fork_server", str(address)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment()) as process:
-        until(address.exists, "the server listens")
+        until(lambda: listens(address), "the server listens")
         yield process
         assert process.stdin is not None
         process.stdin.close()
@@ -193,7 +199,7 @@ def test_the_server_ends_with_the_process_that_has_started_it_and_leaves_nothing
     ) as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
-        until(address.exists, "the server listens")
+        until(lambda: listens(address), "the server listens")
         process.send_signal(signal.SIGKILL)
     until(lambda: not address.parent.exists(), "the server has tidied up")
     until(lambda: not parent_of(pid), "the server has ended")
