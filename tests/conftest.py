@@ -56,7 +56,11 @@ UNTRACED = (
 same code thousands of times takes two and a half times as long when it is traced."""
 WAITING = ("system", "zookeeper", "spark", "compat", "rights")
 """Tests that mostly wait for other processes; the others compute."""
-TIMED = (*WAITING, "unit/broker", "unit/client", "unit/console", "contracts/test_metadata", "contracts/test_zookeeper")
+TIMED = (
+    *WAITING, "unit/broker", "unit/chaos", "unit/cli", "unit/client", "unit/console", "unit/registry", "unit/spark",
+    "unit/testing", "contracts/test_filesystem", "contracts/test_lake", "contracts/test_metadata",
+    "contracts/test_zookeeper",
+)  # fmt: skip
 """Tests that a busy machine can disturb: of real processes, or of real sockets, threads and timers."""
 EMBEDDED, ZOOKEEPER = "embedded", "zookeeper"
 MOST_OPEN = 600
