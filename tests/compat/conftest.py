@@ -66,6 +66,7 @@ BROKER_OF = {
 """Where a case was sent, if not to broker 1."""
 PATIENT = (
     "metadata: auto creation, 1 s later", "groups: FindCoordinator v0 group, now there", "transactions: and then",
+    "transactions: AddOffsetsToTxn",
     "transactions: after commit: OffsetFetch require_stable", "transactions: EndTxn v5 (new id and epoch come back)",
     "transactions: read_committed with an aborted transaction in it",
 )  # fmt: skip

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,9 @@ from holdfast.protocol.sasl_codec import (
     encode_authenticate,
     encode_handshake,
 )
+from holdfast.testing import wait_for
 from holdfast.testing.ports import free_port
+from tests.system.test_metrics import values
 
 pytestmark = pytest.mark.system
 START_S = 60.0
@@ -42,6 +45,7 @@ class Running:
     port: int
     process: subprocess.Popen[str]
     log: Path
+    metrics_port: int
 
     @property
     def bootstrap(self) -> str:
@@ -53,15 +57,25 @@ class Running:
             "sasl.username": user, "sasl.password": password,
         }  # fmt: skip
 
+    def counted(self) -> list[int]:
+        """Logins, failed ones, renewed ones, and those that were refused to be."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as answer:
+            found = values(answer.read().decode())
+        kinds = ("successful_authentication", "failed_authentication", "successful_reauthentication",
+                 "failed_reauthentication")  # fmt: skip
+        mark = 'listener="CLIENTS",networkProcessor="0"'
+        return [int(found[f"kafka_server_socket_server_metrics_{kind}_total{{{mark}}}"]) for kind in kinds]
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder, port = tmp_path_factory.mktemp("logins"), free_port()
+    folder, port, metrics_port = tmp_path_factory.mktemp("logins"), free_port(), free_port()
     properties, log = folder / "server.properties", folder / "broker.log"
     properties.write_text(
         "\n".join(
             (
                 "node.id=1",
+                f"metrics.port={metrics_port}",
                 f"listeners=CLIENTS://127.0.0.1:{port},BROKERS://127.0.0.1:0",
                 "listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,BROKERS:PLAINTEXT",
                 "inter.broker.listener.name=BROKERS",
@@ -86,7 +100,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             wait_until_it_serves(process, log)
-            yield Running(port, process, log)
+            yield Running(port, process, log, metrics_port)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(START_S)
@@ -117,6 +131,7 @@ def test_librdkafka_logs_in_and_renews_its_login_while_it_writes(
         if error is not None:
             errors.append(error)
 
+    before = broker.counted()
     producer = Producer({**broker.client(mechanism, user, password), "error_cb": errors.append})
     until_s = time.monotonic() + 1.5 * REAUTH_MS / 1000
     while time.monotonic() < until_s:
@@ -125,6 +140,8 @@ def test_librdkafka_logs_in_and_renews_its_login_while_it_writes(
     producer.flush(30)
     assert not errors
     assert delivered > 50
+    wait_for(lambda: broker.counted()[2] > before[2], "a login that was renewed to be counted")
+    assert broker.counted()[3] == before[3]
 
 
 @pytest.mark.parametrize(("mechanism", "user", "password"), LOGINS)
@@ -231,6 +248,23 @@ def test_a_login_tells_how_long_it_counts_and_requests_are_taken(wire: Wire) -> 
     assert wire.token(b"\0alice\0secret") == (0, None, b"", REAUTH_MS)
     wire.send(METADATA)
     assert wire.read()
+
+
+def test_logins_are_counted_by_listener(broker: Running, wire: Wire) -> None:
+    succeeded, failed, renewed, not_renewed = broker.counted()
+    wire.handshake("PLAIN")
+    wire.token(b"\0alice\0secret")
+    assert wire.handshake("PLAIN")[0] == 33, "so soon after the last one"
+    assert wire.is_closed()
+    other = Wire(broker.port)
+    other.handshake("PLAIN")
+    other.token(b"\0alice\0wrong")
+    other.sock.close()
+    third = Wire(broker.port)
+    third.send(METADATA)
+    assert third.is_closed()
+    wanted = [succeeded + 1, failed + 2, renewed, not_renewed + 1]
+    wait_for(lambda: broker.counted() == wanted, f"{wanted} to be counted: a page serves for a second")
 
 
 def test_what_comes_right_behind_a_refused_token_is_not_taken(wire: Wire) -> None:

@@ -175,6 +175,10 @@ FAULTS = {
     "UncleanLeaderElection": (
         'kafka_controller_controllerstats_uncleanleaderelections_total{instance="b1"}', "0x5 1x80", "7m", "80m",
     ),
+    "LoginsFail": (
+        'kafka_server_socket_server_metrics_failed_authentication_total{instance="b1", listener="CLIENTS"}',
+        "0x5 0+600x20 12000x60", "16m", "80m",
+    ),
 }  # fmt: skip
 """Alert -> a series, its values by the minute, when the alert fires, when it does no more."""
 BESIDE = {

@@ -16,6 +16,7 @@ from holdfast.client.admin import AdminClient
 from holdfast.client.quotas import alter_quotas
 from holdfast.client.views import NewTopic
 from holdfast.testing.cluster import Cluster
+from tests.system.test_metrics import page_of, values
 
 pytestmark = [pytest.mark.system]
 
@@ -165,6 +166,10 @@ def test_a_quota_holds_for_clients_that_do_not_mind_it() -> None:
     """``quota.window.num=2``: what a client may have at once after a pause is soon used up."""
     with Cluster(brokers=1, settings={"quota.window.num": "2"}) as cluster:
         checked(cluster, LEVELS[GATE_LEVEL], 2, 6, (produce_by_librdkafka, consume_by_librdkafka))
+        found = values(page_of(cluster))
+        for quota in ("producer_byte_rate", "consumer_byte_rate"):
+            assert found[f'holdfast_throttled_requests_total{{quota="{quota}"}}'] > 0
+            assert found[f'holdfast_throttle_seconds_total{{quota="{quota}"}}'] > 1
 
 
 @pytest.mark.long

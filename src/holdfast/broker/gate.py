@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.broker.bearer import BearerMechanisms
@@ -56,6 +57,17 @@ LATE_A_TURN: Final = 1
 LINES_S: Final = 1.0
 
 
+@dataclass(slots=True)
+class LoginCounts:
+    """Logins by one listener since the start."""
+
+    succeeded: int = 0
+    failed: int = 0
+    renewed: int = 0
+    """Of connections that had logged in before (KIP-368)."""
+    not_renewed: int = 0
+
+
 class GateHost(Protocol):
     """The parts of the broker that the gate is made of."""
 
@@ -87,9 +99,8 @@ class Gate:
         self._late = _LateAnswers(failure_delay_ms / 1000)
         self._lines = BoundedLines(log, "logins failed")
         self._lines_until_s = 0.0
-        self.failed: dict[str, int] = dict.fromkeys(listeners, 0)
-        self.succeeded: dict[str, int] = dict.fromkeys(listeners, 0)
-        """Logins by listener since the start, renewed ones too."""
+        self.logins = {name: LoginCounts() for name in listeners}
+        """By listener."""
 
     @classmethod
     def of(cls, broker: GateHost) -> Gate:
@@ -117,7 +128,7 @@ class Gate:
             else:
                 self._log_in(exchange, sasl)
         except HoldfastError as e:
-            self._tell(connection, str(e))
+            self._failed(connection, str(e))
             connection.close(None)
 
     def close(self) -> None:
@@ -155,7 +166,8 @@ class Gate:
             if key == _HANDSHAKE and version in SPOKEN[ApiKey.SASL_HANDSHAKE]:
                 self._handshake(exchange, sasl)
                 return
-        self._tell(exchange.connection, f"API key {key} version {version} before it has logged in ({sasl.state.value})")
+        why = f"API key {key} version {version} before it has logged in ({sasl.state.value})"
+        self._failed(exchange.connection, why, is_renewal=sasl.state is LoginState.ASKED_AGAIN)
         exchange.connection.close(None)
 
     def _handshake(self, exchange: Exchange, sasl: SaslServer) -> None:
@@ -164,6 +176,7 @@ class Gate:
         if is_raw and sasl.is_known:
             exchange.connection.close("SaslHandshake 0 cannot renew a login")
             return
+        is_renewal = sasl.is_known
         why = sasl.handshake(read_handshake(exchange.body), _steady_ms())
         body = write_handshake_answer(UNSUPPORTED_MECHANISM if why else 0, listener.names)
         answer = encode_response_raw(_HANDSHAKE, header.api_version, header.correlation_id, body)
@@ -171,10 +184,11 @@ class Gate:
             exchange.connection.session.takes_tokens = is_raw
             exchange.finish([answer])
         else:
-            self._fail(exchange, why, answer)
+            self._fail(exchange, why, answer, is_renewal=is_renewal)
 
     def _token(self, exchange: Exchange, sasl: SaslServer, token: bytes) -> None:
         connection, header = exchange.connection, exchange.header
+        is_renewal = sasl.state is LoginState.ASKED_AGAIN
         said = sasl.token(token, self._now_ms(), _steady_ms())
         if connection.session.takes_tokens:
             answer = SIZE.pack(len(said.token)) + said.token
@@ -183,25 +197,35 @@ class Gate:
             body = write_authenticate_answer(header.api_version, code, said.message, said.token, said.lifetime_ms)
             answer = encode_response_raw(_AUTHENTICATE, header.api_version, header.correlation_id, body)
         if said.refusal is not None:
-            self._fail(exchange, said.refusal, b"" if connection.session.takes_tokens else answer)
+            answer = b"" if connection.session.takes_tokens else answer
+            self._fail(exchange, said.refusal, answer, is_renewal=is_renewal)
             return
         if sasl.is_known:
-            self._logged_in(connection, sasl, said)
+            self._logged_in(connection, sasl, said, is_renewal=is_renewal)
         exchange.finish([answer])
 
-    def _logged_in(self, connection: Answering, sasl: SaslServer, said: Said) -> None:
+    def _logged_in(self, connection: Answering, sasl: SaslServer, said: Said, *, is_renewal: bool) -> None:
         session = connection.session
         session.principal, session.takes_tokens = sasl.principal, False
-        self.succeeded[connection.listener.name] += 1
+        counts = self.logins[connection.listener.name]
+        if is_renewal:
+            counts.renewed += 1
+        else:
+            counts.succeeded += 1
         connection.known()
         log.debug("connection of %s:%s: %s for %d ms", *connection.peer[:2], sasl.principal, said.lifetime_ms)
 
-    def _fail(self, exchange: Exchange, why: str, answer: bytes) -> None:
-        self.failed[exchange.connection.listener.name] += 1
-        self._tell(exchange.connection, why)
+    def _fail(self, exchange: Exchange, why: str, answer: bytes, *, is_renewal: bool) -> None:
+        self._failed(exchange.connection, why, is_renewal=is_renewal)
         self._late.answer(exchange, answer)
 
-    def _tell(self, connection: Answering, why: str) -> None:
+    def _failed(self, connection: Answering, why: str, *, is_renewal: bool = False) -> None:
+        """Count it, and say so."""
+        counts = self.logins[connection.listener.name]
+        if is_renewal:
+            counts.not_renewed += 1
+        else:
+            counts.failed += 1
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._lines_until_s:
             self._lines_until_s = now_s + LINES_S

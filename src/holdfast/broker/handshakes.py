@@ -61,6 +61,8 @@ class Handshakes:
         self._last_s = 0.0
         self.failed: dict[str, int] = {}
         """By listener: handshakes that failed since the start."""
+        self.succeeded: dict[str, int] = {}
+        """By listener: those that did not."""
         self.lines = BoundedLines(log, "handshakes failed")
 
     def __len__(self) -> int:
@@ -247,6 +249,8 @@ class Opening:
         else:
             opened, principal, tls = self._opened, self._principal, self._tls
             assert tls is not None, "it has a principal"
+            done = self._handshakes.succeeded
+            done[self._listener.name] = done.get(self._listener.name, 0) + 1
             self._end(has_reader=True)
             opened(TlsChannel(self._sock, tls, self._in, self._out), principal)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from holdfast.broker.disk_io import DiskThread
 from holdfast.broker.disk_status import held_on
 from holdfast.broker.metrics_partitions import PartitionRow, Partitions, TopicRow, cluster_sums, pieces
+from holdfast.broker.metrics_security import SecuredHost, SecurityReading, read_security
 from holdfast.broker.request_times import ApiReading, RequestTimes
 from holdfast.groups.states import GroupState
 from holdfast.metadata.store import CopyState, MetadataStore
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.meters import Meters
     from holdfast.broker.moves import Moves
-    from holdfast.broker.server import Server
     from holdfast.groups.coordinator import GroupCoordinator
     from holdfast.model.config import BrokerConfig
     from holdfast.replication.fetch_sessions import FetchSessions
@@ -46,13 +46,12 @@ LATE_MS: Final = 300_000
 """So long after transaction.max.timeout.ms a transaction without a marker is late: its coordinator does not know it."""
 
 
-class MeasuredHost(Protocol):
+class MeasuredHost(SecuredHost, Protocol):
     """The parts that the numbers are of."""
 
     replicas: LocalReplicas
     fetch_sessions: FetchSessions
     metadata: MetadataCache
-    server: Server
     disks: Disks
     moves: Moves
     cleaner: LogCleaner
@@ -187,6 +186,7 @@ class Reading:
     traffic: TrafficReading | None = None
     requests: RequestsReading | None = None
     broker: BrokerReading | None = None
+    security: SecurityReading | None = None
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -229,6 +229,7 @@ async def read(broker: MeasuredHost) -> Reading:
         traffic=traffic,
         requests=requests,
         broker=whole,
+        security=read_security(broker),
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.broker.metrics_lines import gauge, head, labels, line
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.metrics_process import process_lines
 from holdfast.broker.metrics_requests import request_lines
+from holdfast.broker.metrics_security import security_lines
 from holdfast.broker.metrics_traffic import traffic_lines
 from holdfast.metadata.store import CopyState
 
@@ -67,6 +68,8 @@ def lines(reading: Reading) -> Iterator[str]:
         yield from request_lines(reading.requests)
     if reading.broker is not None:
         yield from broker_lines(reading.broker)
+    if reading.security is not None:
+        yield from security_lines(reading.security)
     yield from topic_lines(reading.topic_rows)
     yield from partition_lines(reading)
     yield from _dir_lines(reading.dirs)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXEMPT: Final = BETWEEN_BROKERS | {int(ApiKey.API_VERSIONS), 17, 36}
 """And SaslHandshake and SaslAuthenticate."""
+PRODUCER, CONSUMER, REQUEST, MUTATION = (
+    "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
+)  # fmt: skip
+"""The quotas of a user or a client, as Kafka calls them."""
 MOST_LOOKED_UP: Final = 10_000
 """Users with clients whose limits are kept; with one more all are looked up anew."""
 
@@ -63,6 +67,15 @@ class Measurable(Protocol):
     def header(self) -> RequestHeader: ...
 
 
+@dataclasses.dataclass(slots=True)
+class Throttled:
+    """What one quota has made wait since the start."""
+
+    requests: int = 0
+    told_ms: int = 0
+    """For how long, all together."""
+
+
 class ClientQuotas:
     """Of one broker. Owns the budgets."""
 
@@ -80,6 +93,8 @@ class ClientQuotas:
         )
         self._found: dict[tuple[str, str], Limits] = {}
         self._version = -1
+        self.throttled = {quota: Throttled() for quota in (PRODUCER, CONSUMER, REQUEST, MUTATION)}
+        """A request counts for the quota that made it wait first, its time for the one that made it longer."""
 
     def limits(self, user: str, client: str | None) -> Limits:
         """What counts for a user and a client."""
@@ -143,24 +158,25 @@ class Meter:
             return
         now_s = quotas.clock_s()
         spent_s, self._began_s = now_s - self._began_s, now_s
-        self._charge(min(quotas.request.spend(100 * spent_s, limit, quotas.now_ms()), quotas.sample_s * 1000))
+        delay_ms = quotas.request.spend(100 * spent_s, limit, quotas.now_ms())
+        self._charge(REQUEST, min(delay_ms, quotas.sample_s * 1000))
 
     def produced(self, size: int) -> None:
         """It has brought so many bytes."""
         if self._limits.produce is not None:
-            self._charge(self._quotas.produce.spend(size, self._limits.produce, self._quotas.now_ms()))
+            self._charge(PRODUCER, self._quotas.produce.spend(size, self._limits.produce, self._quotas.now_ms()))
 
     def fetched(self, size: int) -> None:
         """So many bytes of records answer it."""
         if self._limits.fetch is not None and size:
-            self._charge(self._quotas.fetch.spend(size, self._limits.fetch, self._quotas.now_ms()))
+            self._charge(CONSUMER, self._quotas.fetch.spend(size, self._limits.fetch, self._quotas.now_ms()))
 
     def is_over_fetch(self) -> bool:
         """Whether it gets nothing, because others of its owner have had too much."""
         if self._limits.fetch is None:
             return False
         delay_ms = self._quotas.fetch.delay_ms(self._limits.fetch, self._quotas.now_ms())
-        self._charge(delay_ms)
+        self._charge(CONSUMER, delay_ms)
         return delay_ms > 0
 
     def most_bytes(self, wanted: int) -> int:
@@ -176,7 +192,7 @@ class Meter:
         own_ms = _throttle_ms(response)
         if own_ms is None:
             return response
-        self._charge(own_ms)
+        self._charge(MUTATION, own_ms)
         if self.throttle_ms <= own_ms:
             return response
         return dataclasses.replace(response, throttle_time=datetime.timedelta(milliseconds=self.throttle_ms))
@@ -188,8 +204,11 @@ class Meter:
         told = self.told(response, api_key, version, correlation_id)
         return frame if told is response else encode_response(correlation_id, told)
 
-    def _charge(self, delay_ms: int) -> None:
+    def _charge(self, quota: str, delay_ms: int) -> None:
         if delay_ms > self.throttle_ms:
+            throttled = self._quotas.throttled[quota]
+            throttled.requests += not self.throttle_ms
+            throttled.told_ms += delay_ms - self.throttle_ms
             self.throttle_ms = delay_ms
             self._connection.mute(delay_ms)
 

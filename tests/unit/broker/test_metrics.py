@@ -6,6 +6,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.broker.gate import LoginCounts
 from holdfast.broker.metrics import (
     STATES,
     BrokerReading,
@@ -18,7 +19,9 @@ from holdfast.broker.metrics import (
 )
 from holdfast.broker.metrics_names import kafka_name
 from holdfast.broker.metrics_partitions import PartitionRow, TopicRow
+from holdfast.broker.metrics_security import SecurityReading
 from holdfast.broker.metrics_text import text
+from holdfast.broker.quotas import Throttled
 from holdfast.broker.request_times import NO_STAGES, STAGES, ApiReading
 from holdfast.metadata.store import CopyState
 from holdfast.model.histogram import Histogram, Observed
@@ -55,6 +58,10 @@ def full() -> Reading:
         ),
         broker=BrokerReading(
             lags=((tp, 5),), max_lag=5, connected={"PLAINTEXT": 2}, accepted={"PLAINTEXT": 9}, groups={"Stable": 4}
+        ),
+        security=SecurityReading(
+            logins={"CLIENTS": LoginCounts(succeeded=7, failed=3, renewed=2, not_renewed=1)},
+            throttled={"producer_byte_rate": Throttled(requests=4, told_ms=1500)},
         ),
         topic_rows=(("t", TopicRow(3, 2, 1, 70)),),
         partition_rows=(
@@ -156,6 +163,17 @@ def test_requests_have_buckets_quantiles_and_errors_by_name() -> None:
     ):
         assert line in page
     assert 'kafka_network_requestmetrics_totaltimems{quantile="0.999",request="Produce"}' in page
+
+
+def test_logins_are_told_by_listener_and_waits_by_quota() -> None:
+    found = parsed(full())
+    logins = [
+        of(found[f"kafka_server_socket_server_metrics_{kind}authentication"], listener="CLIENTS", networkProcessor="0")
+        for kind in ("successful_", "failed_", "successful_re", "failed_re")
+    ]
+    assert logins == [7, 3, 2, 1]
+    assert of(found["holdfast_throttled_requests"], quota="producer_byte_rate") == 4
+    assert of(found["holdfast_throttle_seconds"], quota="producer_byte_rate") == 1.5
 
 
 def test_what_is_not_known_is_left_out() -> None:

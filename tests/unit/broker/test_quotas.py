@@ -14,7 +14,7 @@ from holdfast.broker.connection import Connection
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.quota_view import QuotaView
-from holdfast.broker.quotas import EXEMPT, ClientQuotas, Measured, Meter
+from holdfast.broker.quotas import EXEMPT, PRODUCER, REQUEST, ClientQuotas, Measured, Meter, Throttled
 from holdfast.broker.session import Session
 from holdfast.metadata.codec_news import encode_news
 from holdfast.metadata.records import ClientQuotaRecord
@@ -93,6 +93,20 @@ def test_a_produce_waits_until_its_quota_is_even() -> None:
     meter, muted = meter_of(broker.request(user="other"))
     meter.produced(0)
     assert muted == [100], "its owner is the client, whoever the user is"
+    counted = broker.quotas.throttled
+    assert counted.pop(PRODUCER) == Throttled(requests=2, told_ms=600)
+    assert all(each == Throttled() for each in counted.values())
+
+
+def test_a_request_counts_once_for_the_quota_that_was_first_and_its_time_for_the_one_that_was_longer() -> None:
+    broker = Broker((CLIENT, "producer_byte_rate", 1000), (CLIENT, "request_percentage", 1))
+    meter, _ = meter_of(broker.request())
+    meter.produced(10_200)
+    broker.spent_s += 0.105
+    meter.took()
+    counted = broker.quotas.throttled
+    assert meter.throttle_ms == 500
+    assert (counted[PRODUCER], counted[REQUEST]) == (Throttled(1, 200), Throttled(0, 300))
 
 
 def test_a_fetch_that_is_over_its_quota_gets_nothing_and_others_a_sample_at_most() -> None:
