@@ -70,6 +70,8 @@ class ControllerMachine(RuleBasedStateMachine):
         self.controller = Controller(image, SETTINGS, self.rng)
         self.controller.begin(self.now_ms)
         self.heard_of: set[int] = set()
+        self.came_in: dict[tuple[UUID, int], set[int]] = {}
+        """Who has come into an ISR in this reign."""
         self.known = {}
         for broker in image.brokers:
             self.tell_all(broker)
@@ -300,6 +302,7 @@ class ControllerMachine(RuleBasedStateMachine):
             assert after.isr == result.isr == isr
             assert after.partition_epoch == result.partition_epoch
             self.whole[image.topic_id, number].update(set(isr) - set(p.isr))  # they have caught up
+            self.came_in.setdefault((image.topic_id, number), set()).update(set(isr) - set(p.isr))
         else:
             assert after == p
 
@@ -355,7 +358,8 @@ class ControllerMachine(RuleBasedStateMachine):
                     assert not offline.holds(p.leader, topic.topic_id, number)
                     live = {m for m in p.isr if m in self.image.brokers and self.image.brokers[m].may_lead}
                     on_disk = {m for m in live if not offline.holds(m, topic.topic_id, number)}
-                    if self.heard_of & on_disk:  # else whether the others left may be open
+                    # Else whether the others left may be open until the next sign of life of one of them.
+                    if self.heard_of & on_disk - self.came_in.get((topic.topic_id, number), set()):
                         assert all(self.image.brokers[member].may_lead for member in p.isr)
                 key = (topic.topic_id, number)
                 epochs = (p.leader_epoch, p.partition_epoch)

@@ -331,3 +331,23 @@ def test_R_29_a_controller_that_takes_over_finds_who_is_dead_in_an_isr(own: int 
     cluster.ask(events.BrokerHeartbeat(broker_id=2, broker_epoch=cluster.image.brokers[2].epoch))
     p = cluster.partition("t")
     assert (p.leader, p.isr) == (2, (2, 3))
+
+
+@pytest.mark.parametrize("leader_lives", [True, False])
+def test_a_proposal_before_its_leader_was_heard_of_keeps_the_dead_until_that_is_settled(leader_lives: bool) -> None:
+    """Somebody who was heard of comes into an ISR that is left as it was; found by the property test."""
+    cluster = Cluster()
+    cluster.create("t", ALL)
+    cluster.isr("t", 1, 3)
+    cluster.controller = Controller(cluster.image, cluster.settings, random.Random(8))
+    cluster.controller.begin(0)
+    cluster.die(3)
+    assert cluster.partition("t").isr == (1, 3), "1 may be dead, too"
+    cluster.ask(events.BrokerHeartbeat(broker_id=2, broker_epoch=cluster.image.brokers[2].epoch))
+    cluster.isr("t", 1, 2, 3)
+    if leader_lives:
+        cluster.ask(events.BrokerHeartbeat(broker_id=1, broker_epoch=cluster.image.brokers[1].epoch))
+    else:
+        cluster.die(1)
+    p = cluster.partition("t")
+    assert (p.leader, p.isr) == ((1, (1, 2)) if leader_lives else (2, (2,)))
