@@ -75,7 +75,12 @@ def test_every_broker_is_scraped_and_they_add_up(cluster: Cluster, topic: str) -
 
 def page_of(cluster: Cluster, broker: int = 1) -> str:
     """The text."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{cluster.port + 99 + broker}/metrics", timeout=10) as answer:
+    return page_at(cluster.port + 99 + broker)
+
+
+def page_at(port: int) -> str:
+    """The same of a broker whose metrics are at this port."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         return str(answer.read().decode())
 
 
@@ -83,6 +88,15 @@ def values(page: str) -> dict[str, float]:
     """``name{labels}`` -> value, as they stand there."""
     lines = (line.rpartition(" ") for line in page.splitlines() if not line.startswith("#"))
     return {series: float(value) for series, _, value in lines}
+
+
+def logins(page: str, listener: str) -> list[int]:
+    """Those by the listener, failed ones, renewed ones, and those that were refused to be renewed."""
+    found, mark = values(page), f'listener="{listener}",networkProcessor="0"'
+    kinds = (
+        "successful_authentication", "failed_authentication", "successful_reauthentication", "failed_reauthentication",
+    )  # fmt: skip
+    return [int(found[f"kafka_server_socket_server_metrics_{kind}_total{{{mark}}}"]) for kind in kinds]
 
 
 def test_how_long_requests_take_is_told_by_api_and_stage(own_cluster: Callable[..., Cluster]) -> None:

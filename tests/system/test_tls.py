@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 from holdfast.client.security import TlsSettings, tls_context
 from holdfast.testing import free_port, wait_for
 from tests.certificates import Authority, Certificate, expired, foreign, misnamed
+from tests.system.test_metrics import logins, page_at
 
 pytestmark = [pytest.mark.system, pytest.mark.embedded_store("brokers of its own")]
 
@@ -138,7 +139,7 @@ def tls_brokers(directory: Path, count: int = 1, **settings: str) -> Iterator[Tl
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBrokers]:
-    with tls_brokers(tmp_path_factory.mktemp("tls")) as running:
+    with tls_brokers(tmp_path_factory.mktemp("tls"), metrics_port=str(free_port())) as running:
         yield running
 
 
@@ -238,6 +239,8 @@ def test_a_client_may_ask_for_new_keys(one: TlsBrokers) -> None:
 
 
 def test_who_is_not_known_is_refused(one: TlsBrokers, tmp_path: Path) -> None:
+    metrics_port = int(one.settings["metrics.port"])
+    succeeded, failed, *_ = logins(page_at(metrics_port), "MTLS")
     handshake(one, one.authority.issue("alice"), tmp_path)
     refused = {
         "none": None, "expired": expired(one.authority, "alice"), "foreign": foreign("alice"),
@@ -254,6 +257,8 @@ def test_who_is_not_known_is_refused(one: TlsBrokers, tmp_path: Path) -> None:
         "no rule of ssl.principal.mapping.rules fits CN=0123",
     ):
         wait_for(lambda words=words: words in one.log(), words, timeout_s=TIMEOUT_S)  # type: ignore[misc]
+    wanted = [succeeded + 1, failed + len(refused), 0, 0]
+    wait_for(lambda: logins(page_at(metrics_port), "MTLS") == wanted, f"{wanted} to be counted", timeout_s=TIMEOUT_S)
 
 
 @contextmanager

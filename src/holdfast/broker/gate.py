@@ -128,7 +128,7 @@ class Gate:
             else:
                 self._log_in(exchange, sasl)
         except HoldfastError as e:
-            self._failed(connection, str(e))
+            self._failed(connection, sasl, str(e))
             connection.close(None)
 
     def close(self) -> None:
@@ -167,16 +167,16 @@ class Gate:
                 self._handshake(exchange, sasl)
                 return
         why = f"API key {key} version {version} before it has logged in ({sasl.state.value})"
-        self._failed(exchange.connection, why, is_renewal=sasl.state is LoginState.ASKED_AGAIN)
+        self._failed(exchange.connection, sasl, why)
         exchange.connection.close(None)
 
     def _handshake(self, exchange: Exchange, sasl: SaslServer) -> None:
         header, listener = exchange.header, self._listeners[exchange.connection.listener.name]
         is_raw = header.api_version == 0
         if is_raw and sasl.is_known:
-            exchange.connection.close("SaslHandshake 0 cannot renew a login")
+            self._failed(exchange.connection, sasl, "SaslHandshake 0 cannot renew a login")
+            exchange.connection.close(None)
             return
-        is_renewal = sasl.is_known
         why = sasl.handshake(read_handshake(exchange.body), _steady_ms())
         body = write_handshake_answer(UNSUPPORTED_MECHANISM if why else 0, listener.names)
         answer = encode_response_raw(_HANDSHAKE, header.api_version, header.correlation_id, body)
@@ -184,11 +184,11 @@ class Gate:
             exchange.connection.session.takes_tokens = is_raw
             exchange.finish([answer])
         else:
-            self._fail(exchange, why, answer, is_renewal=is_renewal)
+            self._fail(exchange, sasl, why, answer)
 
     def _token(self, exchange: Exchange, sasl: SaslServer, token: bytes) -> None:
         connection, header = exchange.connection, exchange.header
-        is_renewal = sasl.state is LoginState.ASKED_AGAIN
+        is_renewal = sasl.has_logged_in
         said = sasl.token(token, self._now_ms(), _steady_ms())
         if connection.session.takes_tokens:
             answer = SIZE.pack(len(said.token)) + said.token
@@ -197,8 +197,7 @@ class Gate:
             body = write_authenticate_answer(header.api_version, code, said.message, said.token, said.lifetime_ms)
             answer = encode_response_raw(_AUTHENTICATE, header.api_version, header.correlation_id, body)
         if said.refusal is not None:
-            answer = b"" if connection.session.takes_tokens else answer
-            self._fail(exchange, said.refusal, answer, is_renewal=is_renewal)
+            self._fail(exchange, sasl, said.refusal, b"" if connection.session.takes_tokens else answer)
             return
         if sasl.is_known:
             self._logged_in(connection, sasl, said, is_renewal=is_renewal)
@@ -215,14 +214,14 @@ class Gate:
         connection.known()
         log.debug("connection of %s:%s: %s for %d ms", *connection.peer[:2], sasl.principal, said.lifetime_ms)
 
-    def _fail(self, exchange: Exchange, why: str, answer: bytes, *, is_renewal: bool) -> None:
-        self._failed(exchange.connection, why, is_renewal=is_renewal)
+    def _fail(self, exchange: Exchange, sasl: SaslServer, why: str, answer: bytes) -> None:
+        self._failed(exchange.connection, sasl, why)
         self._late.answer(exchange, answer)
 
-    def _failed(self, connection: Answering, why: str, *, is_renewal: bool = False) -> None:
+    def _failed(self, connection: Answering, sasl: SaslServer, why: str) -> None:
         """Count it, and say so."""
         counts = self.logins[connection.listener.name]
-        if is_renewal:
+        if sasl.has_logged_in:
             counts.not_renewed += 1
         else:
             counts.failed += 1

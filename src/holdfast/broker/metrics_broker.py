@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.broker.metrics_lines import gauge, head, labels, line
-from holdfast.broker.metrics_names import kafka_name
+from holdfast.broker.metrics_lines import gauge, head, labels, line, of_listener
+from holdfast.broker.metrics_names import SOCKET_MBEAN, SOCKETS, kafka_name
 
 if TYPE_CHECKING:
     from holdfast.broker.metrics import BrokerReading, Reading
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 _PURGATORY: Final = "kafka.server:type=DelayedOperationPurgatory,name=PurgatorySize"
 _GROUPS: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
-_SOCKETS: Final = "kafka_server_socket_server_metrics_"
-_SOCKET_MBEAN: Final = "kafka.server:type=socket-server-metrics,listener=NAME."
 _STATS: Final = "kafka.controller:type=ControllerStats,name="
 _OF_BROKER: Final = (
     ("kafka.server:type=KafkaServer,name=BrokerState", "state", "1 starting, 3 running, 6 and 7 stopping."),
@@ -85,14 +83,14 @@ def broker_lines(reading: BrokerReading) -> Iterator[str]:
     replica = labels({"clientId": "Replica"})
     yield from gauge(kafka_name(mbean), f"{mbean},clientId=Replica. Records.", [(replica, reading.max_lag)])
     yield from gauge(
-        f"{_SOCKETS}connection_count",
-        f"{_SOCKET_MBEAN} Connections now.",
-        [(_at(listener), count) for listener, count in reading.connected.items()],
+        f"{SOCKETS}connection_count",
+        f"{SOCKET_MBEAN} Connections now.",
+        [(of_listener(listener), count) for listener, count in reading.connected.items()],
     )
-    created = f"{_SOCKETS}connection_creation_total"
-    yield head(created, "counter", f"{_SOCKET_MBEAN} Connections since the start.")
+    created = f"{SOCKETS}connection_creation_total"
+    yield head(created, "counter", f"{SOCKET_MBEAN} Connections since the start.")
     for listener, count in reading.accepted.items():
-        yield line(created, _at(listener), count)
+        yield line(created, of_listener(listener), count)
     for name, value in (("", sum(reading.groups.values())), *sorted(reading.groups.items())):
         mbean = f"{_GROUPS}NumGroups{name}"
         yield from gauge(kafka_name(mbean), f"{mbean}. Coordinated here.", [("", value)])
@@ -103,10 +101,6 @@ def broker_lines(reading: BrokerReading) -> Iterator[str]:
     mbean = f"{_STATS}LeaderElectionRateAndTimeMs"
     yield head(kafka_name(mbean), "summary", f"{mbean}. Partitions that got another leader; decided here.")
     yield line(f"{kafka_name(mbean)}_count", "", reading.elections)
-
-
-def _at(listener: str) -> str:
-    return labels({"listener": listener, "networkProcessor": "0"})
 
 
 def topic_lines(rows: Sequence[tuple[str, TopicRow]]) -> Iterator[str]:

@@ -32,6 +32,11 @@ def labels(values: Mapping[str, str]) -> str:
     return "{" + ",".join([f'{name}="{_escaped(values[name])}"' for name in sorted(values)]) + "}"
 
 
+def of_listener(listener: str) -> str:
+    """The labels of what Kafka tells by listener and network processor."""
+    return labels({"listener": listener, "networkProcessor": "0"})
+
+
 def line(name: str, marked: str, value: float) -> str:
     """One sample; ``marked``: its labels as ``labels`` writes them."""
     return f"{name}{marked} {float(value)!r}\n"

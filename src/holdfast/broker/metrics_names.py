@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Final
 
 _PERCENT = re.compile("(?<=[a-z])Percent$")
+
+SOCKETS: Final = "kafka_server_socket_server_metrics_"
+SOCKET_MBEAN: Final = "kafka.server:type=socket-server-metrics,listener=NAME."
+"""What is told by listener: how its names begin, and its help."""
 
 
 @cache

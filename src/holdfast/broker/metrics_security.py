@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.broker.gate import Gate, LoginCounts
-from holdfast.broker.metrics_lines import head, labels, line
+from holdfast.broker.metrics_lines import head, labels, line, of_listener
+from holdfast.broker.metrics_names import SOCKET_MBEAN, SOCKETS
 from holdfast.broker.quotas import ClientQuotas, Throttled
 
 if TYPE_CHECKING:
     from holdfast.broker.server import Server
 
-_SOCKETS: Final = "kafka_server_socket_server_metrics_"
-_SOCKET_MBEAN: Final = "kafka.server:type=socket-server-metrics,listener=NAME."
 _LOGINS: Final = (
     ("successful_authentication", "succeeded", "Logins, and handshakes of TLS where there is nothing else to prove."),
     ("failed_authentication", "failed", "Logins and handshakes of TLS that were refused."),
@@ -57,10 +56,10 @@ def read_security(broker: SecuredHost) -> SecurityReading:
 def security_lines(reading: SecurityReading) -> Iterator[str]:
     """Kafka's counters of logins by listener, and ours of quotas."""
     for name, attribute, meaning in _LOGINS:
-        family = f"{_SOCKETS}{name}_total"
-        yield head(family, "counter", f"{_SOCKET_MBEAN} {meaning}")
+        family = f"{SOCKETS}{name}_total"
+        yield head(family, "counter", f"{SOCKET_MBEAN} {meaning}")
         for listener, counts in reading.logins.items():
-            yield line(family, labels({"listener": listener, "networkProcessor": "0"}), getattr(counts, attribute))
+            yield line(family, of_listener(listener), getattr(counts, attribute))
     family = "holdfast_throttled_requests_total"
     yield head(family, "counter", "Requests whose client had to wait for a quota, by the quota that said so first.")
     for quota, each in reading.throttled.items():

@@ -104,6 +104,11 @@ class SaslServer:
         return self.state is LoginState.KNOWN
 
     @property
+    def has_logged_in(self) -> bool:
+        """Whether what is asked now, or was refused, is to renew a login."""
+        return self._began_ms is not None
+
+    @property
     def waits_for_token(self) -> bool:
         """Whether SaslAuthenticate is what comes next, and nothing else."""
         return self.state in (LoginState.ASKED, LoginState.ASKED_AGAIN)
