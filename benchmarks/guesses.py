@@ -42,8 +42,8 @@ MODULES = "org.apache.kafka.common.security"
 
 
 @contextmanager
-def broker(folder: Path, delay_ms: int) -> Iterator[tuple[int, int]]:
-    """Port and process id."""
+def broker(folder: Path, delay_ms: int, more: Sequence[str] = ()) -> Iterator[tuple[int, int]]:
+    """Port and process id. ``more``: lines of its properties."""
     port, properties, log = free_port(), folder / "server.properties", folder / "broker.log"
     scram = f'{MODULES}.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
     plain = f'{MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
@@ -53,7 +53,7 @@ def broker(folder: Path, delay_ms: int) -> Iterator[tuple[int, int]]:
         "listener.security.protocol.map=CLIENTS:SASL_PLAINTEXT,BROKERS:PLAINTEXT",
         "sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512", f"listener.name.clients.plain.sasl.jaas.config={plain}",
         f"listener.name.clients.scram-sha-512.sasl.jaas.config={scram}", f"log.dirs={folder}/data",
-        f"metadata.log.dir={folder}/metadata", f"log.file={log}",
+        f"metadata.log.dir={folder}/metadata", f"log.file={log}", *more,
     )  # fmt: skip
     properties.write_text("\n".join(lines))
     command = [sys.executable, "-m", "holdfast.cli.main", "broker", str(properties)]

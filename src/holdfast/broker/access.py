@@ -48,7 +48,7 @@ class Access:
         self, principal: Principal, host: str, operation: Operation, kind: ResourceKind, name: str, api_key: int
     ) -> None:
         """That this was asked for, and what was decided."""
-        if self.acls is not None and self._audit is not None:
+        if self.acls is not None and self._audit is not None and not self._audit.leaves_out():
             decision = self.acls.decide(principal, host, operation, kind, name)
             self._audit.tell(principal, host, operation, ResourcePattern(kind, name), api_key, decision)
 

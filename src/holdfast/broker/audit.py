@@ -52,15 +52,12 @@ class _Lines:
     def tell(
         self, who: str, host: str, operation: Operation, resource: ResourcePattern, api_key: int, decision: AclDecision
     ) -> None:
-        second = int(self._loop.time())
-        if second != self._second:
-            self._second = second
-            self._seen.clear()
+        if self.is_full():
+            self.leave_out()
+            return
         key = (who, host, operation, resource, api_key, decision)
-        if key in self._seen or len(self._seen) >= PER_SECOND:
-            if not self._left_out:
-                self._loop.call_later(1.0, self._tell_left_out)
-            self._left_out += 1
+        if key in self._seen:
+            self.leave_out()
             return
         self._seen.add(key)
         request, rule = _request_name(api_key), decision.rule
@@ -74,6 +71,20 @@ class _Lines:
                 request=request, rule=rule,
             ),
         )  # fmt: skip
+
+    def is_full(self) -> bool:
+        """Whether there is no room for a line in this second."""
+        second = int(self._loop.time())
+        if second != self._second:
+            self._second = second
+            self._seen.clear()
+        return len(self._seen) >= PER_SECOND
+
+    def leave_out(self) -> None:
+        """Count a line that is not told."""
+        if not self._left_out:
+            self._loop.call_later(1.0, self._tell_left_out)
+        self._left_out += 1
 
     def _tell_left_out(self) -> None:
         count, self._left_out = self._left_out, 0
@@ -92,6 +103,15 @@ class AuditLog:
     def tells_allowed(self) -> bool:
         """Whether anybody reads what is allowed."""
         return self._allowed.wanted
+
+    def leaves_out(self) -> bool:
+        """Whether what was decided is not asked for any more in this second, as there are lines enough: a request can
+        name thousands of things. It counts as left out."""
+        denied = self._denied
+        if self.tells_allowed or not (denied.wanted and denied.is_full()):
+            return False
+        denied.leave_out()
+        return True
 
     def tell(
         self,

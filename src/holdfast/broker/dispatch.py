@@ -7,21 +7,25 @@ a test broker that only produces and fetches never pays for the rest.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.broker.admission import ORDERS
+from holdfast.broker.entity import Unbuilt, built
 from holdfast.broker.handlers import fetch as fetch_handler
 from holdfast.broker.handlers import produce as produce_handler
 from holdfast.broker.handlers.api_versions import VersionsAnswers, unsupported_version_answer
 from holdfast.broker.handlers.base import Handler, HandlersHost, RequestContext, error_response
-from holdfast.broker.handlers.refusals import refused
+from holdfast.broker.handlers.refusals import lacks, refused
+from holdfast.broker.large_requests import AT_ONCE, MOST, LargeRequests
 from holdfast.broker.quotas import Measured
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import BETWEEN_BROKERS, OPERATORS, ApiKey, is_spoken
 from holdfast.protocol.error_codes import NONE, UNKNOWN_SERVER_ERROR, code_of
-from holdfast.protocol.framing import decode_request, encode_response
+from holdfast.protocol.framing import check_request, decode_checked, decode_request, encode_response
 from holdfast.security.operations import check_complete
 
 if TYPE_CHECKING:
@@ -99,8 +103,10 @@ HANDLERS: dict[ApiKey, str] = {
 check_complete(key.name for key in ApiKey)
 
 MAX_DECODED_BYTES = 8 << 20
-"""Requests other than Produce and Fetch become an object per field: twenty-five times their bytes, and half a second of
-the loop per megabyte. Larger ones are refused, unless the controller sends them."""
+"""Requests other than Produce and Fetch become an object per field: twenty-five times their bytes. Larger ones are
+refused, unless the controller sends them; so are those that name too much (large_requests.py)."""
+_WAITING = frozenset((int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)))
+"""For other clients, while nothing of them costs anything."""
 _PRODUCE, _FETCH, _API_VERSIONS = int(ApiKey.PRODUCE), int(ApiKey.FETCH), int(ApiKey.API_VERSIONS)
 
 
@@ -131,6 +137,7 @@ class Dispatcher:
         self._produce = produce_handler.ProduceHandler(broker)
         self._fetch = fetch_handler.FetchHandler(broker)
         self._versions = VersionsAnswers()
+        self.large = LargeRequests()
 
     def dispatch(self, exchange: Exchange) -> None:
         """Start handling; the exchange is finished now or later. Closes the connection on what Kafka would."""
@@ -181,18 +188,58 @@ class Dispatcher:
 
     def _start(self, exchange: Exchange) -> None:
         header = exchange.header
-        if header.api_key in ORDERS:
-            exchange.connection.is_lasting = True
+        key, version = header.api_key, header.api_version
+        if key in ORDERS:
+            if not self._may_order(exchange):
+                return
         elif exchange.size > MAX_DECODED_BYTES:
             raise InvalidRequestError(f"{exchange.size} bytes, expected {MAX_DECODED_BYTES} at most for this API")
-        body = bytes(exchange.body)
-        request = decode_request(header.api_key, header.api_version, body)
-        ctx = self._context(exchange, body)
+        ctx = self._context(exchange, bytes(exchange.body))
+        # A broker tells as much as its cluster has, and does not wait behind clients.
+        is_brokers = key in BETWEEN_BROKERS and not lacks(ctx)
+        named = check_request(key, version, ctx.body, None if is_brokers else MOST)
         if exchange.meter is not None:
             exchange.meter.pause()
-        task = asyncio.get_running_loop().create_task(self._run(exchange, ctx, request))
+        if is_brokers or named <= AT_ONCE:
+            running = self._run(exchange, ctx, decode_checked(key, version, ctx.body))
+        else:
+            running = self._run_large(exchange, dataclasses.replace(ctx, is_large=True))
+        task = asyncio.get_running_loop().create_task(running)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+
+    def _may_order(self, exchange: Exchange) -> bool:
+        """Whether who gives an order of the controller may; else it is refused without being read, however large it is.
+        Who may is a broker, whose connection lasts."""
+        ctx = self._context(exchange, b"")
+        response = refused(ctx, None) if ctx.is_judged else None
+        if response is None:
+            exchange.connection.is_lasting = True
+            return True
+        _count(exchange, int(response.error_code))
+        exchange.finish([encode_response(exchange.header.correlation_id, response)])
+        return False
+
+    async def _run_large(self, exchange: Exchange, ctx: RequestContext) -> None:
+        """One that names much, when it has a place."""
+        places = self.large.places
+        await places.acquire()
+        has_place = True
+        try:
+            if exchange.connection.closed:
+                return
+            try:
+                request = await self.large.beside(partial(decode_checked, ctx.api_key, ctx.version, ctx.body))
+            except HoldfastError as e:
+                self._unreadable(exchange, e)
+                return
+            if ctx.api_key in _WAITING:
+                places.release()
+                has_place = False
+            await self._run(exchange, ctx, request)
+        finally:
+            if has_place:
+                places.release()
 
     def _context(self, exchange: Exchange, body: bytes) -> RequestContext:
         header = exchange.header
@@ -215,13 +262,16 @@ class Dispatcher:
         if response is None:
             exchange.connection.close("request failed and its API has no field to say so")
             return
+        if isinstance(response, Unbuilt):
+            response = await self.large.beside(partial(built, response))
         if exchange.meter is not None:
             response = exchange.meter.told(response, ctx.api_key, ctx.version, ctx.correlation_id)
         if isinstance(response, (bytes, bytearray)):  # an answer that came from the controller as it is
             exchange.finish([bytes(response)])
             return
         try:
-            answer = encode_response(exchange.header.correlation_id, response)
+            encode = partial(encode_response, exchange.header.correlation_id, response)
+            answer = await self.large.beside(encode) if ctx.is_large else encode()
         except Exception:
             log.exception("API key %d version %d: the answer cannot be encoded", ctx.api_key, ctx.version)
             exchange.connection.close("answer cannot be encoded")
@@ -268,3 +318,4 @@ class Dispatcher:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.large.close()

@@ -60,6 +60,24 @@ def build(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**fields)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unbuilt:
+    """An entity that is described and not made yet: of a large answer that is done beside the loop."""
+
+    kind: type[Any]
+    values: Mapping[str, Any]
+
+    @property
+    def error_code(self) -> ErrorCode:
+        """Of the whole answer."""
+        return error_code(self.values.get("error_code"))
+
+
+def built(response: Any) -> Any:
+    """The entity, made now if it was not."""
+    return build(response.kind, response.values) if isinstance(response, Unbuilt) else response
+
+
 @functools.cache
 def _plan(kind: Hashable) -> tuple[_Field, ...]:
     assert isinstance(kind, type) and dataclasses.is_dataclass(kind)

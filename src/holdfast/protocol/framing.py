@@ -123,9 +123,19 @@ def encode_request_raw(api_key: int, version: int, correlation_id: int, client_i
 def decode_request(api_key: int, version: int, body: Buffer) -> Any:
     """The kio entity of a request body. InvalidRequestError if it is not one; KeyError if there is no such
     version. Bytes after the body are ignored, as Kafka does."""
-    kind = request_type(api_key, version)
-    guard.check(kind, body)
-    return _decode(kind, body)
+    check_request(api_key, version, body)
+    return decode_checked(api_key, version, body)
+
+
+def check_request(api_key: int, version: int, body: Buffer, most: int | None = None) -> int:
+    """How many elements the arrays of a request body have together, before anything is made of them.
+    InvalidRequestError if it cannot be one, or has more than ``most``; KeyError if there is no such version."""
+    return guard.check(request_type(api_key, version), body, most=most)
+
+
+def decode_checked(api_key: int, version: int, body: Buffer) -> Any:
+    """The kio entity of a request body that ``check_request`` has found to be one. InvalidRequestError."""
+    return _decode(request_type(api_key, version), body)
 
 
 # -- responses -----------------------------------------------------------------------------------------------

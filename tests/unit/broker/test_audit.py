@@ -101,3 +101,28 @@ def test_there_are_so_many_a_second_and_a_count(lines: Callable[[], list[Any]]) 
     tell(audit)
     assert len(lines()) == 1
     assert len(loop.later) == 2
+
+
+def test_what_is_left_out_need_not_be_decided_again(lines: Callable[[], list[Any]]) -> None:
+    """A request can name thousands of things; of those beyond the lines of a second only the number is told."""
+    loop = Loop()
+    audit = AuditLog(loop)
+    for i in range(PER_SECOND):
+        assert not audit.leaves_out()
+        tell(audit, f"t{i}")
+    assert all(audit.leaves_out() for _ in range(7))
+    assert len(lines()) == PER_SECOND
+    [later] = loop.later
+    later()
+    [(_, message, _)] = lines()
+    assert message.startswith("7 more are left out")
+    loop.now += 1
+    assert not audit.leaves_out()
+
+
+def test_where_what_is_allowed_is_told_all_is_decided(lines: Callable[[], list[Any]], caplog: Any) -> None:
+    caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
+    audit = AuditLog(Loop())
+    for i in range(PER_SECOND + 1):
+        tell(audit, f"t{i}")
+    assert not audit.leaves_out()

@@ -50,9 +50,11 @@ def on_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
 class Client:
     """A client of a broker that has as much as the test says, and a dispatcher."""
 
-    def __init__(self, sock: socket.socket, dispatcher: Dispatcher) -> None:
+    def __init__(self, sock: socket.socket, dispatcher: Dispatcher, connection: Connection) -> None:
         self.sock = sock
         self.dispatcher = dispatcher
+        self.connection = connection
+        """The broker's end."""
 
     async def send(self, data: bytes) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -99,7 +101,7 @@ async def served(listener: ListenerUse = EVERYTHING, **broker: Any) -> AsyncIter
         listener,
     )
     try:
-        yield Client(theirs, dispatcher)
+        yield Client(theirs, dispatcher, connection)
     finally:
         connection.close(None)
         theirs.close()

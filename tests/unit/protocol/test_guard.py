@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.broker.entity import build
 from holdfast.model.errors import InvalidRequestError
 from holdfast.protocol.apis import request_type, response_type
 from holdfast.protocol.framing import decode_request, encode_body
@@ -66,3 +67,15 @@ def test_legacy_bytes_and_strings_may_be_null() -> None:
     with pytest.raises(InvalidRequestError):
         check(join, bytes.fromhex("00016700000001000000006300000001000161000000ff"))
     check(response_type(8, 2), b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\1" + b"\0\0\0\0\0\0")
+
+
+def test_the_elements_of_all_arrays_are_counted() -> None:
+    """Those within others, of a fixed size, and of tagged fields too; the limit is told before they are walked."""
+    topics = ({"name": f"t{i}", "partition_indexes": range(3)} for i in range(4))
+    request = build(request_type(9, 7), {"group_id": "g", "topics": topics})
+    body = encode_body(request)
+    assert check(request_type(9, 7), body) == 4 + 4 * 3
+    assert check(request_type(9, 7), body, most=16) == 16
+    with pytest.raises(InvalidRequestError, match="2 elements more than are taken"):
+        check(request_type(9, 7), body, most=14)
+    assert check(request_type(18, 3), bytes.fromhex("0278027801630161")) == 0

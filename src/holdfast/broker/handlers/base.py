@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from holdfast.broker.entity import build
+from holdfast.broker.entity import Unbuilt, build
 from holdfast.model.config_protocol import NEWEST, PROTOCOL_VERSION
 from holdfast.model.errors import HoldfastError, NotControllerError, UnsupportedVersionError
 from holdfast.protocol.apis import response_type
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.broker.disks import Disks
     from holdfast.broker.exchange import Answering
     from holdfast.broker.kept_ids import KeptIds
+    from holdfast.broker.large_requests import LargeRequests
     from holdfast.broker.membership import Membership
     from holdfast.broker.metadata_cache import MetadataCache
     from holdfast.broker.moves import Moves
@@ -50,6 +51,8 @@ T = TypeVar("T")
 
 class Responding(Protocol):
     """The dispatcher, for a request that came inside another one."""
+
+    large: LargeRequests
 
     def handler_of(self, api_key: int) -> Any: ...
 
@@ -116,6 +119,8 @@ class RequestContext:
     client_id: str | None
     body: bytes
     """The request as it came, without its header: forwarded to the controller as it is."""
+    is_large: bool = False
+    """Whether it names so much that its answer is made beside the loop (large_requests.py)."""
     asker: Asker | None = None
     """Who asked the broker that has forwarded it (handlers/envelope.py); None: it came from who asks."""
 
@@ -229,5 +234,7 @@ def older_protocol(ctx: RequestContext) -> UnsupportedVersionError | None:
 
 
 def respond(ctx: RequestContext, **values: Any) -> Any:
-    """The response of the request's API and version with these fields (entity.py)."""
-    return build(response_type(ctx.api_key, ctx.version), values)
+    """The response of the request's API and version with these fields (entity.py); for a large request what it is to be
+    made of, which nobody changes any more."""
+    kind = response_type(ctx.api_key, ctx.version)
+    return Unbuilt(kind, values) if ctx.is_large else build(kind, values)

@@ -17,6 +17,7 @@ from holdfast.broker.handlers.config_operations import APPEND, SUBTRACT, given, 
 from holdfast.broker.handlers.cordon_changes import check_right, cordons_checked
 from holdfast.broker.handlers.forwarding import TELL_TIMEOUT_S, at_controller
 from holdfast.broker.handlers.tls_changes import certificates_checked
+from holdfast.broker.large_requests import paced
 from holdfast.controller import events
 from holdfast.controller.topics import check_name
 from holdfast.model.config import ConfigType, UpdateMode, key_of
@@ -48,7 +49,7 @@ _WIRE_TYPE = {
 async def handle_describe_configs(ctx: RequestContext, request: Any) -> Any:
     """The effective values with their sources, for each resource."""
     results = []
-    for resource in request.resources:
+    async for resource in paced(request.resources):
         kind, name = resource.resource_type, resource.resource_name
         result: dict[str, Any] = {
             "resource_type": kind, "resource_name": name, "configs": [], "error_message": "",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, respond
 from holdfast.broker.handlers.leaders import is_led_here
+from holdfast.broker.large_requests import paced
 from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import CoordinatorNotAvailableError, InvalidGroupIdError
@@ -28,7 +29,7 @@ async def handle_find_coordinator(ctx: RequestContext, request: Any) -> Any:
     kind = getattr(request, "key_type", GROUP)
     if ctx.version < BATCHED_VERSION:
         return respond(ctx, **await _find(ctx, kind, request.key))
-    return respond(ctx, coordinators=[await _find(ctx, kind, key) for key in request.coordinator_keys])
+    return respond(ctx, coordinators=[await _find(ctx, kind, key) async for key in paced(request.coordinator_keys)])
 
 
 async def _find(ctx: RequestContext, kind: int, key: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.broker.entity import built
 from holdfast.broker.handlers.base import Handler, RequestContext, respond
 from holdfast.broker.membership import is_forwarded
 from holdfast.model.config import CORDONED_LOG_DIRS, cordoned_entries
@@ -140,6 +141,7 @@ def with_refused(ctx: RequestContext, request: Any, response: Any, refused: dict
     if isinstance(response, (bytes, bytearray)):  # the controller's, as it came
         _, start = parse_response_header(ctx.api_key, ctx.version, memoryview(response)[4:])
         response = decode_response(ctx.api_key, ctx.version, memoryview(response)[4 + start :])
+    response, ctx = built(response), dataclasses.replace(ctx, is_large=False)
     made = iter(() if response is None else response.responses)
     answers = []
     for i, resource in enumerate(request.resources):

@@ -7,33 +7,42 @@ what brokers send on is taken. A broker that is not the controller any more send
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
+from holdfast.broker.entity import built
 from holdfast.broker.handlers.base import Asker, RequestContext
 from holdfast.broker.handlers.forwarding import FORWARDED
 from holdfast.model.errors import HoldfastError, InvalidRequestError, UnknownServerError
 from holdfast.protocol.apis import is_spoken
 from holdfast.protocol.envelope import answer_in, unseal
-from holdfast.protocol.framing import decode_request, encode_response, parse_request_header
+from holdfast.protocol.framing import encode_response, parse_request_header
 from holdfast.security.principal import Principal
 
 
 async def handle_envelope(ctx: RequestContext, request: Any) -> Any:
     """The answer to what is inside, or why that cannot be answered."""
     try:
-        inner, asked = _opened(ctx, request)
+        inner = _opened(ctx, request)
+        asked, is_large = await ctx.broker.dispatcher.large.decoded(inner.api_key, inner.version, inner.body)
     except HoldfastError as e:
         return answer_in(None, e)
+    inner = dataclasses.replace(inner, is_large=is_large)
     response, code = await ctx.broker.dispatcher.response_to(inner, asked)
     if response is None:
         return answer_in(None, UnknownServerError(f"API key {inner.api_key} has failed with error {code}"))
     if isinstance(response, (bytes, bytearray)):
         return answer_in(response)
-    return answer_in(encode_response(inner.correlation_id, response))
+    encode = partial(_encoded, inner.correlation_id, response)
+    return answer_in(await ctx.broker.dispatcher.large.beside(encode) if is_large else encode())
 
 
-def _opened(ctx: RequestContext, request: Any) -> tuple[RequestContext, Any]:
-    """The request inside, and its surroundings: those of the envelope, but who asks. InvalidRequestError."""
+def _encoded(correlation_id: int, response: Any) -> bytes:
+    return encode_response(correlation_id, built(response))
+
+
+def _opened(ctx: RequestContext, request: Any) -> RequestContext:
+    """The surroundings of the request inside: those of the envelope, but who asks. InvalidRequestError."""
     sealed = unseal(request)
     header = parse_request_header(sealed.request)
     key = header.api_key
@@ -41,8 +50,7 @@ def _opened(ctx: RequestContext, request: Any) -> tuple[RequestContext, Any]:
     if handler is None or handler.__name__ not in FORWARDED:
         raise InvalidRequestError(f"API key {key} version {header.api_version} in an envelope: brokers send none on")
     body = bytes(sealed.request[header.body_offset :])
-    inner = dataclasses.replace(
+    return dataclasses.replace(
         ctx, api_key=key, version=header.api_version, correlation_id=header.correlation_id,
         client_id=header.client_id, body=body, asker=Asker(Principal(*sealed.principal), sealed.host),
     )  # fmt: skip
-    return inner, decode_request(key, header.api_version, body)

@@ -6,13 +6,13 @@ Owns the one check that the coordinator cannot make: whether a topic exists.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.leaders import is_led_here
+from holdfast.broker.large_requests import gathered
 from holdfast.coordinators.partitioning import partition_for
 from holdfast.groups.types import (
     CommitRequest,
@@ -161,9 +161,7 @@ async def handle_offset_fetch(ctx: RequestContext, request: Any) -> Any:
     """One group before version 8, several from then on. Who requires stable offsets (KIP-447) is told which are not."""
     stable = getattr(request, "require_stable", False)
     if ctx.version >= _FETCH_MANY:
-        return respond(
-            ctx, groups=await asyncio.gather(*(_fetch_group(ctx, group, stable) for group in request.groups))
-        )
+        return respond(ctx, groups=await gathered(_fetch_group(ctx, group, stable) for group in request.groups))
     answer = await _fetch_group(ctx, request, stable)
     if ctx.version < _FETCH_ERROR and answer["error_code"] is not None:
         answer["topics"] = [

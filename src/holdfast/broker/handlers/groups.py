@@ -9,12 +9,12 @@ consumer protocol (KIP-848) and share groups do not exist, so ListGroups with on
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.group_offsets import coordinator_of
+from holdfast.broker.large_requests import gathered, paced
 from holdfast.groups.types import (
     DescribedGroup,
     HeartbeatRequest,
@@ -180,7 +180,7 @@ async def handle_describe_groups(ctx: RequestContext, request: Any) -> Any:
     wants_operations = getattr(request, "include_authorized_operations", False)
     may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.GROUP, set(request.groups))
     groups = []
-    for name in request.groups:
+    async for name in paced(request.groups):
         if name not in may_describe:
             groups.append(_hidden(name))
             continue
@@ -235,4 +235,4 @@ async def handle_delete_groups(ctx: RequestContext, request: Any) -> Any:
         error: HoldfastError | None = await answered(lambda done: coordinator.delete_group(group_id, ctx.now_ms, done))
         return {"group_id": group_id, "error_code": error}
 
-    return respond(ctx, results=await asyncio.gather(*(delete(g) for g in request.groups_names)))
+    return respond(ctx, results=await gathered(delete(g) for g in request.groups_names))

@@ -18,6 +18,7 @@ from typing import Any
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
 from holdfast.broker.handlers.fetch import refuse_follower
+from holdfast.broker.large_requests import gathered, paced
 from holdfast.model.config import LogConfig
 from holdfast.model.errors import (
     HoldfastError,
@@ -51,12 +52,12 @@ async def handle_list_offsets(ctx: RequestContext, request: Any) -> Any:
     isolation = getattr(request, "isolation_level", 0)
     may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TOPIC, {str(t.name) for t in request.topics})
     topics: list[dict[str, Any]] = []
-    for topic in request.topics:
+    async for topic in paced(request.topics):
         if topic.name not in may_describe:
             topics.append({"name": topic.name, "partitions": [_undescribed(p) for p in topic.partitions]})
             continue
-        answers = [_list_offset(ctx, topic.name, p, isolation) for p in topic.partitions]
-        topics.append({"name": topic.name, "partitions": await asyncio.gather(*answers)})
+        answers = (_list_offset(ctx, topic.name, p, isolation) for p in topic.partitions)
+        topics.append({"name": topic.name, "partitions": await gathered(answers)})
     return respond(ctx, topics=topics)
 
 

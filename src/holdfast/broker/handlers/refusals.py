@@ -17,12 +17,17 @@ from holdfast.security.operations import RIGHTS, Asked, Row
 ROWS: Final[dict[int, Row]] = {int(key): RIGHTS[key.name] for key in ApiKey if key.name in RIGHTS}
 
 
+def lacks(ctx: RequestContext) -> bool:
+    """Whether who asks has no right to any such request. It is told to nobody: ``refused`` is."""
+    row = ROWS[ctx.api_key]
+    return row.asked is Asked.BEFORE and not any(ctx.may(right.operation, right.kind) for right in row.rights)
+
+
 def refused(ctx: RequestContext, request: Any) -> Any | None:
     """The answer to a request that who asks has no right to, judged before its handler; None: it goes on."""
-    row = ROWS[ctx.api_key]
-    if row.asked is not Asked.BEFORE or any(ctx.may(right.operation, right.kind) for right in row.rights):
+    if not lacks(ctx):
         return None
-    right = row.rights[0]
+    right = ROWS[ctx.api_key].rights[0]
     return refusal_of(ctx, request, ctx.denied(right.operation, right.kind))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Set
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.handlers.base import RequestContext, answered, respond
+from holdfast.broker.large_requests import paced
 from holdfast.coordinators.partitioning import partition_for
 from holdfast.model.errors import (
     ConcurrentTransactionsError,
@@ -234,7 +235,7 @@ async def handle_describe_transactions(ctx: RequestContext, request: Any) -> Any
     coordinator = coordinator_of(ctx)
     may_describe = ctx.allowed(Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, set(request.transactional_ids))
     states = []
-    for name in request.transactional_ids:
+    async for name in paced(request.transactional_ids):
         if name in may_describe:
             states.append(_described(ctx, name, coordinator.describe(name, ctx.now_ms)))
         else:
