@@ -279,3 +279,6 @@ def test_SEC_9_what_cannot_be_secured_is_refused_by_name(tmp_path: Path) -> None
     assert (done.returncode, "--set super.users: expected a key" in done.stderr) == (1, True), done.stderr
     done = up("--secure", "--data-dir", str(tmp_path / "c"), without="cryptography")
     assert (done.returncode, "pip install 'holdfast[secure]'" in done.stderr) == (1, True), done.stderr
+    done = up("--secure", "--data-dir", str(tmp_path / "d"), "--host", "192.0.2.1")
+    assert (done.returncode, "--host 192.0.2.1: Cannot assign" in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "d/secure").exists(), "a start that is refused makes no certificates"

@@ -49,6 +49,7 @@ _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = (
     int(ApiKey.API_VERSIONS), int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE),
 )  # fmt: skip
 UNSUPPORTED_MECHANISM: Final = 33
+ILLEGAL_STATE: Final = 34
 AUTHENTICATION_FAILED: Final = 58
 LATE_S: Final = 0.004
 """How much later than asked a failed login may be answered, so that one timer does for many."""
@@ -177,14 +178,15 @@ class Gate:
             self._failed(exchange.connection, sasl, "SaslHandshake 0 cannot renew a login")
             exchange.connection.close(None)
             return
-        why = sasl.handshake(read_handshake(exchange.body), _steady_ms())
-        body = write_handshake_answer(UNSUPPORTED_MECHANISM if why else 0, listener.names)
+        refusal = sasl.handshake(read_handshake(exchange.body), _steady_ms())
+        code = 0 if refusal is None else ILLEGAL_STATE if refusal.is_too_early else UNSUPPORTED_MECHANISM
+        body = write_handshake_answer(code, listener.names)
         answer = encode_response_raw(_HANDSHAKE, header.api_version, header.correlation_id, body)
-        if why is None:
+        if refusal is None:
             exchange.connection.session.takes_tokens = is_raw
             exchange.finish([answer])
         else:
-            self._fail(exchange, sasl, why, answer)
+            self._fail(exchange, sasl, refusal.why, answer)
 
     def _token(self, exchange: Exchange, sasl: SaslServer, token: bytes) -> None:
         connection, header = exchange.connection, exchange.header

@@ -28,7 +28,7 @@ from holdfast.cli import endpoints
 from holdfast.cli.child_processes import die_with_parent, status_of_first_thread, wait_for_all_threads
 from holdfast.cli.layout import BrokerLayout, log_path, properties_path, write_atomically
 from holdfast.cli.probe import brokers_seen_by, leaderless
-from holdfast.cli.up_address import port_gets_free, port_is_free
+from holdfast.cli.up_address import not_of_this_machine, port_gets_free, port_is_free
 from holdfast.cli.up_ports import other_port
 from holdfast.model.types import TopicPartition, named
 
@@ -126,9 +126,7 @@ def _is_ours(host: str, port: int) -> bool:
     try:
         return port_gets_free(port, host)
     except OSError as e:
-        raise StartError(
-            f"--host {host}: {e.strerror or e}: expected an address of this machine, or a name by which others know it"
-        ) from None
+        raise StartError(not_of_this_machine(host, e)) from None
 
 
 def lock_directory(path: str) -> int:

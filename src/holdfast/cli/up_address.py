@@ -78,6 +78,12 @@ def port_is_free(port: int, host: str = HOST) -> bool:
     return True
 
 
+def not_of_this_machine(host: str, error: OSError) -> str:
+    """What is said then."""
+    why = error.strerror or error
+    return f"--host {host}: {why}: expected an address of this machine, or a name by which others know it"
+
+
 def port_gets_free(port: int, host: str = HOST) -> bool:
     """The port of a broker that was killed is kept by its closer for a moment."""
     limit_s = time.monotonic() + PORT_WAIT_S

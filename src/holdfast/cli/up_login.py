@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.cli.layout import BrokerLayout
+from holdfast.cli.up_address import not_of_this_machine, port_is_free
 from holdfast.cli.up_secure import ADMIN, BROKER_FILE, CA_CERTIFICATE, CLIENT, EXTRA, FOLDER
 
 
@@ -42,6 +43,11 @@ class Login:
             if (e.name or "").partition(".")[0] != "cryptography":
                 raise
             raise SecureStartError(EXTRA) from None
+        reach = self._nodes[0].reach
+        try:
+            port_is_free(0, reach.local)  # a start that is refused changes no certificate
+        except OSError as e:
+            raise SecureStartError(not_of_this_machine(reach.host, e)) from None
         is_new = not self._folder.exists()
         self._folder.mkdir(mode=0o700, exist_ok=True)
         os.chmod(self._folder, 0o700)

@@ -82,6 +82,18 @@ class Said:
     message: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """Why a mechanism was not begun."""
+
+    why: str
+    is_too_early: bool = False
+    """The mechanism is taken, but not so soon after the login before."""
+
+    def __str__(self) -> str:
+        return self.why
+
+
 class SaslServer:
     """See the module's docstring. ``now_ms`` is the wall clock, ``steady_ms`` one that only goes on."""
 
@@ -122,20 +134,23 @@ class SaslServer:
         """Whether the login counts no more."""
         return self._ends_ms is not None and steady_ms >= self._ends_ms
 
-    def handshake(self, mechanism: str, steady_ms: int) -> str | None:
+    def handshake(self, mechanism: str, steady_ms: int) -> NotTaken | None:
         """A mechanism is chosen. None: its tokens come next; else why not, and the connection is to end."""
         begin = self._listener.mechanisms.get(mechanism)
         if begin is None:
             self._refuse()
-            return f"mechanism {mechanism[:40]!r} is not enabled, expected {', '.join(self._listener.names)}"
+            return NotTaken(f"mechanism {mechanism[:40]!r} is not enabled, expected {', '.join(self._listener.names)}")
         if self._began_ms is not None:
             if mechanism != self._mechanism:
                 self._refuse()
-                return f"mechanism {mechanism} after {self._mechanism}: a connection keeps its own"
+                return NotTaken(f"mechanism {mechanism} after {self._mechanism}: a connection keeps its own")
             least_ms = LEAST_BETWEEN_MS if self._lifetime_ms <= 0 else min(LEAST_BETWEEN_MS, self._lifetime_ms // 2)
             if steady_ms - self._began_ms < least_ms:
                 self._refuse()
-                return f"a login {steady_ms - self._began_ms} ms after the last one, expected {least_ms} between them"
+                passed_ms = steady_ms - self._began_ms
+                return NotTaken(
+                    f"a login {passed_ms} ms after the last one, expected {least_ms} between them", is_too_early=True
+                )
         self.state = LOGIN.after(self.state, LoginEvent.HANDSHAKE)
         self._mechanism, self._login = mechanism, begin()
         return None
