@@ -29,6 +29,7 @@ from holdfast.broker.handshakes import Handshakes, Opening, TlsListener
 from holdfast.broker.request_times import Owed, RequestTimes
 from holdfast.broker.sending import Sending
 from holdfast.broker.session import Session
+from holdfast.broker.timed_channel import TimedChannel
 from holdfast.model.listeners import SecurityProtocol
 from holdfast.protocol.apis import ApiKey
 from holdfast.protocol.framing import RequestHeader, parse_request_header
@@ -371,6 +372,10 @@ class Connection:
         self.dispatch(exchange)
         if large is None:
             exchange.detach(self._buffer)
+
+    def time_bytes(self, spent: Callable[[float], None], clock_s: Callable[[], float]) -> None:
+        """From now on ``spent`` hears how many seconds reading and writing take."""
+        self._channel = self._sending.channel = TimedChannel(self._channel, spent, clock_s)
 
     def mute(self, delay_ms: int) -> None:
         """Start no request for so long, or for as long as was said before: whether the client minds what it is told of

@@ -15,6 +15,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from holdfast.protocol.apis import BETWEEN_BROKERS, ApiKey
@@ -53,6 +54,8 @@ class Muting(Protocol):
     session: Session
 
     def mute(self, delay_ms: int) -> None: ...
+
+    def time_bytes(self, spent: Callable[[float], None], clock_s: Callable[[], float]) -> None: ...
 
 
 class Measurable(Protocol):
@@ -115,8 +118,21 @@ class ClientQuotas:
         if header.api_key in EXEMPT or session.is_brokers:
             return
         limits = self.limits(session.principal.name, header.client_id)
+        session.bytes_limit = limits.request
         if limits is not UNLIMITED:
             exchange.meter = Meter(self, exchange, limits)
+            if limits.request is not None and not session.is_timed:
+                session.is_timed = True
+                exchange.connection.time_bytes(partial(self._spent, exchange.connection), self.clock_s)
+
+    def _spent(self, connection: Muting, seconds: float) -> None:
+        """Reading or writing has taken so long."""
+        limit = connection.session.bytes_limit
+        if limit is None or not self._view.limits_clients:
+            return
+        delay_ms = self.request.spend(100 * seconds, limit, self.now_ms())
+        if delay_ms:
+            connection.mute(min(delay_ms, self.sample_s * 1000))
 
     def mutate(self, user: str, client: str | None, count: int) -> int:
         """So many partitions come or go. How long that makes who asked wait."""

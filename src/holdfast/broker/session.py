@@ -6,11 +6,14 @@ A typed value; the gate and the handlers write it, nobody closes or reads the co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.broker.judge import Judge
 from holdfast.security.principal import ANONYMOUS, Principal
 from holdfast.security.sasl_server import SaslServer
+
+if TYPE_CHECKING:
+    from holdfast.security.quotas import Limit
 
 
 class Closing(Protocol):
@@ -36,6 +39,10 @@ class Session:
     """Name and version of the client, as its ApiVersions says."""
     broker: tuple[int, int] | None = None
     """Id and epoch of the broker that registered, or heartbeats, by it."""
+    bytes_limit: Limit | None = None
+    """What its owner may have of the broker's time, for bytes; None: as much as it likes, or nobody has looked."""
+    is_timed: bool = False
+    """Whether the time of its bytes is measured."""
     parked_fetch: Closing | None = None
     """A consumer's Fetch that waits."""
     follower: Closing | None = None

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.channel import PlainChannel
 from holdfast.broker.connection import Connection
 from holdfast.broker.entity import build
 from holdfast.broker.exchange import BufferPool, Exchange
 from holdfast.broker.quota_view import QuotaView
 from holdfast.broker.quotas import EXEMPT, PRODUCER, REQUEST, ClientQuotas, Measured, Meter, Throttled
 from holdfast.broker.session import Session
+from holdfast.broker.timed_channel import TimedChannel
 from holdfast.metadata.codec_news import encode_news
 from holdfast.metadata.records import ClientQuotaRecord
 from holdfast.model.config import BrokerConfig
@@ -36,6 +38,8 @@ class Broker:
         self.config = BrokerConfig.parse({key.replace("_", "."): value for key, value in config.items()})
         self.quota_view = QuotaView()
         self.now, self.spent_s = 0, 0.0
+        self.timed: list[Callable[[float], None]] = []
+        """What hears of the time that the bytes of a connection take."""
         self.tell(*quotas)
         self.quotas = ClientQuotas(self, lambda: self.spent_s)
 
@@ -52,7 +56,11 @@ class Broker:
     ) -> tuple[Exchange, list[int]]:
         """A request, and for how long its connection was muted."""
         muted: list[int] = []
-        connection: Any = SimpleNamespace(session=Session(principal=Principal.user(user), **session), mute=muted.append)
+        connection: Any = SimpleNamespace(
+            session=Session(principal=Principal.user(user), **session),
+            mute=muted.append,
+            time_bytes=lambda spent, clock_s: self.timed.append(spent),
+        )
         header = RequestHeader(api_key=api, api_version=1, correlation_id=1, client_id=client, body_offset=0)
         exchange = Exchange(connection, header, memoryview(b""), 10)
         self.quotas.measure(exchange)
@@ -96,6 +104,49 @@ def test_a_produce_waits_until_its_quota_is_even() -> None:
     counted = broker.quotas.throttled
     assert counted.pop(PRODUCER) == Throttled(requests=2, told_ms=600)
     assert all(each == Throttled() for each in counted.values())
+
+
+def test_the_time_of_bytes_is_its_owners_too() -> None:
+    """With TLS and small requests it is the larger part."""
+    broker = Broker((CLIENT, "request_percentage", 1), quota_window_num="3", quota_window_size_seconds="2")
+    exchange, muted = broker.request()
+    broker.quotas.measure(exchange)
+    [spent] = broker.timed  # once
+    spent(0.04)
+    assert muted == [], "what the window allows"
+    spent(0.005)
+    assert muted == [500]
+    broker.tell()
+    spent(1.0)
+    assert muted == [500], "there is no quota any more"
+
+
+def test_nobodys_bytes_are_timed_without_a_quota_of_time() -> None:
+    broker = Broker((CLIENT, "producer_byte_rate", 10))
+    broker.request()
+    assert broker.timed == []
+
+
+def test_a_timed_channel_tells_what_each_call_took() -> None:
+    now_s, told = 0.0, list[float]()
+    ours, theirs = socket.socketpair()
+
+    def clock_s() -> float:
+        nonlocal now_s
+        now_s += 1.0
+        return now_s
+
+    with ours, theirs:
+        ours.setblocking(False)
+        channel = TimedChannel(PlainChannel(ours), told.append, clock_s)
+        with pytest.raises(BlockingIOError):
+            channel.receive(memoryview(bytearray(9)))
+        assert channel.send([b"ab", b"c"]) == 3
+        theirs.sendall(b"defg")
+        assert channel.receive(memoryview(bytearray(9))) == 4
+        assert theirs.recv(9) == b"abc"
+        assert (channel.sock, channel.has_more, channel.takes_files) == (ours, False, True)
+    assert told == [1.0, 1.0, 1.0]
 
 
 def test_a_request_counts_once_for_the_quota_that_was_first_and_its_time_for_the_one_that_was_longer() -> None:
