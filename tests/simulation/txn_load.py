@@ -24,7 +24,7 @@ from kio.static.primitive import i8, i16
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import KafkaClient, milliseconds
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.client.views import IsolationLevel, NewTopic, OffsetSpec
 from holdfast.model.errors import (
     CorruptRecordError,

@@ -20,7 +20,7 @@ from kio.static.primitive import i8, i16, i32, i64
 
 from holdfast.client.cluster import KafkaClient, milliseconds, uvarint
 from holdfast.client.errors import ConnectionLost
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.client.versions import PRODUCE
 from holdfast.model.errors import (
     BrokerUnavailableError,

@@ -19,8 +19,8 @@ from kio.static.primitive import i8
 from holdfast.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE, AdminClient
 from holdfast.client.cluster import KafkaClient
 from holdfast.client.cordons import cordon
-from holdfast.client.pool import raise_for
 from holdfast.client.reassignments import alter_reassignments
+from holdfast.client.refused import raise_for
 from holdfast.client.views import NewTopic, OffsetSpec
 from holdfast.model.errors import (
     CorruptRecordError,

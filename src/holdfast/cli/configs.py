@@ -26,7 +26,7 @@ from holdfast.cli.config_lines import (
     value_after,
 )
 from holdfast.cli.connecting import bootstrap_option
-from holdfast.cli.failing import Failed, OneLineGroup, asked, text_of
+from holdfast.cli.failing import Failed, OneLineGroup, asked, reason_of, text_of
 from holdfast.client.admin import AdminClient
 from holdfast.client.configs import AlterConfigOp, ConfigTarget, KeyChange, alter_config, describe_config
 from holdfast.client.views import ConfigValue
@@ -169,7 +169,7 @@ async def changed(client: AdminClient, target: ConfigTarget, changes: list[KeyCh
             await alter_config(client, target, changes, validate_only=dry_run)
         except HoldfastError as e:
             unknown = [c.key for c in changes if c.key not in there and c.key in text_of(e)]
-            raise Failed(text_of(e) + (nearest(unknown[0], there) if unknown else "")) from e
+            raise Failed(reason_of(e) + (nearest(unknown[0], there) if unknown else "")) from e
     after = {c.key: value_after(c, target, before.get(c.key)) for c in changes}
     if not dry_run and None in after.values():
         now = await described(client, target)
@@ -191,4 +191,4 @@ def of(target: ConfigTarget) -> Iterator[None]:
     except Failed as e:
         raise Failed(f"{target}: {e}") from e
     except HoldfastError as e:
-        raise Failed(f"{target}: {text_of(e)}") from e
+        raise Failed(f"{target}: {reason_of(e)}") from e

@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed
-from holdfast.cli.failing import text_of
+from holdfast.cli.failing import reason_of
 from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsCommand, in_kafkas_words, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.client.admin import AdminClient
@@ -70,7 +70,7 @@ def elect(
     for line in lines:
         click.echo(line)
     if failed:
-        each = [Declined(f"no leader was elected for {tp}: {text_of(e)}") for tp, e in failed.items()]
+        each = [Declined(f"no leader was elected for {tp}: {reason_of(e)}") for tp, e in failed.items()]
         raise Declined.several(each, f"{len(failed)} replica(s) could not be elected")
 
 

@@ -70,6 +70,11 @@ def text_of(error: HoldfastError) -> str:
     return error.message or error_name(error)
 
 
+def reason_of(error: HoldfastError) -> str:
+    """The same, for a line that says already what was asked. Pure."""
+    return error.reason or error_name(error)
+
+
 @contextlib.contextmanager
 def failing(command: str) -> Iterator[None]:
     """Inside, whatever goes wrong ends the command of that name in one line."""

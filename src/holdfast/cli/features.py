@@ -7,6 +7,7 @@ import click
 
 from holdfast.cli.connecting import bootstrap_option, json_option
 from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
+from holdfast.cli.kafka_words import said
 from holdfast.client.admin import AdminClient
 from holdfast.client.features import (
     SAFE_DOWNGRADE,
@@ -153,7 +154,7 @@ def outcome_lines(what: str, levels: Mapping[str, int], error: HoldfastError | N
     for name, level in sorted(levels.items()):
         if error is not None:
             aim = f"disable {name}" if what == "disable" else f"{what} {name} to {level}"
-            lines.append(f"{'Can' if dry_run else 'Could'} not {aim}. {error.message}")
+            lines.append(f"{'Can' if dry_run else 'Could'} not {aim}. {said(error)}")
         else:
             done = "disabled." if what == "disable" else f"{what}d to {level}."
             lines.append(f"{name} {'can be' if dry_run else 'was'} {done}")

@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.completing import complete_groups, complete_topics
 from holdfast.cli.connecting import bootstrap_option, with_cluster
-from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
+from holdfast.cli.failing import Failed, Misused, OneLineCommand, reason_of
 from holdfast.cli.partition_words import find_partitions, parse_topic
 from holdfast.cli.reset_lines import Plan, deletion_lines, export_lines, failures, parse_plan, reset_lines
 from holdfast.cli.time_words import DATETIME_FORM, DURATION_FORM, parse_datetime, parse_duration, time_before
@@ -241,4 +241,4 @@ def delete_offsets_command(bootstrap: str, group: str, topics: tuple[str, ...]) 
 def refusal(group: str, tp: TopicPartition, error: HoldfastError) -> str:
     if isinstance(error, GroupSubscribedToTopicError):
         return f"members of the group subscribe to {tp.topic}"
-    return text_of(error)
+    return reason_of(error)

@@ -1,6 +1,6 @@
 """How Kafka's tools name an error: people search for these names, scripts match them.
 
-Owns the two tables and nothing else: error type -> exception class, and what is said when a broker gives no message.
+Owns the table of them and nothing else; what is said when a broker gives no message is in protocol/error_words.py.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from holdfast.model import errors as e
 from holdfast.model import group_errors as g
 from holdfast.protocol.error_codes import code_of
+from holdfast.protocol.error_words import WORDS
 
 PACKAGE: Final = "org.apache.kafka.common.errors"
 
@@ -33,12 +34,6 @@ _CLASSES: Final[Mapping[type, str]] = {
     e.GroupAuthorizationFailedError: "GroupAuthorizationException",
     e.ClusterAuthorizationFailedError: "ClusterAuthorizationException",
 }
-_SAID: Final[Mapping[type, str]] = {
-    g.NonEmptyGroupError: "The group is not empty.",
-    g.GroupIdNotFoundError: "The group id does not exist.",
-    g.CoordinatorNotAvailableError: "The coordinator is not available.",
-    g.InvalidGroupIdError: "The group id is invalid.",
-}
 
 
 def exception_name(error: e.HoldfastError) -> str:
@@ -58,6 +53,4 @@ def qualified(error: e.HoldfastError, message: str | None = None) -> str:
 
 def said(error: e.HoldfastError) -> str:
     """The broker's message, or what Kafka's tools say of an error that comes without one."""
-    if error.message:
-        return error.message
-    return next((_SAID[kind] for kind in type(error).__mro__ if kind in _SAID), exception_name(error))
+    return error.reason or WORDS.get(code_of(error), exception_name(error))

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.completing import complete_brokers
 from holdfast.cli.connecting import UsageError, bootstrap_option
-from holdfast.cli.failing import text_of
+from holdfast.cli.failing import reason_of
 from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, run
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.log_dir_describe import describe
@@ -243,7 +243,7 @@ def move(
         refused = {tp: error for tp, error in outcomes.items() if error is not None}
         failures = [
             Declined(
-                f"{tp} on broker {broker}: {text_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}"
+                f"{tp} on broker {broker}: {reason_of(e)}", f"ERROR {tp} on broker {broker}: {qualified(e, said(e))}"
             )
             for tp, e in refused.items()
         ]

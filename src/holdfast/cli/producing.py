@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import click
 
+from holdfast.cli.failing import text_of
 from holdfast.cli.input_frames import MOST_BYTES, InputFrames
-from holdfast.cli.kafka_words import said
 from holdfast.cli.pipes import read_chunks
 from holdfast.cli.record_lines import InputError, ReadLine
 from holdfast.client.cluster import KafkaClient
@@ -95,7 +95,7 @@ class Production:
                 await producer.flush()
             except HoldfastError as e:
                 lost = producer.appended - producer.written
-                tell(f"{lost} of {producer.appended} records not written: {said(e)}")
+                tell(f"{lost} of {producer.appended} records not written: {text_of(e)}")
                 return 1
             finally:
                 watch.cancel()

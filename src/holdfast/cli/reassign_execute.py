@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import click
 
-from holdfast.cli.failing import text_of
+from holdfast.cli.failing import reason_of
 from holdfast.cli.kafka_errors import Declined, DeclinedUse
 from holdfast.cli.kafka_words import qualified, said
 from holdfast.cli.reassign_lines import (
@@ -54,7 +54,7 @@ def refuse_failed(outcomes: Mapping[TopicPartition, HoldfastError | None], kafka
     """Declined where one of them failed; ``kafkas``: what Kafka's tool says before them."""
     failed = {tp: error for tp, error in sorted(outcomes.items()) if error is not None}
     if failed:
-        lines = [Declined(f"{tp}: {text_of(error)}", f"{tp}: {said(error)}") for tp, error in failed.items()]
+        lines = [Declined(f"{tp}: {reason_of(error)}", f"{tp}: {said(error)}") for tp, error in failed.items()]
         raise Declined.several(lines, "\n".join((kafkas, *(line.kafkas for line in lines))))
 
 
@@ -180,7 +180,7 @@ async def _moves(client: AdminClient, moves: Mapping[Replica, str], limit_s: flo
                 )
             elif not isinstance(error, ReplicaNotAvailableError):
                 raise Declined(
-                    f"{replica.tp} on broker {replica.broker} cannot be in {left[replica]}: {text_of(error)}",
+                    f"{replica.tp} on broker {replica.broker} cannot be in {left[replica]}: {reason_of(error)}",
                     f"Error: Failed to alter dir for {replica}: {qualified(error, said(error))}",
                 )
         if left and time.monotonic() > deadline:

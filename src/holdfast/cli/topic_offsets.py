@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, confirmed, with_cluster
-from holdfast.cli.failing import Failed, Misused, OneLineCommand, text_of
+from holdfast.cli.failing import Failed, Misused, OneLineCommand, reason_of
 from holdfast.cli.offset_lines import (
     cut_lines,
     low_watermark_lines,
@@ -107,7 +107,7 @@ def offsets(
         for line in span_lines(_spans(known)) if table else offset_lines(known[0]):
             click.echo(line)
     if failed:
-        raise Failed(*(f"offsets of {tp} cannot be told: {text_of(error)}" for tp, error in sorted(failed.items())))
+        raise Failed(*(f"offsets of {tp} cannot be told: {reason_of(error)}" for tp, error in sorted(failed.items())))
 
 
 Outcomes = list[dict[TopicPartition, OffsetAt | HoldfastError]]
@@ -176,7 +176,7 @@ def trim(
         click.echo(line)
     failed = {tp: error for tp, error in outcomes.items() if isinstance(error, HoldfastError)}
     if failed:
-        raise Failed(*(f"{tp}: {text_of(error)}" for tp, error in sorted(failed.items())))
+        raise Failed(*(f"{tp}: {reason_of(error)}" for tp, error in sorted(failed.items())))
 
 
 Wanted = list[tuple[str, Sequence[int] | None]]

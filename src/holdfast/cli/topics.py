@@ -12,7 +12,7 @@ import click
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import UsageError, bootstrap_option, confirmed, with_cluster
 from holdfast.cli.documents import described_topics_document, topics_document
-from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, text_of
+from holdfast.cli.failing import FAILED, Failed, Misused, asked, failing, reason_of
 from holdfast.cli.kafka_errors import Declined, KafkaErrorsGroup, in_kafkas_words
 from holdfast.cli.kafka_words import PACKAGE, qualified, said
 from holdfast.cli.topic_lines import Filter, base64_id, describe_lines
@@ -333,7 +333,7 @@ def delete(
         if failed and in_kafkas_words():
             raise next(iter(failed.values()))
         if failed:
-            raise Failed(*(f"topic '{name}' was not deleted: {text_of(error)}" for name, error in failed.items()))
+            raise Failed(*(f"topic '{name}' was not deleted: {reason_of(error)}" for name, error in failed.items()))
 
     run(bootstrap, work)
 

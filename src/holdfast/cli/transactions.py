@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.completing import complete_topics
 from holdfast.cli.connecting import bootstrap_option, json_option
-from holdfast.cli.failing import text_of
+from holdfast.cli.failing import reason_of
 from holdfast.cli.kafka_errors import Declined, DeclinedUse, KafkaErrorsGroup, in_kafkas_words, run
 from holdfast.cli.kafka_words import said
 from holdfast.cli.transaction_lines import (
@@ -232,7 +232,7 @@ def _run(bootstrap: str, work: Callable[[AdminClient], Awaitable[_T]], kafkas: s
         if not in_kafkas_words() and not thing:
             raise
         raise Declined(
-            f"{thing}: {text_of(e)}", f"{kafkas}: {said(e)}. Enable debug logging for additional detail."
+            f"{thing}: {reason_of(e)}", f"{kafkas}: {said(e)}. Enable debug logging for additional detail."
         ) from e
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.model.errors import HoldfastError
-from holdfast.protocol.error_codes import error_of
 from holdfast.security.acls import AclBinding, AclEntry, AclFilter, ResourcePattern
 from holdfast.security.resources import Operation, PatternKind, Permission, ResourceKind
 
@@ -52,7 +51,7 @@ async def create_acls(client: AdminClient, acls: Sequence[AclBinding]) -> list[H
         for acl in acls
     )
     answer = await client.ask_controller(CreateAclsRequest(creations=creations))
-    return [error_of(result.error_code.value, result.error_message) for result in answer.results]
+    return [refusal(result.error_code.value, result.error_message) for result in answer.results]
 
 
 async def delete_acls(client: AdminClient, filters: Sequence[AclFilter]) -> list[RemovedAcls]:
@@ -64,7 +63,7 @@ async def delete_acls(client: AdminClient, filters: Sequence[AclFilter]) -> list
     return [
         RemovedAcls(
             tuple(sorted(_binding(acl, acl) for acl in result.matching_acls)),
-            error_of(result.error_code.value, result.error_message),
+            refusal(result.error_code.value, result.error_message),
         )
         for result in answer.filter_results
     ]

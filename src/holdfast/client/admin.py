@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.client.cluster import KafkaClient, milliseconds
 from holdfast.client.group_translate import assignment_of
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import (
     BrokerNode,
@@ -27,7 +27,6 @@ from holdfast.client.views import (
 from holdfast.model.errors import HoldfastError, UnknownServerError, UnknownTopicOrPartitionError
 from holdfast.model.group_errors import GroupIdNotFoundError
 from holdfast.model.types import BrokerId, TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 CONTROLLER_TIMEOUT_MS = 30_000
 TOPIC_RESOURCE = 2
@@ -114,7 +113,7 @@ class AdminClient(KafkaClient):
             answer = await self.ask_controller(entity)
             found: dict[str, HoldfastError | None] = {}
             for one in getattr(answer, field):
-                error = error_of(one.error_code.value, one.error_message)
+                error = refusal(one.error_code.value, one.error_message, f"topic {str(one.name)!r}")
                 if error is not None and error.retriable and len(getattr(answer, field)) == 1:
                     raise error
                 found[str(one.name)] = error
@@ -288,7 +287,7 @@ class AdminClient(KafkaClient):
             answer = await self.ask_broker(
                 coordinator.broker_id, DeleteGroupsRequest(groups_names=(GroupId(group_id),))
             )
-            raise_for(answer.results[0].error_code.value, None, "")  # a code says all there is to say
+            raise_for(answer.results[0].error_code.value, None, f"group {group_id!r}")
 
         await self.retrying(once)
 
@@ -339,7 +338,7 @@ def _creatable(m: Any, topic: NewTopic) -> Any:
 def _log_dir_view(result: Any) -> LogDirView:
     return LogDirView(
         path=result.log_dir,
-        error=error_of(result.error_code.value, f"log directory {result.log_dir}: {result.error_code.name}"),
+        error=refusal(result.error_code.value, None, f"log directory {result.log_dir}"),
         total_bytes=none_if_negative(result.total_bytes),
         usable_bytes=none_if_negative(result.usable_bytes),
         replicas=tuple(

@@ -9,10 +9,10 @@ from typing import Any
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost
+from holdfast.client.refused import raise_for
 from holdfast.model.errors import BrokerUnavailableError, UnsupportedVersionError
 from holdfast.model.types import BrokerId
 from holdfast.protocol.broker_ids import HostAction, ManageBrokerIdsRequest
-from holdfast.protocol.error_codes import error_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,7 @@ async def _ask(client: AdminClient, request: ManageBrokerIdsRequest) -> HostsVie
                 f"broker {broker_id} closed the connection ({e}): it died, or is no Holdfast broker that can be asked "
                 f"this, or not by this listener (operator.listener.names)"
             ) from e
-        error = error_of(answer.error_code.value, answer.error_message)
-        if error is not None:
-            raise error
+        raise_for(answer.error_code.value, answer.error_message, f"broker ids, asked of broker {broker_id}")
         return _view(answer)
     raise BrokerUnavailableError(f"none of the brokers {', '.join(map(str, brokers))} takes a connection")
 

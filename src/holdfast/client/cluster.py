@@ -20,7 +20,8 @@ from kio.static.primitive import i32Timedelta
 
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import ConnectionLost
-from holdfast.client.pool import ConnectionPool, ask, parse_bootstrap, raise_for
+from holdfast.client.pool import ConnectionPool, ask, parse_bootstrap
+from holdfast.client.refused import raise_for, raise_for_producer_id, refusal
 from holdfast.client.security import LOGIN_EXPECTED, SecuritySettings
 from holdfast.client.translate import cluster_view
 from holdfast.client.versions import FETCH, PINNED, PRODUCE
@@ -43,7 +44,6 @@ from holdfast.model.errors import (
     UnknownTopicOrPartitionError,
 )
 from holdfast.model.types import BrokerId, LeaderEpoch, Offset, TimestampMs, TopicPartition
-from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.fetch_codec import (
     FetchData,
     FetchPartitionData,
@@ -300,7 +300,7 @@ class KafkaClient:
 
         async def once() -> tuple[int, int]:
             answer = await self.ask_any(request)
-            raise_for(answer.error_code.value, None, "no producer id")
+            raise_for_producer_id(answer.error_code.value)
             return int(answer.producer_id), int(answer.producer_epoch)
 
         return await self.retrying(once)
@@ -359,7 +359,7 @@ class KafkaClient:
         raise_for(response.error_code, None, f"fetch from broker {broker_id}")
         return {
             TopicPartition(str(topic), part.partition): FetchedRecords(
-                error=error_of(part.error_code, f"partition {topic}-{part.partition} at broker {broker_id}"),
+                error=refusal(part.error_code, None, f"partition {topic}-{part.partition} at broker {broker_id}"),
                 high_watermark=part.high_watermark,
                 last_stable_offset=part.last_stable_offset,
                 log_start_offset=part.log_start_offset,
@@ -463,7 +463,7 @@ def produce_ack(body: memoryview) -> ProduceAck:
     answer = decode_response(PRODUCE, PINNED[PRODUCE], body)
     topic = answer.responses[0]
     part = topic.partition_responses[0]
-    error = error_of(part.error_code.value, part.error_message or f"produce to {topic.name}-{part.index}")
+    error = refusal(part.error_code.value, part.error_message, f"produce to {topic.name}-{part.index}")
     if isinstance(error, DuplicateSequenceError):
         return ProduceAck(base_offset=None, duplicate=True)
     if error is not None:

@@ -10,11 +10,10 @@ from enum import IntEnum
 from typing import Any
 
 from holdfast.client.admin import BROKER_RESOURCE, CONTROLLER_TIMEOUT_MS, TOPIC_RESOURCE, AdminClient, config_value
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.views import ConfigValue
 from holdfast.model.errors import UnknownTopicOrPartitionError
 from holdfast.model.types import BrokerId
-from holdfast.protocol.error_codes import error_of
 
 MIN_ISR = "min.insync.replicas"
 TOPICS_AT_A_TIME = 100
@@ -76,7 +75,7 @@ async def describe_config(client: AdminClient, target: ConfigTarget) -> tuple[Co
         else:
             answer = await client.ask_broker(target.broker, request)
         (result,) = answer.results
-        raise_for(result.error_code.value, result.error_message, f"{target}: {result.error_code.name.upper()}")
+        raise_for(result.error_code.value, result.error_message, str(target))
         return tuple(map(config_value, result.configs))
 
     return await client.retrying(once, lasting=(UnknownTopicOrPartitionError,))
@@ -98,7 +97,7 @@ async def alter_config(
     else:
         answer = await client.ask_broker(target.broker, request, timeout_s=CONTROLLER_TIMEOUT_MS / 1000)
     for result in answer.responses:
-        raise_for(result.error_code.value, result.error_message, f"{target}: {result.error_code.name.upper()}")
+        raise_for(result.error_code.value, result.error_message, str(target))
 
 
 async def min_insync_replicas(client: AdminClient, topics: Sequence[str]) -> dict[str, int]:
@@ -109,7 +108,7 @@ async def min_insync_replicas(client: AdminClient, topics: Sequence[str]) -> dic
         request = _describe_request([(TOPIC_RESOURCE, name) for name in named], (MIN_ISR,))
         answer = await client.retrying(lambda request=request: client.ask_any(request))  # type: ignore[misc]
         for result in answer.results:
-            error = error_of(result.error_code.value, result.error_message or f"topic {result.resource_name}")
+            error = refusal(result.error_code.value, result.error_message, f"topic {result.resource_name}")
             if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                 raise error
             value = next((c.value for c in result.configs if c.name == MIN_ISR), None)

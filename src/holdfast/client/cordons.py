@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast.client.admin import BROKER_RESOURCE, CONTROLLER_TIMEOUT_MS, AdminClient
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.model.config import ALL_DIRS, CORDONED_LOG_DIRS, absolute_path, cordoned_entries
 from holdfast.model.types import BrokerId
 

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from holdfast.client.admin import AdminClient
 from holdfast.client.errors import ConnectionLost
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import ClusterMetadata, DisksView, DiskView, LogDirView, MoveView, ReplicaOnDisk
 from holdfast.client.wire import error_name
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError
 from holdfast.model.types import BrokerId, TopicPartition
-from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.operating import DirAction, ManageLogDirsRequest
 
 UNUSABLE: Final = ("offline", "silent")
@@ -48,9 +48,7 @@ async def ask_disks(
         answer = await client.ask_unlisted(broker_id, request, timeout_s=timeout_s)
     except ConnectionLost as e:
         raise not_asked_so(broker_id, e) from e
-    error = error_of(answer.error_code.value, answer.error_message)
-    if error is not None:
-        raise error
+    raise_for(answer.error_code.value, answer.error_message, f"log directories of broker {broker_id}")
     return _view(answer)
 
 
@@ -183,9 +181,7 @@ async def alter_replica_log_dirs(
     )
     answer = await client.ask_broker(broker_id, entity)
     return {
-        TopicPartition(str(t.topic_name), int(p.partition_index)): error_of(
-            p.error_code.value, f"{t.topic_name}-{p.partition_index}: {p.error_code.name}"
-        )
+        TopicPartition(str(t.topic_name), int(p.partition_index)): refusal(p.error_code.value, None)
         for t in answer.results
         for p in t.partitions
     }

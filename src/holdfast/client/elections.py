@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 from holdfast.client.admin import CONTROLLER_TIMEOUT_MS, AdminClient
 from holdfast.client.cluster import milliseconds
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 PREFERRED, UNCLEAN = 0, 1
 
@@ -38,7 +37,7 @@ async def elect_leaders(
     )
     raise_for(answer.error_code.value, None, "election")
     return {
-        TopicPartition(str(t.topic), int(p.partition_id)): error_of(p.error_code.value, p.error_message)
+        TopicPartition(str(t.topic), int(p.partition_id)): refusal(p.error_code.value, p.error_message)
         for t in answer.replica_election_results
         for p in t.partition_result
     }

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.client.admin import CONTROLLER_TIMEOUT_MS, AdminClient
 from holdfast.client.cluster import milliseconds
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.model.types import BrokerId
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

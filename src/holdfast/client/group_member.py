@@ -26,7 +26,7 @@ from holdfast.client.group_translate import (
     offset_commit_request,
     raise_commit_errors,
 )
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.client.security import SecuritySettings
 from holdfast.groups.consumer_protocol import subscribed_topics
 from holdfast.model.errors import HoldfastError

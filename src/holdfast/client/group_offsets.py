@@ -10,12 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from holdfast.client.admin import AdminClient
 from holdfast.client.log_offsets import log_spans
 from holdfast.client.offset_resets import Form, Reset, resets, time_of
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.views import CommittedOffset
 from holdfast.model.errors import HoldfastError, InvalidRequestError
 from holdfast.model.group_errors import GroupIdNotFoundError, NonEmptyGroupError
 from holdfast.model.types import TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 RESETTABLE = ("Empty", "Dead")
 """States of groups that nobody is in."""
@@ -77,9 +76,9 @@ async def delete_offsets(
     async def once() -> dict[TopicPartition, HoldfastError | None]:
         coordinator = await client.find_coordinator(group_id)
         answer = await client.ask_broker(coordinator.broker_id, entity)
-        raise_for(answer.error_code.value, None, "")  # a code says all there is to say
+        raise_for(answer.error_code.value, None, f"group {group_id!r}")
         return {
-            TopicPartition(str(topic.name), int(p.partition_index)): error_of(p.error_code.value)
+            TopicPartition(str(topic.name), int(p.partition_index)): refusal(p.error_code.value, None)
             for topic in answer.topics
             for p in topic.partitions
         }

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct, error
 from typing import Any
 
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import CommittedOffset
 from holdfast.model.types import LeaderEpoch, TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -145,6 +144,6 @@ def raise_commit_errors(answer: Any) -> None:
     """The first error of an OffsetCommit answer."""
     for topic in answer.topics:
         for p in topic.partitions:
-            failed = error_of(p.error_code.value, f"commit of {topic.name}-{p.partition_index}")
+            failed = refusal(p.error_code.value, None, f"commit of {topic.name}-{p.partition_index}")
             if failed is not None:
                 raise failed

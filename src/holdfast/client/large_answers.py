@@ -14,8 +14,7 @@ from struct import error as StructError
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from kio.schema.errors import ErrorCode
-
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import (
     BrokerNode,
@@ -30,7 +29,6 @@ from holdfast.client.views import (
 )
 from holdfast.model.errors import InvalidRequestError
 from holdfast.model.types import BrokerId, Offset, TopicPartition
-from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.wire import compact_string, skip_tags, uvarint, varint
 
 MOST_TUPLES: Final = 10_000
@@ -143,7 +141,7 @@ class LargeAnswers:
                     replicas=replicas,
                     isr=isr,
                     offline=offline,
-                    error=error_of(error) if error else None,
+                    error=refusal(error, None, f"partition {name}-{index}") if error else None,
                 )
             )
         partitions.sort(key=lambda p: p.partition)
@@ -152,7 +150,7 @@ class LargeAnswers:
             topic_id=UUID(bytes=topic_id) if any(topic_id) else None,
             internal=internal,
             partitions=tuple(partitions),
-            error=error_of(code, f"topic {name!r}: {ErrorCode(code).name.upper()}") if code else None,
+            error=refusal(code, None, f"topic {name!r}") if code else None,
         )
         return view, skip_tags(body, at + 4)
 
@@ -210,9 +208,7 @@ class LargeAnswers:
     def _disks(self, broker: BrokerId, body: bytes) -> DisksView:
         (code,) = _SHORT.unpack_from(body, 0)
         message, at = _nullable(body, 2)
-        error = error_of(code, message)
-        if error is not None:
-            raise error
+        raise_for(code, message, f"log directories of broker {broker}")
         known = {key: self._dirs.pop(key) for key in list(self._dirs) if key[0] == broker}
         disks = []
         count, at = _count(body, at)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from holdfast.client.admin import AdminClient
 from holdfast.client.cluster import milliseconds
 from holdfast.client.offset_resets import LogSpan
+from holdfast.client.refused import refusal
 from holdfast.client.views import IsolationLevel, OffsetAt, OffsetSpec
 from holdfast.model.errors import (
     BrokerUnavailableError,
@@ -23,7 +24,7 @@ from holdfast.model.errors import (
     UnknownServerError,
 )
 from holdfast.model.types import Offset, TimestampMs, TopicPartition, named
-from holdfast.protocol.error_codes import code_of, error_of
+from holdfast.protocol.error_codes import code_of
 
 PATIENCE_S = 5.0
 """How long a partition without a leader may hold up what is known of the others."""
@@ -100,7 +101,7 @@ async def delete_records(
         found: dict[TopicPartition, Offset | HoldfastError] = {}
         for topic in answer.topics:
             for p in topic.partitions:
-                error = error_of(p.error_code.value, _NOT_DELETED.get(p.error_code.value, p.error_code.name.upper()))
+                error = refusal(p.error_code.value, _NOT_DELETED.get(p.error_code.value))
                 tp = TopicPartition(str(topic.name), int(p.partition_index))
                 found[tp] = int(p.low_watermark) if error is None else error
         return found

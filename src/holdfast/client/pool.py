@@ -14,13 +14,13 @@ from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from holdfast import __version__
 from holdfast.client.connection import BrokerConnection
 from holdfast.client.errors import BrokerUnreachable, ConnectionLost, NoBrokersAvailable, RequestTimedOut
+from holdfast.client.refused import raise_for
 from holdfast.client.sasl import authenticate_version
 from holdfast.client.security import TLS_EXPECTED, SecuritySettings, tls_context
 from holdfast.client.versions import UsableVersions, require
 from holdfast.client.views import BrokerNode
 from holdfast.model.errors import BrokerUnavailableError, ConfigError, NetworkError
 from holdfast.model.types import BrokerId
-from holdfast.protocol.error_codes import error_of
 from holdfast.protocol.sasl_codec import AUTHENTICATE
 
 DEFAULT_PORT = 9092
@@ -140,9 +140,7 @@ class ConnectionPool:
                 if self._ssl is not None or WRONG_LANGUAGE in str(e):
                     raise
                 raise ConnectionLost(f"{e}; if it speaks TLS, {TLS_EXPECTED}") from e
-            error = error_of(answer.error_code.value)
-            if error is not None:
-                raise error
+            raise_for(answer.error_code.value, None, f"versions of broker {connection.address}")
             self._versions[host, port] = {
                 int(api.api_key): UsableVersions(int(api.min_version), int(api.max_version)) for api in answer.api_keys
             }
@@ -165,10 +163,3 @@ async def ask(pool: ConnectionPool, connection: BrokerConnection, request: Any, 
     """One request entity on a connection of the pool, its version checked first."""
     pool.require(connection, int(request.__api_key__), int(request.__version__))
     return await connection.request(request, timeout_s=timeout_s)
-
-
-def raise_for(code: int, message: str | None, context: str) -> None:
-    """Raises the error of a non-zero code; a broker that says nothing gets ``context`` for a message."""
-    error = error_of(code, message or context)
-    if error is not None:
-        raise error

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 
 Entity: TypeAlias = Mapping[str, str | None]
 _EXACT: Final = 0

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from holdfast.client.admin import BROKER_RESOURCE, CONTROLLER_TIMEOUT_MS, TOPIC_RESOURCE, AdminClient
 from holdfast.client.cluster import milliseconds
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for, refusal
 from holdfast.client.views import ReassignmentView
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import BrokerId, TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 MOVE_THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"
 REPLICATION_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -50,7 +49,7 @@ async def alter_reassignments(
     answer = await client.ask_controller(entity)
     raise_for(answer.error_code.value, answer.error_message, "reassignment")
     return {
-        TopicPartition(str(t.name), int(p.partition_index)): error_of(p.error_code.value, p.error_message)
+        TopicPartition(str(t.name), int(p.partition_index)): refusal(p.error_code.value, p.error_message)
         for t in answer.responses
         for p in t.partitions
     }

@@ -12,8 +12,8 @@ from holdfast.client.configs import broker_values, min_insync_replicas
 from holdfast.client.disks import ask_disks, disk_of_kafka
 from holdfast.client.features import FeatureView, describe_features
 from holdfast.client.health import Survey
-from holdfast.client.pool import raise_for
 from holdfast.client.reassignments import list_reassignments
+from holdfast.client.refused import raise_for
 from holdfast.client.translate import none_if_negative
 from holdfast.client.views import BrokerNode, ClusterMetadata, DiskView
 from holdfast.model.errors import HoldfastError, UnsupportedVersionError

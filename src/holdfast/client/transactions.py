@@ -14,7 +14,7 @@ from typing import Any
 from kio.static.primitive import i8, i16, i32, i64
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.model.errors import TransactionalIdNotFoundError
 from holdfast.model.types import BrokerId, Offset, TimestampMs, TopicPartition
 
@@ -111,7 +111,7 @@ async def describe_transaction(client: AdminClient, transactional_id: str) -> Tr
             await client.refresh(())
         request = DescribeTransactionsRequest(transactional_ids=(TransactionalId(transactional_id),))
         t = (await client.ask_broker(coordinator, request)).transaction_states[0]
-        raise_for(t.error_code.value, None, "")
+        raise_for(t.error_code.value, None, f"transaction {transactional_id!r}")
         start_ms = int(t.transaction_start_time_ms)
         return TransactionView(
             transactional_id=transactional_id,

@@ -13,6 +13,7 @@ from kio.schema.types import BrokerId as KioBrokerId
 from kio.schema.types import TopicName
 from kio.static.primitive import i8, i32, i64
 
+from holdfast.client.refused import refusal
 from holdfast.client.views import (
     BrokerNode,
     ClusterMetadata,
@@ -24,7 +25,6 @@ from holdfast.client.views import (
 )
 from holdfast.model.errors import HoldfastError
 from holdfast.model.types import LeaderEpoch, Offset, TimestampMs, TopicPartition
-from holdfast.protocol.error_codes import error_of
 
 
 def none_if_negative(number: int) -> int | None:
@@ -59,11 +59,11 @@ def _topic_view(topic: Any) -> TopicView:
                 replicas=tuple(map(int, p.replica_nodes)),
                 isr=tuple(map(int, p.isr_nodes)),
                 offline=tuple(map(int, p.offline_replicas)),
-                error=error_of(p.error_code.value),
+                error=refusal(p.error_code.value, None, f"partition {topic.name}-{p.partition_index}"),
             )
             for p in sorted(topic.partitions, key=lambda p: int(p.partition_index))
         ),
-        error=error_of(topic.error_code.value, f"topic {topic.name!r}: {topic.error_code.name.upper()}"),
+        error=refusal(topic.error_code.value, None, f"topic {topic.name!r}"),
     )
 
 
@@ -88,7 +88,7 @@ def listed_offsets(answer: Any) -> dict[TopicPartition, OffsetAt | HoldfastError
     for topic in answer.topics:
         for p in topic.partitions:
             tp = TopicPartition(str(topic.name), int(p.partition_index))
-            found[tp] = error_of(p.error_code.value, f"offsets of {tp}") or OffsetAt(
+            found[tp] = refusal(p.error_code.value, None, f"offsets of {tp}") or OffsetAt(
                 offset=none_if_negative(p.offset),
                 timestamp_ms=none_if_negative(p.timestamp),
                 leader_epoch=none_if_negative(p.leader_epoch),
@@ -115,7 +115,7 @@ def found_epoch_ends(
     for topic in answer.topics:
         for p in topic.partitions:
             tp = TopicPartition(str(topic.topic), int(p.partition))
-            found[tp] = error_of(p.error_code.value, f"epochs of {tp}") or (
+            found[tp] = refusal(p.error_code.value, None, f"epochs of {tp}") or (
                 none_if_negative(p.leader_epoch),
                 none_if_negative(p.end_offset),
             )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.client.admin import AdminClient
-from holdfast.client.pool import raise_for
+from holdfast.client.refused import raise_for
 from holdfast.model.errors import ResourceNotFoundError
 from holdfast.protocol.error_codes import code_of
 from holdfast.security.scram_credential import LEAST_ITERATIONS, MECHANISMS, ScramMechanism

@@ -10,10 +10,17 @@ class HoldfastError(Exception):
     """Root of all errors that have a Kafka error code. ``retriable`` tells a client that trying again may work."""
 
     retriable = False
+    context = ""
+    """What was asked, where ``message`` begins with it and a colon (client/refused.py)."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
+
+    @property
+    def reason(self) -> str:
+        """The message without its context, for who has said what was asked."""
+        return self.message.removeprefix(f"{self.context}: ") if self.context else self.message
 
     def __str__(self) -> str:
         return self.message or type(self).__name__

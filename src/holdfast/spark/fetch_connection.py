@@ -275,6 +275,6 @@ def error_in(code: int, what: str) -> HoldfastError | None:
     """The error that a code of an answer stands for; None if it stands for none."""
     if not code:
         return None
-    from holdfast.protocol.error_codes import error_of
+    from holdfast.client.refused import refusal
 
-    return error_of(code, what)
+    return refusal(code, None, what)
